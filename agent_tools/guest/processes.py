@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -34,7 +34,11 @@ class Process(NamedTuple):
     is_stopped: bool = False
 
 
-def processes() -> dict[int, Process]:
+Table = dict[int, Process]
+"""Processes by pid."""
+
+
+def processes() -> Table:
     """Return all that live, by pid; those that have ended and are not reaped yet are not among them."""
     found = {}
     for name in os.listdir("/proc"):
@@ -72,7 +76,7 @@ def processor_time(pid: int) -> float:
     return math.inf
 
 
-def descends(pid: int, roots: Collection[int], table: dict[int, Process]) -> bool:
+def descends(pid: int, roots: Collection[int], table: Table) -> bool:
     """Return whether a process is one of `roots` or comes from one."""
     for _ in range(len(table) + 1):  # a table that is read while it changes could hold a circle
         if pid in roots:
@@ -93,15 +97,34 @@ def kill_all_but(spared: Collection[int]) -> None:
     new_rounds = 0
     while True:
         _signal(-1, signal.SIGSTOP)
-        table = processes()
-        doomed = {pid for pid in table if pid != os.getpid() and not descends(pid, spared, table)}
+        doomed = doomed_of(processes()) - {os.getpid()}
         has_new = not doomed <= killed
+    if not _kill_while_all_stand(lambda table: {pid for pid in table if not descends(pid, spared, table)}):
+        _signal(-1, signal.SIGKILL)
+
+
+def kill_offspring(spared: Collection[int]) -> None:
+    """Kill all that comes from this process, which adopts its orphans, but these and what comes from them.
+
+    For the supervisor of a branch in a sandbox: all processes of the sandbox are stopped meanwhile. Where two
+    supervisors stop each other, PID 1 lets them go on at the next process that it ends.
+    """
+
+    def doomed(table: Table) -> set[int]:
+        below = {pid for pid in table if descends(pid, (os.getpid(),), table)}
+        return {pid for pid in below if not descends(pid, spared, table)}
+
+    _kill_while_all_stand(doomed)
+
+
+def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
+    """Kill processes, but not this one, while every process is stopped; return False if others still come up.
+
+    They are waited for, for PATIENCE after the last that came up.
+    """
         new_rounds += has_new
         killed |= doomed
-        for pid in doomed:
-            _signal(pid, signal.SIGKILL)
-        if new_rounds > ROUNDS:
-            _signal(-1, signal.SIGKILL)
+        _signal_all(doomed, signal.SIGKILL)
         if not doomed or new_rounds > ROUNDS or (not has_new and time.monotonic() > deadline):
             break
         time.sleep(PAUSE)
@@ -111,9 +134,11 @@ def kill_all_but(spared: Collection[int]) -> None:
 def kill_below(root: int, spared: Collection[int]) -> None:
     """Kill all that comes from a process which adopts its orphans, but these and what comes from them.
 
-    All are stopped before the first is killed, for PATIENCE at most, and not by a step that meets others, too.
+    All are stopped before the first is killed, for PATIENCE at most, one after another: for processes that share their
+    machine with others.
     """
     doomed: set[int] = set()
+    return new_rounds <= ROUNDS
     for _ in _rounds():
         table = processes()
         below = {pid for pid in table if pid != root and descends(pid, (root,), table)}
@@ -144,9 +169,9 @@ def kill_forks(since: int) -> set[int]:
 
 
 def kill_branch(root: int) -> bool:
-    """Kill a process which adopts its orphans, and all that comes from it; for PID 1. The others are stopped meanwhile.
+    """Kill a process which adopts its orphans, and all that comes from it, while every process is stopped.
 
-    It dies with all of them at once: what outlived it would come from PID 1. False: it has died before.
+    It dies with all of them at once: what outlived it would come from its parent. False: it has died before.
     """
     doomed: set[int] = set()
     for _ in _rounds():
@@ -201,7 +226,7 @@ def _command_line(pid: int) -> bytes:
     return b""
 
 
-def _all_stopped(pids: Collection[int], table: dict[int, Process]) -> bool:
+def _all_stopped(pids: Collection[int], table: Table) -> bool:
     return all(table[pid].is_stopped for pid in pids)
 
 

@@ -219,12 +219,23 @@ def test_a_fork_that_ends_its_supervisor_ends_itself(sandbox: Sandbox, how: str)
         assert again.run_code("x").value == 1
 
 
-def test_a_fork_bomb_in_a_fork_ends_in_time(sandbox: Sandbox) -> None:
+BOMBS = {
+    "of forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "of chains": "import os\nfor _ in range(20):\n    if os.fork() == 0: break\nwhile True:\n    try:\n"
+    "        if os.fork(): os._exit(0)\n        os.setsid()\n    except OSError: pass",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_a_fork_bomb_in_a_fork_ends_in_time(sandbox: Sandbox, bomb: str) -> None:
     before = settled(sandbox)
     with sandbox.fork() as fork:
-        bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
         began = time.monotonic()
         assert isinstance(fork.run_code(bomb, timeout=1).error, (Died, TimedOut))
+        assert fork.run_code("1").ok
+        assert 0 < processes(sandbox) < before + 20, (
+            "of the 64 that it had taken: it has ended before another kernel is there"
+        )
         assert time.monotonic() - began < ENOUGH
         assert sandbox.run_code("x").value == 1
     assert comes_to(lambda: processes(sandbox), before)

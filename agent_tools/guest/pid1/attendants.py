@@ -19,9 +19,10 @@ MAX_RESOLVERS = 100  # one after the other, each killed by the code
 class Attendants:
     """All of them. `let_go` closes, in a fork, what belongs to PID 1 alone."""
 
-    def __init__(self, let_go: Callable[[], None], work_dir: str) -> None:
+    def __init__(self, let_go: Callable[[], None], kill_branch: Callable[[int], bool], work_dir: str) -> None:
         self.pids: set[int] = set()
         self._let_go = let_go
+        self._kill_branch = kill_branch
         self._work_dir = work_dir
         self._runs_commands = 0  # the pid of the one that does
         self._ran_commands: set[int] = set()  # the pids of all that did, until their end is noted
@@ -48,7 +49,8 @@ class Attendants:
         """End all commands and all that they started."""
         if self._runs_commands in self.pids:
             self._ran_commands.discard(self._runs_commands)
-            kill_subreaper(self._runs_commands)
+            if not self._kill_branch(self._runs_commands):
+                kill_subreaper(self._runs_commands)
 
     def forget(self, pid: int) -> bool:
         """Note that a process has ended; return whether it was one that ran commands and has left them running."""

@@ -68,7 +68,7 @@ class Init:
         self.kernel_report: socket.socket | None = None  # on which a kernel says why it could not start
         self.generation = 0
         self.oom_kills = 0
-        self.attendants = Attendants(self.let_go, WORK_DIR)
+        self.attendants = Attendants(self.let_go, reach.kill_branch, WORK_DIR)
         self.keeper = Keeper()
         self.branches = Branches()
         self.victims = victims.Victims()

@@ -54,14 +54,25 @@ class Everyone(Reach):
 
 
 class Offspring(Reach):
-    """All that comes from this process, which adopts its orphans."""
+    """All that comes from this process, which adopts its orphans.
+
+    Only where PID 1 is ours is every process stopped meanwhile: elsewhere they are those of a host.
+    """
+
+    def __init__(self, *, has_pid_1: bool) -> None:
+        self._has_pid_1 = has_pid_1
 
     def kill_all_but(self, spared: Collection[int]) -> None:
         """Kill all of it but these, and what comes from them."""
-        processes.kill_below(os.getpid(), spared)
+        if self._has_pid_1:
+            processes.kill_offspring(spared)
+        else:
+            processes.kill_below(os.getpid(), spared)
 
     def kill_branch(self, pid: int) -> bool:
-        """Kill what comes from it first, and then itself."""
+        """Kill it with all that comes from it, or that first."""
+        if self._has_pid_1:
+            return processes.kill_branch(pid)
         is_there = pid in processes.processes()
         processes.kill_subreaper(pid)
         return is_there

@@ -58,10 +58,10 @@ def _booted() -> RunKernel:
     lay_names()
     run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    return partial(run_kernel, supervise)
+    return partial(run_kernel, partial(supervise, Offspring(has_pid_1=os.getpid() == 1)))
 
 
-def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
+def supervise(reach: Offspring, descriptors: list[int], go_on: GoOn) -> NoReturn:
     """Be the supervisor of a branch, on its lifeline and the socket that tells PID 1, until PID 1 ends it.
 
     The host, which hangs up, orders that as well. One that ended by itself would be one that code has ended.
@@ -78,8 +78,8 @@ def supervise(descriptors: list[int], go_on: GoOn) -> NoReturn:
         go_on(sockets)
 
     try:
-        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, Offspring()).serve()
-        processes.kill_below(os.getpid(), ())
+        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, reach).serve()
+        reach.kill_all_but(())
         while True:
             signal.pause()
     finally:

@@ -28,6 +28,9 @@ class Reach:
     def kill_all_but(self, spared: set[int]) -> None:
         pass
 
+    def kill_branch(self, pid: int) -> bool:
+        return False
+
     def signal(self, number: int) -> None:
         pass
 
