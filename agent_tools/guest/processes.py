@@ -60,6 +60,14 @@ def is_child(pid: int) -> bool:
     return True
 
 
+def status_of_main_thread(pid: int) -> "int | None":
+    """Return the wait status of a process's main thread, which has ended; None while it lives. Format: proc(5)."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return int(fields[49]) if fields[0] == b"Z" else None
+    return None
+
+
 def ignores(pid: int, number: int) -> bool:
     """Return whether a process ignores a signal; not where the operating system does not tell."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
@@ -92,13 +100,6 @@ def kill_all_but(spared: Collection[int]) -> None:
 
     The killed are waited for, for PATIENCE at most; where others still come up in the last of ROUNDS, all are killed.
     """
-    killed: set[int] = set()
-    deadline = time.monotonic() + PATIENCE
-    new_rounds = 0
-    while True:
-        _signal(-1, signal.SIGSTOP)
-        doomed = doomed_of(processes()) - {os.getpid()}
-        has_new = not doomed <= killed
     if not _kill_while_all_stand(lambda table: {pid for pid in table if not descends(pid, spared, table)}):
         _signal(-1, signal.SIGKILL)
 
@@ -122,6 +123,13 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
 
     They are waited for, for PATIENCE after the last that came up.
     """
+    killed: set[int] = set()
+    deadline = time.monotonic() + PATIENCE
+    new_rounds = 0
+    while True:
+        _signal(-1, signal.SIGSTOP)
+        doomed = doomed_of(processes()) - {os.getpid()}
+        has_new = not doomed <= killed
         new_rounds += has_new
         killed |= doomed
         _signal_all(doomed, signal.SIGKILL)
@@ -129,6 +137,7 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
             break
         time.sleep(PAUSE)
     _signal(-1, signal.SIGCONT)
+    return new_rounds <= ROUNDS
 
 
 def kill_below(root: int, spared: Collection[int]) -> None:
@@ -138,7 +147,6 @@ def kill_below(root: int, spared: Collection[int]) -> None:
     machine with others.
     """
     doomed: set[int] = set()
-    return new_rounds <= ROUNDS
     for _ in _rounds():
         table = processes()
         below = {pid for pid in table if pid != root and descends(pid, (root,), table)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import mmap
 import os
 import platform
 import resource
@@ -20,6 +21,9 @@ except ImportError:  # not every Python has it
 
 ESCALATING = ("sudo", "su", "doas", "pkexec", "passwd", "newgrp", "mount")
 INSTALLING = ("pip", "pip3", "conda", "uv", "gcc", "cc", "clang", "make", "git", "curl", "wget")
+
+X32_GETPID = 0x40000000 + 39
+GETPID_OF_I386 = bytes.fromhex("b814000000cd80c3")  # mov eax, 20; int 0x80; ret
 
 # name: number on x86_64, number on aarch64, arguments. They fail even where the call is allowed, or are harmless.
 SYSCALLS = {
@@ -58,6 +62,36 @@ def _system_call(name: str) -> list[str]:
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
         return held(("not available (" if number == errno.ENOSYS else "refused (") + word + ")")
     return opened("reached the kernel (" + word + ")")
+
+
+def _foreign_calls() -> list[str]:
+    """Make system calls by the numbers of other ABIs, in a process of its own, which such a call may end."""
+    if platform.machine() != "x86_64" or ctypes is None:
+        return ["unknown", "no other ABI is known on " + platform.machine()]
+    reached = [name for name, call in (("x32", _call_as_x32), ("i386", _call_as_i386)) if not _is_refused(call)]
+    return listed(reached, "x32 and i386 refused")
+
+
+def _is_refused(call: Callable[[], int]) -> bool:
+    """Return whether a call ends its process, or fails as one that is refused or not there. `call` gives -errno."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if -call() in (errno.EPERM, errno.EACCES, errno.ENOSYS) else 1)
+    status = os.waitpid(pid, 0)[1]
+    return os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+
+
+def _call_as_x32() -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: int = libc.syscall(ctypes.c_long(X32_GETPID))
+    return -ctypes.get_errno() if found == -1 else found
+
+
+def _call_as_i386() -> int:
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(GETPID_OF_I386)
+    function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    return int(function())
 
 
 def _become_root() -> list[str]:
@@ -133,6 +167,7 @@ def _spare_itself() -> list[str]:
 
 CHECKS: dict[str, Callable[[], list[str]]] = {
     **{name: partial(_system_call, name) for name in SYSCALLS},
+    "foreign_calls": _foreign_calls,
     "become_root": _become_root,
     "change_root": _change_root,
     "touch_init": _touch_init,

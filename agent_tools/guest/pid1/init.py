@@ -12,12 +12,13 @@ import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable
 
 from ..checkpoints import memory, victims
 from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
-from ..processes import is_child
+from ..processes import is_child, status_of_main_thread
 from ..wire.alarm import LOOK_EVERY
 from ..wire.sockets import pair
 from ..wire.words import (
@@ -66,6 +67,8 @@ class Init:
         self.kernel_pid = 0
         self.kernel_fd = -1
         self.kernel_report: socket.socket | None = None  # on which a kernel says why it could not start
+        self.next_look = 0.0  # at the kernel's main thread
+        self.status: int | None = None  # with which that has ended, before the others
         self.generation = 0
         self.oom_kills = 0
         self.attendants = Attendants(self.let_go, reach.kill_branch, WORK_DIR)
@@ -82,6 +85,7 @@ class Init:
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.alarms.look_at_page()
+            self.look_at_kernel()
             self.ring()
             self.hear()
             self.victims.look(self.kernel_pid, self.keeper.ranked())
@@ -101,6 +105,18 @@ class Init:
         due = self.alarms.seconds()
         look = victims.LOOK_EVERY if due and self.keeper.copies else LOOK_EVERY
         return max(0.0, min([*due, look]))
+
+    def look_at_kernel(self) -> None:
+        """End a kernel whose main thread has ended alone: a system call of another ABI ends the thread that makes it.
+
+        Once in LOOK_EVERY seconds.
+        """
+        if self.kernel_pid and time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + LOOK_EVERY
+            self.status = status_of_main_thread(self.kernel_pid)
+            if self.status is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.kernel_pid, signal.SIGKILL)
 
     def ring(self) -> None:
         """Send the kernel the signals that are due."""
@@ -262,7 +278,7 @@ class Init:
                 if self.branches.forget(pid):
                     self.clear_orphans()
                 if pid == self.kernel_pid:
-                    report = self.read_report()
+                    report, status = self.read_report(), status if self.status is None else self.status
                     self.forget_kernel()
                     self.reach.signal(signal.SIGSTOP)
                     self.report_exit(status, report)
@@ -284,7 +300,7 @@ class Init:
             os.close(self.kernel_fd)
         if self.kernel_report:
             self.kernel_report.close()
-        self.kernel_fd, self.kernel_report = -1, None
+        self.kernel_fd, self.kernel_report, self.status = -1, None, None
 
     def report_exit(self, status: int, report: bytes) -> None:
         """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""

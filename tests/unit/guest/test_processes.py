@@ -10,7 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.processes import Process, descends, family, kill_below, kill_tree, processes
+from agent_tools.guest.processes import (
+    Process,
+    descends,
+    family,
+    kill_below,
+    kill_tree,
+    processes,
+    status_of_main_thread,
+)
 from tests.waiting import until
 
 CHAIN = """
@@ -100,6 +108,26 @@ def test_one_that_is_stopped_is_seen_as_such(leader: subprocess.Popen[str]) -> N
     assert not processes()[leader.pid].is_stopped
     os.kill(leader.pid, signal.SIGSTOP)
     until(lambda: processes()[leader.pid].is_stopped)
+
+
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=[600]).start()
+print("ready", flush=True)
+ctypes.CDLL(None).syscall({number}, 7)
+"""
+EXIT = {"x86_64": 60, "aarch64": 93}[os.uname().machine]  # of the thread that calls it
+
+
+def test_a_main_thread_that_ended_before_the_others_is_seen() -> None:
+    with subprocess.Popen([sys.executable, "-c", HEADLESS.format(number=EXIT)], stdout=subprocess.PIPE) as headless:
+        assert headless.stdout
+        assert headless.stdout.readline() == b"ready\n"
+        until(lambda: status_of_main_thread(headless.pid) is not None)
+        assert headless.poll() is None
+        assert os.waitstatus_to_exitcode(status_of_main_thread(headless.pid) or 0) == 7
+        headless.kill()
+    assert status_of_main_thread(os.getpid()) is None
 
 
 ROOT = """
