@@ -42,8 +42,8 @@ def prepare(work_dir: str) -> None:
 def run_kernel(supervise: Supervise, descriptors: list[int], work_dir: str) -> None:
     """Be an IPython kernel until the host hangs up.
 
-    Descriptors: the sockets for messages, for host calls, and for words to PID 1. A copy of the kernel that is to be
-    the supervisor of a branch does `supervise`.
+    Descriptors: the sockets for messages, for host calls, and for words to PID 1; the pipes of stdout and stderr, each
+    to read and to write. A copy of the kernel that is to be the supervisor of a branch does `supervise`.
     """
     os.chdir(work_dir)
     packages.add()
@@ -54,11 +54,11 @@ class _Process:
     """The kernel with all that it works with, in the process that it was started in or in one forked from it."""
 
     def __init__(self, descriptors: list[int], work_dir: str, supervise: Supervise) -> None:
-        messages, calls, keeper = descriptors
+        messages, calls, keeper, *pipes = descriptors
         self._supervise = supervise
         self._connected = socket.socket(fileno=os.dup(messages))
         self._outlet = Outlet(self._connected)
-        self._kernel, self._streams = _make_kernel(self._outlet)
+        self._kernel, self._streams = _make_kernel(self._outlet, pipes)
         self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
         sys.path.append("")  # the working directory, last: a file there can be imported but shadows nothing
         self._host = install(calls, self._kernel.shell.user_ns)
@@ -90,12 +90,12 @@ class _Process:
 
     def _renew(self, descriptors: list[int]) -> None:
         """Be ready to serve over other sockets, in a fork."""
-        messages, calls, keeper = descriptors
+        messages, calls, keeper, *pipes = descriptors
         self._connected = socket.socket(fileno=messages)
         self._outlet.renew(self._connected)
         self._kernel.session.printed.renew(self._outlet.lock)
-        for stream in self._streams:
-            stream.renew()
+        for number, stream in enumerate(self._streams):
+            stream.renew(pipes[2 * number], pipes[2 * number + 1])
         self._watcher.let_go()
         self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
         self._kernel.renew()
@@ -105,17 +105,18 @@ class _Process:
             os.close(descriptor)
 
 
-def _make_kernel(outlet: Outlet) -> tuple[SandboxKernel, list[Stream]]:
+def _make_kernel(outlet: Outlet, pipes: list[int]) -> tuple[SandboxKernel, list[Stream]]:
     """Make the kernel around the shell that is there, with stdout and stderr as its streams."""
     shell = SandboxShell.instance()
     session = WireSession(outlet)
     _silence_stdin()
-    streams = [Stream(name, number, session.printed) for name, number in (("stdout", 1), ("stderr", 2))]
+    streams = [Stream("stdout", 1, pipes[:2], session.printed), Stream("stderr", 2, pipes[2:], session.printed)]
     sys.stdout, sys.stderr = streams
     vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)  # which code puts back
     os.register_at_fork(after_in_child=session.printed.become_fork)
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
+    session.printed.is_in_cell = lambda: shell.depth > 0
     shell.events.register("post_execute", session.printed.end_cell)
     return kernel, streams
 

@@ -7,6 +7,7 @@ import pytest
 
 from agent_tools import Sandbox
 from agent_tools.execution import Died, Restarted, TimedOut
+from agent_tools.guest.pid1.last_words import LEFT_OUT
 from agent_tools.outputs import Variables
 from tests.docker.crashing import LIMITS
 
@@ -114,6 +115,62 @@ def test_a_crash_costs_one_cell(sandbox: Sandbox, name: str, code: str) -> None:
     after = sandbox.run_code(CHECK)
     assert after.ok, after.error
     assert not any(isinstance(output, Restarted) for output in after.outputs)
+
+
+PRINTS = {
+    "print that flushes": ("print('last', flush=True)", "last\n", ""),
+    "a flush": ("import sys; print('last'); sys.stdout.flush()", "last\n", ""),
+    "descriptors": ("import os; os.write(1, b'last'); os.write(2, b'of all')", "last", "of all"),
+    "a process": ("import os; os.system('echo last; echo of all >&2')", "last\n", "of all\n"),
+    "many lines": ("for i in range(500): print(i, flush=True)", "".join(f"{i}\n" for i in range(500)), ""),
+    "as much as a pipe holds": ("import os; os.write(1, b'x' * 30_000 + b'last')", "x" * 30_000 + "last", ""),
+}
+ENDS = {
+    "a segmentation fault": "import ctypes; ctypes.string_at(0)",
+    "os._exit": "import os; os._exit(3)",
+    "SIGKILL": "import os; os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.fixture(scope="module", params=["sockets", "stdio"])
+def printing(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox({"limits": LIMITS, "transport": request.param}) as made:
+        made.run_code("first = 1")
+        yield made
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize(("prints", "stdout", "stderr"), PRINTS.values(), ids=PRINTS.keys())
+def test_what_was_flushed_before_a_crash_arrives(
+    printing: Sandbox, prints: str, stdout: str, stderr: str, end: str
+) -> None:
+    ended = printing.run_code(f"{prints}\n{end}")
+    assert isinstance(ended.error, Died), ended.outputs
+    assert (ended.stdout, ended.stderr) == (stdout, stderr)
+
+
+def test_what_was_flushed_in_a_fork_before_a_crash_arrives(printing: Sandbox) -> None:
+    with printing.fork() as fork:
+        for _ in range(2):
+            ended = fork.run_code("import os; print('one', flush=True); os.write(1, b'two\\n'); os._exit(1)")
+            assert isinstance(ended.error, Died), ended.outputs
+            assert ended.stdout == "one\ntwo\n"
+
+
+def test_what_a_pipe_held_beyond_the_bound_is_told_as_lost(printing: Sandbox) -> None:
+    code = "import fcntl, os; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20); os.write(1, bytes(1 << 19)); os._exit(1)"
+    ended = printing.run_code(code)
+    assert ended.stdout.endswith(LEFT_OUT)
+
+
+@pytest.mark.parametrize("place", ["the sandbox", "a fork"])
+def test_a_system_call_of_another_abi_ends_the_kernel_and_is_named(printing: Sandbox, place: str) -> None:
+    with printing.fork() as fork:
+        used = fork if place == "a fork" else printing
+        ended = used.run_code("import ctypes; ctypes.CDLL(None).syscall(0x40000001)", timeout=ENOUGH)
+        assert isinstance(ended.error, Died), ended.outputs
+        assert ended.error.reason == "it was killed by signal 31 (SIGSYS)"
+        assert ended.error.variables.kept
 
 
 def test_after_a_fork_bomb_the_variables_are_there_or_told_as_lost() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NoReturn
 
-from .words import BRANCH, MAX_BYTES, SOCKETS
+from .words import BRANCH, DESCRIPTORS, MAX_BYTES
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
 PATIENCE = 30.0  # seconds that a fork is tried again
@@ -23,7 +23,7 @@ class Woken(BaseException):
     """Raised where a copy was taken, in the process that is to be the kernel now.
 
     Attributes:
-        descriptors: the sockets of the new kernel: messages, host calls, words to PID 1.
+        descriptors: those of the new kernel (words.py).
         skipped: why no copy was taken since, '' if there was no occasion.
     """
 
@@ -49,10 +49,8 @@ def freeze(keeper: socket.socket, run: int, waits_on: Line, done: int) -> NoRetu
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        let_go({line.fileno(), theirs.fileno(), keeper.fileno(), done})
-        socket.send_fds(keeper, [b"copy %d" % run], [theirs.fileno()], socket.MSG_DONTWAIT)
-        theirs.close()
+        let_go({line.fileno(), keeper.fileno(), done})
+        keeper.send(b"copy %d %d" % (run, number), socket.MSG_DONTWAIT)
         keeper.close()
         os.close(done)
         woken = _wait(line)
@@ -65,7 +63,7 @@ def freeze(keeper: socket.socket, run: int, waits_on: Line, done: int) -> NoRetu
 def _wait(line: socket.socket) -> Woken:
     """Fork at each word of PID 1, until it hangs up; return in the forks only."""
     while True:
-        word, descriptors, _, _ = socket.recv_fds(line, MAX_BYTES, SOCKETS, socket.MSG_CMSG_CLOEXEC)
+        word, descriptors, _, _ = socket.recv_fds(line, MAX_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         if not word:
             os._exit(0)
         if is_orphaned_fork():

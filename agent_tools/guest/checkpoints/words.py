@@ -16,6 +16,6 @@ fork   -> PID 1   awake           it is the supervisor now
 """
 
 MAX_BYTES = 64
-SOCKETS = 3  # of a kernel
+DESCRIPTORS = 7  # of a kernel
 AWAKE, BRANCH = b"awake", b"branch"
 THREADS, CHILDREN, MEMORY, TIME = "threads", "children", "memory", "time"

@@ -3,10 +3,11 @@
 Theory of operation
     Both streams share one list of pieces (`Printed`), so text keeps its order across them. A piece belongs to one
     request, by its parent header. The pieces are sent before anything else that is sent (session.py), when there is
-    much of them, or when the watcher finds that they have waited long enough. So nothing can overtake printed text,
-    and a flush need not send anything.
+    much of them, when the watcher finds that they have waited long enough, or when code flushes a stream: then they
+    arrive whatever becomes of the process. So nothing can overtake printed text.
 
-    The descriptors 1 and 2 are pipes whose reading ends the kernel has. What subprocesses and C libraries write is
+    The descriptors 1 and 2 are pipes whose reading ends the kernel has, and PID 1, which reads what is left in them
+    when the kernel has ended. What subprocesses and C libraries write is
     taken in by the watcher, at each flush (IPython flushes before it shows anything), and at the end of the cell. Code
     that prints after a pause may have waited for a process, whose text comes before its own: it is taken in first.
 
@@ -23,7 +24,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from types import FunctionType, ModuleType
 from typing import Any
@@ -60,6 +61,8 @@ class Printed:
         """True while the watcher sleeps until it is roused."""
         self.rouse: Callable[[], None] = lambda: None
         self.await_room: Callable[[], None] = lambda: None
+        self.is_in_cell: Callable[[], bool] = lambda: False
+        """Whether code of a cell runs."""
         self.streams: list[Stream] = []
         self._publish = publish
         self._chars = 0
@@ -220,12 +223,12 @@ class Stream(io.TextIOBase):
     write_through = True
     mode = "w"
 
-    def __init__(self, channel: str, descriptor: int, printed: Printed) -> None:
+    def __init__(self, channel: str, descriptor: int, pipe: Sequence[int], printed: Printed) -> None:
         self.channel = channel
         """`stdout` or `stderr`: the name of the messages' stream, and of sys's attribute."""
         self.name = f"<{channel}>"
         self.buffer = Bytes(self)
-        self.pipe = _capture(descriptor)
+        self.pipe = _capture(descriptor, *pipe)
         """The reading end of the pipe that now is the descriptor."""
         self._descriptor = descriptor
         self._printed = printed
@@ -265,8 +268,14 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Take in what subprocesses wrote, so that it comes before what is sent next; printed text needs no flush."""
+        """Take in what subprocesses wrote, and send what was printed, so that it outlives this process.
+
+        Between cells nothing need be sent: the reply takes it along.
+        """
         self.take_from_pipe()
+        if self._printed.is_in_cell() and not self._is_fork:
+            self._printed.send()
+            self._printed.await_room()
 
     def fileno(self) -> int:
         """Return the descriptor, for subprocesses; what is written to it belongs to the cell, too."""
@@ -291,37 +300,38 @@ class Stream(io.TextIOBase):
         self._parent.set(self._last_parent)
 
     def take_from_pipe(self, most: int = PIPE_BYTES) -> bool:
-        """Take in what subprocesses have written to the descriptor, up to so many bytes; False once nobody can more."""
+        """Take in what subprocesses have written to the descriptor, up to so many bytes; False once nobody can more.
+
+        It is sent at once: what is in the pipe outlives this process, and so does what was taken from there.
+        """
         if self._is_fork:  # it is the parent's
             return True
-        with self._pipe_lock:
-            while most > 0:
-                try:
-                    data = os.read(self.pipe, PIPE_BYTES)
-                except BlockingIOError:
-                    return True
-                if not data:  # code has closed the descriptor
-                    return False
+        is_open, has_text = True, False
+        with self._pipe_lock, contextlib.suppress(BlockingIOError):
+            while most > 0 and is_open:
+                data = os.read(self.pipe, PIPE_BYTES)
+                is_open = bool(data)  # or code has closed the descriptor
                 most -= len(data)
                 if text := self._decoder.decode(data):
                     self._printed.add(self.channel, self._last_parent, text)
-        return True
+                    has_text = True
+        if has_text:
+            self._printed.send()
+        return is_open
 
-    def renew(self) -> None:
-        """Go on in a fork that is the kernel from now on."""
+    def renew(self, reader: int, writer: int) -> None:
+        """Go on with another pipe, in a fork that is the kernel from now on."""
         os.close(self.pipe)
-        self.pipe, self._pipe_lock, self._is_fork = _capture(self._descriptor), threading.RLock(), False
+        self.pipe, self._pipe_lock, self._is_fork = _capture(self._descriptor, reader, writer), threading.RLock(), False
 
     def _become_fork(self) -> None:
         self._is_fork = True
 
 
-def _capture(descriptor: int) -> int:
-    """Make a descriptor the writing end of a pipe; return the reading end."""
-    reader, writer = os.pipe()
+def _capture(descriptor: int, reader: int, writer: int) -> int:
+    """Make a descriptor the writing end of a pipe; return the reading end, which does not block."""
     os.dup2(writer, descriptor)
     os.close(writer)
-    os.set_blocking(reader, False)
     return reader
 
 

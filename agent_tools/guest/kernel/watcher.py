@@ -4,9 +4,12 @@ It sends printed text that has waited for TICK, so that long-running code is see
 sleeps; after text it stays awake for LINGER, because waking a thread costs more than most cells.
 """
 
+import array
 import contextlib
+import fcntl
 import os
 import select
+import termios
 import threading
 import time
 
@@ -15,6 +18,8 @@ from .outlet import Outlet
 from .streams import Printed, Stream
 
 TICK = 0.1  # seconds that printed text waits for more at most
+PIPE_PAUSE = 0.005  # seconds that text waits for more in a pipe, where it outlives this process
+MUCH_IN_PIPE = 32 * 1024  # bytes after which what comes next does not wait, or it would hold up who writes
 LINGER = 2.0  # seconds after printed text during which the next one need not wake the thread
 
 
@@ -29,6 +34,7 @@ class Watcher:
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ring, False)
         self._awake_until = 0.0
+        self._is_flooded = False
         outlet.rouse = self.rouse
         printed.rouse = self.rouse
         threading.Thread(target=self._run, name="watcher", daemon=True).start()
@@ -55,6 +61,10 @@ class Watcher:
                 self._awake_until = time.monotonic() + LINGER
             if self._outlet.from_children.fileno() in ready:
                 self._outlet.pass_on()
+            if ready & self._streams.keys():
+                if not self._is_flooded:
+                    time.sleep(PIPE_PAUSE)
+                self._is_flooded = any(map(_has_much, self._streams))
             for descriptor in ready & self._streams.keys():
                 if not self._streams[descriptor].take_from_pipe():
                     poller.unregister(descriptor)
@@ -74,3 +84,10 @@ class Watcher:
             return TICK * 1000
         self._printed.wants_bell = True
         return TICK * 1000 if self._printed.pieces else None
+
+
+def _has_much(pipe: int) -> bool:
+    """Return whether there is so much in a pipe that whoever writes to it may soon have to wait."""
+    size = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, size)
+    return size[0] >= MUCH_IN_PIPE

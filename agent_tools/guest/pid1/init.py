@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..checkpoints import memory, victims
 from ..checkpoints.keeper import Keeper
@@ -44,6 +44,7 @@ from ..wire.words import (
     Start,
     Wake,
 )
+from . import last_words
 from .alarms import Alarms
 from .attendants import Attendants
 from .branches import Branches
@@ -74,6 +75,7 @@ class Init:
         self.attendants = Attendants(self.let_go, reach.kill_branch, WORK_DIR)
         self.keeper = Keeper()
         self.branches = Branches()
+        self.last_words = last_words.LastWords()
         self.victims = victims.Victims()
         self.alarms = Alarms()
 
@@ -99,6 +101,7 @@ class Init:
                         os.close(descriptor)
         self.keeper.drop()
         self.kill()
+        self.reach.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: last_words.py
 
     def patience(self) -> float:
         """Seconds until something is due without anyone's word."""
@@ -170,13 +173,14 @@ class Init:
         self.clear_for(generation)
         ours, theirs = pair()
         ours.setblocking(False)
-        with self.keeper.connect() as keeper, theirs:
+        with self.keeper.connect() as keeper, theirs, self.new_pipes() as pipes:
             pid = os.fork()
             if pid == 0:
                 ours.close()
                 for page in descriptors[2:]:
                     os.close(page)
-                in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach()]), theirs.fileno())
+                pipes[::2] = map(os.dup, pipes[::2])  # PID 1's own are closed in a fork
+                in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach(), *pipes]), theirs.fileno())
         self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), ours
 
     def become_kernel(self, descriptors: list[int]) -> None:
@@ -194,9 +198,26 @@ class Init:
             self.host.say(Failed(generation, f"{NO_COPY} {self.keeper.skipped}"))
             return
         self.clear_for(generation)
-        with self.keeper.connect() as keeper:
-            if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno()], is_exact=is_exact):
+        with self.keeper.connect() as keeper, self.new_pipes() as pipes:
+            if not self.keeper.wake(run, [*descriptors[:2], keeper.fileno(), *pipes], is_exact=is_exact):
                 self.say_no_copy()
+
+    @contextlib.contextmanager
+    def new_pipes(self) -> Iterator[list[int]]:
+        """Make the pipes of the next kernel's streams, in place of those that a kernel never got, for as long as it."""
+        self.tell_last_words(last_words.SECONDS_IF_KILLED)
+        pipes = self.last_words.pipes()
+        try:
+            yield pipes
+        finally:
+            for writer in pipes[1::2]:
+                os.close(writer)
+
+    def tell_last_words(self, seconds: float) -> None:
+        """Tell the host what the kernel that has ended wrote last; at most so long."""
+        deadline = time.monotonic() + seconds
+        for words in self.last_words.take(self.generation, self.let_go, seconds):
+            self.host.say(words, deadline - time.monotonic())
 
     def say_no_copy(self) -> None:
         """Tell the host that no copy becomes the kernel: there is none, or it was killed before it could."""
@@ -235,6 +256,7 @@ class Init:
         if self.kernel_report:
             self.kernel_report.close()
         self.host.close()
+        self.last_words.close()
         self.attendants.close()
         self.keeper.close()
         self.branches.close()
@@ -281,6 +303,7 @@ class Init:
                     report, status = self.read_report(), status if self.status is None else self.status
                     self.forget_kernel()
                     self.reach.signal(signal.SIGSTOP)
+                    self.tell_last_words(last_words.SECONDS_IF_KILLED if block else last_words.SECONDS)
                     self.report_exit(status, report)
                     self.kill()
                     return

@@ -39,9 +39,11 @@ class SocketLifeline:
         self.is_open = bool(line)
         return [(read_order(line), list(descriptors))]
 
-    def say(self, report: Report) -> None:
-        """Tell the host; one that does not listen is not waited for."""
+    def say(self, report: Report, patience: float = 0.0) -> None:
+        """Tell the host; one that does not listen is waited for so many seconds."""
         with contextlib.suppress(OSError):
+            if patience > 0:
+                await_room(self.socket.fileno(), patience)
             self.socket.send(write_report(report), socket.MSG_DONTWAIT)
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class StdioLifeline:
         self._write()
         return orders
 
-    def say(self, report: Report) -> None:
+    def say(self, report: Report, patience: float = 0.0) -> None:
         """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
         self.mux.drain()
         self.mux.say(write_report(report))

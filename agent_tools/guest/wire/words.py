@@ -18,16 +18,22 @@ channel 0 (mux.py).
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
                      failed <generation> <traceback>
                      marked <generation> <run>   0 if there is no such copy; also the answer to branch
+                     printed <generation> <stream> <text>
+                                                 what the kernel that ended had written to its stdout or stderr last,
+                                                 of UTF-8, in base64; before `exit`
 
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
 
+import base64
+import binascii
 from collections.abc import Callable
-from typing import ClassVar, Union
+from typing import ClassVar, Literal, Union
 
 from .frozen import frozen
 
 MAX_WORDS = 4096  # bytes in one line
+LAST_WORDS_BYTES = 3000  # of text in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
 NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
@@ -179,9 +185,18 @@ class Marked:
     run: int
 
 
+@frozen
+class Printed:
+    """Text that the kernel of a generation had written last to a stream."""
+
+    generation: int
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
 SocketOrder = Union[Start, Wake, Files, Spawn, Proxy, Branch]
 Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume, Rouse]
-Report = Union[Ready, Exit, Failed, Marked]
+Report = Union[Ready, Exit, Failed, Marked, Printed]
 
 WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch)
 _NUMBERED: "dict[str, Callable[[int], Order]]" = {
@@ -237,6 +252,9 @@ def write_report(report: Report) -> bytes:
         return f"failed {report.generation} {report.traceback}".encode("ascii", "replace")[:MAX_WORDS]
     if isinstance(report, Marked):
         return f"marked {report.generation} {report.run}".encode()
+    if isinstance(report, Printed):
+        text = base64.b64encode(report.text.encode("utf-8", "replace")).decode()
+        return f"printed {report.generation} {report.stream} {text}".encode()
     how = f"signal {report.signal}" if report.signal else f"code {report.code}"
     return f"exit {report.generation} {how}{' oom' if report.oom else ''}".encode()
 
@@ -267,7 +285,20 @@ def read_report(line: bytes) -> "Report | None":
         return Failed(generation, words[2])
     if words[0] == "marked":
         return Marked(generation, run) if (run := _number(words[2])) is not None else None
+    if words[0] == "printed":
+        return _read_printed(generation, words[2].split())
     return _read_exit(generation, words[2].split()) if words[0] == "exit" else None
+
+
+def _read_printed(generation: int, words: "list[str]") -> "Printed | None":
+    if len(words) != 2 or words[0] not in ("stdout", "stderr"):
+        return None
+    stream: Literal["stdout", "stderr"] = "stdout" if words[0] == "stdout" else "stderr"
+    try:
+        text = base64.b64decode(words[1], validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return None
+    return Printed(generation, stream, text)
 
 
 def _read_exit(generation: int, words: "list[str]") -> "Exit | None":

@@ -17,7 +17,7 @@ from agent_tools.errors import KernelDied, ProtocolViolation
 from agent_tools.guest.wire.frozen import frozen
 from agent_tools.guest.wire.messages import MessageError, Reader
 from agent_tools.guest.wire.waiting import await_input, await_room
-from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Report
+from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Printed, Report
 from agent_tools.limits import MIB
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -156,7 +156,7 @@ class Channel:
             yield from self._take_messages()
         if self._lifeline_fd in ready:
             reports = self._take_reports()
-            if any(map(_is_end, reports)):
+            if any(map(_comes_after_messages, reports)):
                 yield from self._take_last_messages()
             yield from reports
 
@@ -233,7 +233,7 @@ class Channel:
 
     def _is_about_it(self, report: Report) -> bool:
         """Return whether a report is about this kernel: what is said of an earlier one may come late."""
-        return isinstance(report, (Exit, Failed, Marked)) and report.generation == self._generation
+        return isinstance(report, (Exit, Failed, Marked, Printed)) and report.generation == self._generation
 
     def _hang_up(self) -> None:
         """Shut the socket down, so that reading it tells of its end."""
@@ -241,5 +241,8 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _is_end(event: Event) -> bool:
-    return isinstance(event, SandboxEnded) or (isinstance(event, Reported) and isinstance(event.report, Exit))
+def _comes_after_messages(event: Event) -> bool:
+    """Return whether a report is about the end of the kernel, which all that it had sent precedes."""
+    return isinstance(event, SandboxEnded) or (
+        isinstance(event, Reported) and isinstance(event.report, (Printed, Exit))
+    )

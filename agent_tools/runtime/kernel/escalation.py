@@ -35,7 +35,8 @@ from agent_tools.limits import Limits
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
 END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was told to kill
-HANG_UP_GRACE = 0.5  # seconds for PID 1 to report the end of a kernel that closed its channel
+HANG_UP_GRACE = 2.0  # seconds for PID 1 to report the end of a kernel that closed its channel, and what it wrote last
+LATE_HANG_UP_GRACE = 0.5  # the same where its code was to be killed before
 
 
 class Why(Enum):
@@ -180,7 +181,7 @@ def due(state: State, deadline: float, limits: Limits) -> float:
         case Interrupted(at):
             return min(last, at + limits.cancel_grace)
         case HungUp(at):
-            return at + HANG_UP_GRACE
+            return min(at + HANG_UP_GRACE, max(last, at + LATE_HANG_UP_GRACE))
         case Killed(at):
             return at + END_GRACE
         case Over():

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from agent_tools.execution import Cause, Died, Error, Output, Stream, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
-from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked
+from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked, Printed
 from agent_tools.limits import Limits
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
 from agent_tools.runtime.kernel.endings import describe
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
-from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error
+from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error, streams
 from agent_tools.runtime.kernel.request import Request
 from agent_tools.runtime.kernel.runs import RunKind, Runs
 from agent_tools.runtime.kernel.time_limit import TimeLimit
@@ -248,6 +248,8 @@ class Kernel:
                 self._advance(run, escalation.Broke(reason))
             case Disconnected():
                 self._advance(run, escalation.Closed())
+            case Reported(Printed(_, name, text)):
+                yield from streams(name, text)
             case Reported(Exit() as exit_):
                 self._advance(run, escalation.Exited(exit_))
             case SandboxEnded():

@@ -154,7 +154,7 @@ def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
         case "stream" | "execute_result" | "display_data" | "update_display_data" if message.unread:
             yield Omitted(f"a message of {message.unread:,} bytes that would be costly to read")
         case "stream":
-            yield from _streams("stderr" if content.get("name") == "stderr" else "stdout", _joined(content.get("text")))
+            yield from streams("stderr" if content.get("name") == "stderr" else "stdout", _joined(content.get("text")))
         case "execute_result":
             data, notes = read_bundle(content.get("data"), limits)
             yield Result(data)
@@ -169,7 +169,7 @@ def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
             yield read_error(content, limits)
 
 
-def _streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
+def streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
     """The text in pieces, so that no copy of a very long one is made; an escape across two of them loses its ESC."""
     for start in range(0, max(1, len(text)), MAX_TEXT_CHARS):
         yield Stream(name, neutralise(text[start : start + MAX_TEXT_CHARS]))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_tools.guest.wire.words import (
+    LAST_WORDS_BYTES,
     MAX_NUMBER,
     MAX_WORDS,
     Arm,
@@ -25,6 +26,7 @@ from agent_tools.guest.wire.words import (
     Marked,
     Order,
     Pause,
+    Printed,
     Proxy,
     Ready,
     Report,
@@ -73,6 +75,8 @@ REPORTS: list[tuple[Report, bytes]] = [
     (Exit(12, signal=64), b"exit 12 signal 64"),
     (Failed(1, "Traceback: of many words"), b"failed 1 Traceback: of many words"),
     (Marked(1, 5), b"marked 1 5"),
+    (Printed(3, "stdout", "gr\u00fcn\n"), b"printed 3 stdout Z3LDvG4K"),
+    (Printed(3, "stderr", "x" * LAST_WORDS_BYTES), b"printed 3 stderr " + b"eHh4" * (LAST_WORDS_BYTES // 3)),
     (Failed(1, "one\ntwo\n  three"), b"failed 1 one\ntwo\n  three"),
 ]
 
@@ -114,6 +118,7 @@ ANY_REPORT = (
     st.just(Ready())
     | st.builds(Exit, NUMBER, code=NUMBER, oom=st.booleans())
     | st.builds(Exit, NUMBER, signal=st.integers(1, 200), oom=st.booleans())
+    | st.builds(Printed, NUMBER, st.sampled_from(["stdout", "stderr"]), st.text(min_size=1, max_size=700))
     | st.builds(Failed, NUMBER, st.lists(WORD, min_size=1).map(" ".join))
 )
 
@@ -167,6 +172,11 @@ NO_REPORTS = {
     "failed without a traceback": b"failed 1",
     "failed with blanks for a traceback": b"failed 1   ",
     "failed without a generation": b"failed Traceback: x",
+    "printed on no stream": b"printed 1 eA==",
+    "printed on an unknown stream": b"printed 1 stdin eA==",
+    "printed in two words": b"printed 1 stdout eA== eA==",
+    "printed not in base64": b"printed 1 stdout x!",
+    "printed in cut base64": b"printed 1 stdout eA",
 }
 
 

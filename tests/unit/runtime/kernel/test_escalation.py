@@ -17,6 +17,7 @@ from agent_tools.runtime.kernel.escalation import (
     END_GRACE,
     HANG_UP_GRACE,
     KILL_MARGIN,
+    LATE_HANG_UP_GRACE,
     TABLE,
     Answer,
     Broke,
@@ -149,7 +150,8 @@ DUE: list[tuple[State, float]] = [
     (Interrupted(DEADLINE), DEADLINE + 0.4),
     (Interrupted(LAST), LAST),
     (HungUp(40.0), 40.0 + HANG_UP_GRACE),
-    (HungUp(LAST), LAST + HANG_UP_GRACE),
+    (HungUp(LAST - 1.0), LAST),
+    (HungUp(LAST), LAST + LATE_HANG_UP_GRACE),
     (Killed(40.0, Why.DEAF), 40.0 + END_GRACE),
     (Killed(LAST, Why.OVERDUE), LAST + END_GRACE),
     (Killed(40.0, Why.CONDEMNED, "x"), 40.0 + END_GRACE),
@@ -240,7 +242,7 @@ def test_there_is_no_way_back_and_whatever_happens_the_run_ends_soon_after_its_t
     while not isinstance(state, Over):
         now = max(now, due(state, DEADLINE, LIMITS))
         state = lapse(state, Moment(now, DEADLINE))
-    assert now <= LAST + HANG_UP_GRACE + END_GRACE + 0.001
+    assert now <= LAST + LATE_HANG_UP_GRACE + END_GRACE + 0.001
 
 
 @given(STATES, st.floats(0, 200), st.floats(0, 200))

@@ -516,6 +516,12 @@ WORDS = {
     "malformed reports": Row(in_turn(words(*MALFORMED_REPORTS), prints("a"), finishes), (A,)),
     "reports of other kernels": Row(in_turn(words(*OTHERS), prints("a"), finishes), (A,)),
     "a late report of a failed start": Row(in_turn(words(b"failed 1 Traceback"), prints("a"), finishes), (A,)),
+    "last words, and then an exit": Row(
+        in_turn(prints("a"), words(b"printed 1 stdout Yg==", b"printed 1 stderr G1szMW1j", b"exit 1 code 7")),
+        (AB, Stream("stderr", "c"), *DIED),
+        "its process exited with code 7",
+    ),
+    "last words of other kernels": Row(in_turn(words(b"printed 2 stdout Yg=="), prints("a"), finishes), (A,)),
     "an empty datagram": Row(words(b""), (Died(GONE),), GONE),
     "a hang-up": Row(lambda turn: turn.kernel.init.hang_up(), (Died(GONE),), GONE),
     "an endless talk": Row(talks_on(b"hello"), (LOST,), STUBBORN, 0.2),
@@ -531,6 +537,14 @@ WORDS = {
 @rows(WORDS)
 def test_a_pid_1_that_lies_or_goes_deaf_ends_with_its_sandbox(new_tool: NewTool, row: Row) -> None:
     check(new_tool, row)
+
+
+def test_endless_last_words_are_cut_and_ended_at_the_time_limit(new_tool: NewTool) -> None:
+    tool = new_tool(FakeEngine(talks_on(b"printed 1 stdout " + b"eHh4" * 1000)))
+    first, omitted, last, end = attacked(tool, 0.2).outputs
+    assert (first, last, end) == (*CUT, LOST)
+    assert isinstance(omitted, Omitted)
+    assert_goes_on(tool, STUBBORN)
 
 
 BETWEEN_RUNS: dict[str, tuple[Script, str]] = {

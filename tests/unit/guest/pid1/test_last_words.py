@@ -1,0 +1,95 @@
+"""What a kernel wrote last, as PID 1 finds it: text, too much of it, and pipes that code has locked."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from agent_tools.guest.pid1.last_words import LEFT_OUT, MAX_BYTES, SECONDS, LastWords
+from tests.waiting import until
+
+
+def nothing() -> None:
+    pass
+
+
+def wrote(*texts: bytes) -> dict[str, str]:
+    """Return what is told of a kernel that wrote these texts to stdout and stderr, and has ended."""
+    words, before = LastWords(), len(os.listdir("/proc/self/fd"))
+    _, stdout, _, stderr = words.pipes()
+    for writer, text in zip((stdout, stderr), texts):
+        os.write(writer, text)
+    told = {"stdout": "", "stderr": ""}
+    for each in words.take(7, nothing):
+        assert each.generation == 7
+        told[each.stream] += each.text
+    for writer in (stdout, stderr):
+        os.close(writer)
+    os.wait()
+    assert len(os.listdir("/proc/self/fd")) == before
+    return told
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr"), [(b"", b""), (b"one\n", b""), (b"", b"two"), ("gr\u00fcn".encode() * 5000, b"\xff")]
+)
+def test_both_streams_are_told(stdout: bytes, stderr: bytes) -> None:
+    told = wrote(stdout, stderr)
+    assert told == {"stdout": stdout.decode(), "stderr": stderr.decode("utf-8", "replace")}
+
+
+def test_what_is_beyond_the_bound_is_told_as_lost() -> None:
+    words = LastWords()
+    _, stdout, _, stderr = words.pipes()
+    ctypes.CDLL(None).fcntl(stdout, 1031, 1 << 20)  # F_SETPIPE_SZ
+    os.write(stdout, b"x" * (MAX_BYTES + 1))
+    text = "".join(each.text for each in words.take(1, nothing))
+    assert text == "x" * MAX_BYTES + LEFT_OUT
+    for writer in (stdout, stderr):
+        os.close(writer)
+    os.wait()
+
+
+def test_nothing_is_told_twice_or_of_no_kernel() -> None:
+    words = LastWords()
+    assert list(words.take(1, nothing)) == []
+    assert wrote(b"x")["stdout"] == "x"
+
+
+def locked(writer: int) -> int:
+    """Return a process that has a pipe's lock until it is killed: it waits for a socket, in sendfile."""
+    one, other = socket.socketpair()
+    with one, other:
+        pid = os.fork()
+        if pid == 0:
+            ctypes.CDLL(None).sendfile(writer, one.fileno(), None, 1)
+            os._exit(0)
+
+        def waits() -> bool:
+            with open(f"/proc/{pid}/wchan") as file:
+                return "unix_stream" in file.read()
+
+        until(waits)
+    return pid
+
+
+def test_a_locked_pipe_is_not_waited_for() -> None:
+    words = LastWords()
+    reader, stdout, _, stderr = words.pipes()
+    holder = locked(stdout)
+    began = time.monotonic()
+    assert list(words.take(1, nothing)) == []
+    assert time.monotonic() - began < SECONDS + 30
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(reader)
+    assert os.waitpid(holder, os.WNOHANG) == (0, 0), "it holds the lock still"
+    os.kill(holder, signal.SIGKILL)
+    for writer in (stdout, stderr):
+        os.close(writer)
+    os.wait()
+    os.wait()
