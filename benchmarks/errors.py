@@ -1,6 +1,6 @@
 """What a model reads of frequent failures: characters here, and of a stock ipykernel's messages in the same image.
 
-    .venv/bin/python benchmarks/errors.py
+    .venv/bin/python benchmarks/errors.py [IMAGE]
 
 Each cell runs in a fresh kernel here, and in one stock kernel after another in a container without a network. Of the
 stock kernel all text is counted that a simple harness hands on: streams, results and the traceback, as it comes and
@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from agent_tools.runtime.docker import context, image
+from agent_tools.runtime.docker import image
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.tools import CodeInterpreter
 
@@ -78,9 +78,12 @@ print(json.dumps(told))
 
 
 def main() -> None:
-    stock = _stock()
+    tag = sys.argv[1] if len(sys.argv) > 1 else image.ensure(DockerEngine(), ())
+    stock = _stock(tag)
     print("| failure | here | stock, without escapes | stock |\n|---|--:|--:|--:|")
-    rows = [(name, _here(code), plain, whole) for name, code in FAILURES.items() for whole, plain in (stock[name],)]
+    rows = [
+        (name, _here(tag, code), plain, whole) for name, code in FAILURES.items() for whole, plain in (stock[name],)
+    ]
     for name, here, plain, whole in rows:
         print(f"| {name} | {here:,} | {plain:,} | {whole:,} |")
     here, plain, whole = (sum(row[column] for row in rows) for column in (1, 2, 3))
@@ -88,16 +91,18 @@ def main() -> None:
     print(f"| in tokens | {here // 4:,} | {plain // 4:,} | {whole // 4:,} |")
 
 
-def _here(code: str) -> int:
+def _here(tag: str, code: str) -> int:
     """The characters of the answer that a model gets; figures are not text."""
-    with TemporaryDirectory(prefix="agent-tools-errors-") as folder, CodeInterpreter({"work_dir": folder}) as tool:
+    with (
+        TemporaryDirectory(prefix="agent-tools-errors-") as folder,
+        CodeInterpreter({"work_dir": folder, "image": tag}) as tool,
+    ):
         return len(tool.call({"code": code}).replace(folder, ""))
 
 
-def _stock() -> dict[str, tuple[int, int]]:
-    image.ensure(DockerEngine(), ())
+def _stock(tag: str) -> dict[str, tuple[int, int]]:
     command = ["docker", "run", "--rm", "-i", "--network", "none", "--env", "HOME=/tmp", "--env", "MPLCONFIGDIR=/tmp/m"]
-    command += ["--env", "MATPLOTLIBRC=/opt/matplotlib/matplotlibrc", "--tmpfs", "/tmp", context.tag_for()]
+    command += ["--env", "MATPLOTLIBRC=/opt/matplotlib/matplotlibrc", "--tmpfs", "/tmp", tag]
     done = subprocess.run(
         [*command, "/opt/kernel/bin/python", "-c", STOCK], input=json.dumps(FAILURES), text=True, capture_output=True
     )
