@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/errors.py [IMAGE]
 
-Each cell runs in a fresh kernel here, and in one stock kernel after another in a container without a network. Of the
+All cells run in one kernel here, and in one stock kernel in a container without a network, with %reset between. Of the
 stock kernel all text is counted that a simple harness hands on: streams, results and the traceback, as it comes and
 without its escape sequences. Prints a table in Markdown; tokens are characters divided by four.
 """
@@ -61,8 +61,8 @@ STOCK = r"""
 import json, re, sys
 from jupyter_client.manager import start_new_kernel
 told = {}
+manager, client = start_new_kernel(kernel_name="python3", startup_timeout=300)
 for name, code in json.load(sys.stdin).items():
-    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=300)
     texts = []
     def take(message):
         content = message["content"]
@@ -72,7 +72,8 @@ for name, code in json.load(sys.stdin).items():
     client.execute_interactive(code, allow_stdin=False, output_hook=take, timeout=300)
     text = "\n".join(texts)
     told[name] = len(text), len(re.sub(r"\x1b\[[0-9;]*m", "", text))
-    client.stop_channels(); manager.shutdown_kernel(now=True)
+    client.execute_interactive("%reset -f", output_hook=lambda message: None, timeout=300)
+manager.shutdown_kernel(now=True)
 print(json.dumps(told))
 """
 
@@ -81,9 +82,7 @@ def main() -> None:
     tag = sys.argv[1] if len(sys.argv) > 1 else image.ensure(DockerEngine(), ())
     stock = _stock(tag)
     print("| failure | here | stock, without escapes | stock |\n|---|--:|--:|--:|")
-    rows = [
-        (name, _here(tag, code), plain, whole) for name, code in FAILURES.items() for whole, plain in (stock[name],)
-    ]
+    rows = [(name, here, *reversed(stock[name])) for name, here in _here(tag).items()]
     for name, here, plain, whole in rows:
         print(f"| {name} | {here:,} | {plain:,} | {whole:,} |")
     here, plain, whole = (sum(row[column] for row in rows) for column in (1, 2, 3))
@@ -91,13 +90,17 @@ def main() -> None:
     print(f"| in tokens | {here // 4:,} | {plain // 4:,} | {whole // 4:,} |")
 
 
-def _here(tag: str, code: str) -> int:
-    """The characters of the answer that a model gets; figures are not text."""
+def _here(tag: str) -> dict[str, int]:
+    """The characters of the answers that a model gets; figures are not text."""
+    lengths = {}
     with (
         TemporaryDirectory(prefix="agent-tools-errors-") as folder,
         CodeInterpreter({"work_dir": folder, "image": tag}) as tool,
     ):
-        return len(tool.call({"code": code}).replace(folder, ""))
+        for name, code in FAILURES.items():
+            lengths[name] = len(tool.call({"code": code}).replace(folder, ""))
+            tool.call({"code": "%reset -f"})
+    return lengths
 
 
 def _stock(tag: str) -> dict[str, tuple[int, int]]:

@@ -69,7 +69,7 @@ def test_an_idle_sandbox_needs_little_memory(tool: CodeInterpreter, docker_engin
         ("len(In), Out, [name for name in dir() if not name.startswith('_')]", "(2, {}, ['In', 'Out', "),
         ("import gc; gc.isenabled(), gc.get_freeze_count() > 1000", "(True, True)"),
         ("import threading; sorted(t.name for t in threading.enumerate())", "['MainThread', 'watcher']"),
-        ("import sys; [f for f in sys.meta_path if 'agent_tools' in str(f)]", "[]"),
+        ("import sys; [f for f in sys.meta_path if 'bundle' in str(f)]", "[]"),
         ("import sys; sys.path[-1]", "''"),
     ],
 )
