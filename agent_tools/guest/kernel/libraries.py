@@ -111,10 +111,11 @@ class Warnings:
         text = str(message)
         is_of_glyph = text.startswith(OF_GLYPHS)
         if is_of_glyph:
-            if text in self._glyphs:
+            glyph = text.partition(" missing from ")[0]  # before the fonts, in any order
+            if glyph in self._glyphs:
                 return
             if len(self._glyphs) < MAX_SAID:
-                self._glyphs.add(text)
+                self._glyphs.add(glyph)
         if is_of_glyph or filename.startswith(GUEST):
             say(f"{category.__name__}: {text}")
         else:

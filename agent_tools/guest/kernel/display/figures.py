@@ -57,7 +57,7 @@ class Shown:
             has_window = isinstance(newbackend, str) and newbackend.lower().startswith(WITH_WINDOWS)
             switch(backend_for(newbackend) if has_window else newbackend)
             if _is_inline():  # which `%matplotlib agg` has switched off
-                from matplotlib_inline.backend_inline import configure_inline_support
+                from matplotlib_inline.backend_inline import configure_inline_support  # which loads the drawing
 
                 configure_inline_support(self._shell, "inline")
 
