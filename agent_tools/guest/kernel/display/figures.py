@@ -4,13 +4,15 @@ import sys
 from binascii import b2a_base64
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib import import_module
 from typing import Any
 
 from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
 
 from ..magics import say
 
-INLINE = (None, "auto", "inline", "module://matplotlib_inline.backend_inline")
+INLINE_BACKEND = "matplotlib_inline.backend_inline"  # imported when it is needed, since it loads matplotlib's drawing
+INLINE = (None, "auto", "inline", f"module://{INLINE_BACKEND}")
 FILES_ONLY = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
 WITH_WINDOWS = ("gtk", "ipympl", "macosx", "module://ipympl", "nbagg", "notebook", "qt", "tk", "webagg", "widget", "wx")
 """The beginnings of the names of matplotlib's backends that draw in a window, a widget or a browser."""
@@ -57,9 +59,7 @@ class Shown:
             has_window = isinstance(newbackend, str) and newbackend.lower().startswith(WITH_WINDOWS)
             switch(backend_for(newbackend) if has_window else newbackend)
             if _is_inline():  # which `%matplotlib agg` has switched off
-                from matplotlib_inline.backend_inline import configure_inline_support  # which loads the drawing
-
-                configure_inline_support(self._shell, "inline")
+                import_module(INLINE_BACKEND).configure_inline_support(self._shell, "inline")
 
         pyplot.show, pyplot.switch_backend = show_all, switch_backend
 
@@ -72,9 +72,7 @@ class Shown:
             self._shell.showtraceback()
 
     def _show_open(self) -> None:
-        from matplotlib_inline.backend_inline import show  # which loads matplotlib's drawing
-
-        show(close=True)
+        import_module(INLINE_BACKEND).show(close=True)
 
 
 def _is_inline() -> bool:
@@ -84,8 +82,7 @@ def _is_inline() -> bool:
 
 def _picture(figure: Any) -> Any:
     """Return a figure as a PNG in base64, before anything has registered matplotlib's figures with IPython."""
-    from IPython.core.pylabtools import print_figure  # which loads matplotlib's drawing
-
+    print_figure = import_module("IPython.core.pylabtools").print_figure
     return drawn_once(partial(print_figure, fmt="png", base64=True))(figure)
 
 
