@@ -10,8 +10,8 @@ from agent_tools.runtime.recipe import Recipe
 
 PYTHON = "3.13"
 MAIN = {
-    "lean": "numpy pandas matplotlib seaborn scikit-learn scipy statsmodels sympy pyarrow openpyxl pillow networkx lxml "
-    "beautifulsoup4 xlsxwriter",
+    "lean": "numpy pandas matplotlib seaborn scikit-learn scipy statsmodels sympy pyarrow openpyxl pillow networkx "
+    "lxml beautifulsoup4 xlsxwriter",
     "full": "plotly altair polars duckdb scikit-image opencv-python-headless "
     "python-docx python-pptx pypdf pdfplumber reportlab nltk",
     "agent": "pytest",
