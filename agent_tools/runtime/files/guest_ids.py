@@ -105,7 +105,7 @@ def hand_over(fd: int, owner: tuple[int, int]) -> None:
     if former == owner[0]:
         return
     if former not in GUEST_UIDS or is_account(former):
-        if os.listdir(fd) and grant(fd, owner[0], GUEST_UIDS):
+        if owner[0] != 0 and os.listdir(fd) and grant(fd, owner[0], GUEST_UIDS):  # root needs no list
             return
     else:
         for inner, name in itertools.islice(_entries_of(fd, former, MAX_LEVELS), MAX_GIVEN_ENTRIES):

@@ -146,6 +146,16 @@ def test_an_empty_folder_of_root_is_given(tmp_path: Path) -> None:
     assert tmp_path.stat().st_uid == NEXT
 
 
+@pytest.mark.needs_root
+def test_root_itself_is_given_no_access(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file"):
+        os.chown(path, 1_001, 1_001)
+    with open_folder(tmp_path) as fd:
+        hand_over(fd, (0, 0))
+    assert [*granted(tmp_path), *granted(tmp_path / "file")] == []
+
+
 # name -> mode before, and whether a guest may write it then
 MODES = {"data.csv": (0o644, True), "run.sh": (0o755, True), "shared": (0o664, True), "old": (0o444, False)} | {
     "private": (0o600, False),
