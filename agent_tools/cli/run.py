@@ -30,7 +30,7 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...]")
 @click.option("-c", "--code", help="Code to run instead of a script; what follows are its arguments.")
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
-@click.option("-t", "--timeout", type=float, help="Seconds it may run.  [default: no limit]")
+@click.option("-t", "--timeout", type=float, help="Seconds it may run.  [default: a day]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, instead of the output.")
 @sandbox_options
 def run(
