@@ -222,8 +222,8 @@ def test_a_fork_that_ends_its_supervisor_ends_itself(sandbox: Sandbox, how: str)
 
 BOMBS = {
     "of forks": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "of chains": "import os\nfor _ in range(20):\n    if os.fork() == 0: break\nwhile True:\n    try:\n"
-    "        if os.fork(): os._exit(0)\n        os.setsid()\n    except OSError: pass",
+    "of chains": "import os\nfor _ in range(9):\n    try:\n        if os.fork() == 0: break\n    except OSError: pass\n"
+    "while True:\n    try:\n        if os.fork(): os._exit(0)\n        os.setsid()\n    except OSError: pass",
 }
 
 
@@ -235,9 +235,7 @@ def test_a_fork_bomb_in_a_fork_ends_in_time(sandbox: Sandbox, bomb: str) -> None
         assert isinstance(fork.run_code(bomb, timeout=1).error, (Died, TimedOut))
         with contextlib.suppress(SandboxGone):  # it may have been given up
             fork.run_code("1")
-        assert 0 < processes(sandbox) < before + 20, (
-            "of the 64 that it had taken: it has ended before another kernel is there"
-        )
+        assert comes_to(lambda: 0 < processes(sandbox) < before + 20, True), "it ends before its fork is closed"
         assert time.monotonic() - began < ENOUGH
         assert sandbox.run_code("x").value == 1
     assert comes_to(lambda: processes(sandbox), before)
