@@ -48,7 +48,7 @@ class Limits:
     interrupt_grace: float = 0.2
     """From the time limit, which the guest enforces first, to the host's interrupt (SIGINT)."""
     kill_grace: float = 0.5
-    """Processor time from the host's interrupt to the kernel's end (SIGKILL); in wall time at most three times that."""
+    """Processor time from the host's interrupt to the kernel's end (SIGKILL); in wall time at most twice that."""
     cancel_grace: float = 0.5
     """Likewise where the caller cancelled the code before its time limit."""
     start_timeout: float = 60.0

@@ -31,7 +31,7 @@ def test_they_are_there_without_what_escalates_and_the_user_keeps_its_name(
         execution = tool.run(
             "import shutil, subprocess\n"
             "print(subprocess.getoutput('echo [1] | jq -c .'), subprocess.getoutput('whoami'))\n"
-            "print([name for name in ('sudo', 'su', 'pip') if shutil.which(name)])\n"
+            "print([name for name in ('sudo', 'su') if shutil.which(name)])\n"
             "print(subprocess.getoutput('find / -xdev -type f -perm /6000 2>/dev/null'))\n"
             "print('Package: jq\\n' in open('/var/lib/dpkg/status').read())"
         )

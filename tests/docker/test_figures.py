@@ -186,8 +186,8 @@ def test_a_missing_font_or_glyph_is_told_once_in_a_session(tool: CodeInterpreter
 
 
 def test_a_glyph_that_is_missing_in_what_is_shown_alone_names_no_path(tool: CodeInterpreter) -> None:
-    told = tool.run("plt.title('\U0001fae0'); plt.plot([1]);", timeout=120).stderr
-    assert told.startswith("UserWarning: Glyph 129760")
+    told = tool.run("plt.title('\U0001fae1'); plt.plot([1]);", timeout=120).stderr
+    assert told.startswith("UserWarning: Glyph 129761")
     assert told.count("\n") == 1
 
 

@@ -306,9 +306,10 @@ def test_a_folder_that_comes_with_the_uid_of_another_keeps_its_files(
 
 def test_the_image_holds_no_tools_to_install_compile_or_escalate(shared_tool: CodeInterpreter) -> None:
     code = """
-import importlib.util, os, shutil, stat
-print([name for name in 'pip pip3 gcc cc make git curl wget sudo su passwd mount'.split() if shutil.which(name)])
-print(importlib.util.find_spec('pip'), importlib.util.find_spec('ensurepip'))
+import importlib.util, os, shutil, stat, subprocess
+print([name for name in 'gcc cc make git curl wget sudo su passwd mount'.split() if shutil.which(name)])
+print(subprocess.run(['pip', '--version'], capture_output=True, text=True))
+print(importlib.util.find_spec('pip').origin, importlib.util.find_spec('ensurepip'))
 found = []
 for folder, _, files in os.walk('/'):
     if folder.startswith(('/proc', '/sys')):
@@ -323,7 +324,9 @@ for folder, _, files in os.walk('/'):
             found.append(path)
 print(found)
 """
-    assert _printed(shared_tool, code, timeout=60).splitlines() == ["[]", "None None", "[]"]
+    programs, pip, modules, escalating = _printed(shared_tool, code, timeout=60).splitlines()
+    assert (programs, modules, escalating) == ("[]", "/opt/no_pip/pip.py None", "[]")
+    assert "returncode=1, stdout='', stderr='Packages cannot be changed here;" in pip
 
 
 def test_no_trace_of_the_build_machine_is_in_the_image(shared_tool: CodeInterpreter) -> None:

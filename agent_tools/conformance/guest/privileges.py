@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import mmap
 import os
 import platform
 import resource
 import shutil
+import subprocess
+import sys
 from functools import partial
 from typing import Any, Callable
 
@@ -20,7 +21,8 @@ except ImportError:  # not every Python has it
     ctypes = None  # type: ignore[assignment]
 
 ESCALATING = ("sudo", "su", "doas", "pkexec", "passwd", "newgrp", "mount")
-INSTALLING = ("pip", "pip3", "conda", "uv", "gcc", "cc", "clang", "make", "git", "curl", "wget")
+PIPS = ("pip", "pip3")
+INSTALLING = (*PIPS, "conda", "uv", "gcc", "cc", "clang", "make", "git", "curl", "wget")
 
 X32_GETPID = 0x40000000 + 39
 GETPID_OF_I386 = bytes.fromhex("b814000000cd80c3")  # mov eax, 20; int 0x80; ret
@@ -128,11 +130,23 @@ def _touch_init() -> list[str]:
 
 
 def _programs(*names: str) -> list[str]:
-    path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
-    found = [name for name in names if shutil.which(name, path=path)]
-    if "pip" in names and "pip" not in found and importlib.util.find_spec("pip"):
+    return listed([name for name in names if _where(name)], "none")
+
+
+def _where(name: str) -> "str | None":
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
+
+
+def _installing_programs() -> list[str]:
+    """Look for programs that install or compile. A pip that tells no version is none: it says what to do instead."""
+    found = [name for name in INSTALLING if (path := _where(name)) and (name not in PIPS or _has_version(path))]
+    if not set(PIPS) & set(found) and _has_version(sys.executable, "-m", "pip"):
         found.append("pip (module)")
     return listed(found, "none")
+
+
+def _has_version(*command: str) -> bool:
+    return subprocess.run([*command, "--version"], capture_output=True).returncode == 0
 
 
 def _raise_limits() -> list[str]:
@@ -172,7 +186,7 @@ CHECKS: dict[str, Callable[[], list[str]]] = {
     "change_root": _change_root,
     "touch_init": _touch_init,
     "escalating_programs": partial(_programs, *ESCALATING),
-    "installing_programs": partial(_programs, *INSTALLING),
+    "installing_programs": _installing_programs,
     "raise_limits": _raise_limits,
     "favour_itself": _favour_itself,
     "spare_itself": _spare_itself,

@@ -7,9 +7,9 @@ Theory of operation
     arrive whatever becomes of the process. So nothing can overtake printed text.
 
     The descriptors 1 and 2 are pipes whose reading ends the kernel has, and PID 1, which reads what is left in them
-    when the kernel has ended. What subprocesses and C libraries write is
-    taken in by the watcher, at each flush (IPython flushes before it shows anything), and at the end of the cell. Code
-    that prints after a pause may have waited for a process, whose text comes before its own: it is taken in first.
+    when the kernel has ended. What subprocesses and C libraries write is taken in by the watcher, at each flush
+    (IPython flushes before it shows anything), and at the end of the cell. Code that prints after a pause may have
+    waited for a process, whose text comes before its own: it is taken in first.
 
     A forked child cannot use the list or the lock of its parent: it prints to the descriptors, like a subprocess.
 
@@ -63,6 +63,8 @@ class Printed:
         self.await_room: Callable[[], None] = lambda: None
         self.is_in_cell: Callable[[], bool] = lambda: False
         """Whether code of a cell runs."""
+        self.is_outermost: Callable[[], bool] = lambda: True
+        """Whether the cell that ends runs within no other one."""
         self.streams: list[Stream] = []
         self._publish = publish
         self._chars = 0
@@ -106,7 +108,8 @@ class Printed:
         """
         for stream in self.streams:
             current: Any = getattr(sys, stream.channel, None)  # None after `del`
-            if current is not stream and (reason := _muting(current, self.streams)):
+            is_left = current is not stream and self.is_outermost()
+            if is_left and (reason := _muting(current, self.streams)):
                 setattr(sys, stream.channel, stream)
                 print(f"sys.{stream.channel} {reason}; it is the cell's output again.", file=self.streams[-1])
             stream.take_from_pipe(DRAINED_BYTES)

@@ -18,7 +18,7 @@ import time
 
 LOOK_EVERY = 1.0  # seconds between two looks of PID 1
 SOON = 2 * LOOK_EVERY  # seconds: what is due sooner is told by an order
-MAX_GRACES = 3  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
+MAX_GRACES = 2  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
 TRIES = 100  # of reading a page that is being written, which takes microseconds
 _PAGE = struct.Struct("=QddQ")
 

@@ -2,7 +2,7 @@
 
 The time limit comes in three steps: the countdown inside the kernel interrupts the cell; `interrupt_grace` later PID 1
 sends SIGINT, which also ends C calls that poll for signals; when the kernel has used `kill_grace` of processor time
-after that, or after three times as long, PID 1 kills it and all it started. PID 1 is armed with these before the code
+after that, or after twice as long, PID 1 kills it and all it started. PID 1 is armed with these before the code
 runs, so they hold while nobody reads the outputs; the host repeats the last step, and then gives the sandbox up. What a
 run goes through is escalation.py; this room brings it the events, and carries its orders out.
 """
