@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tests.call_forms import written_calls
 from tests.recorder import Answer, Seen, events
 
 Request = dict[str, Any]
@@ -160,13 +161,16 @@ def hermes(request: Request) -> Answer:
     return answered(request) if told(request) else said({"content": hermes_call(request)})
 
 
-def qwen_coder(request: Request) -> Answer:
-    """A server without a parser for the calls of Qwen3-Coder."""
-    if told(request):
-        return answered(request)
-    text = f"I compute it.\n<tool_call>\n<function={tool(request)}>\n<parameter=code>\n{CODE}\n</parameter>\n"
-    text += "</function>\n</tool_call>"
-    return said(*({"content": text[start : start + 4]} for start in range(0, len(text), 4)))
+def written(form: str, before: str = "I compute it.\n", size: int = 4) -> Callable[[Request], Answer]:
+    """A server without a parser for the calls of its model."""
+
+    def serve(request: Request) -> Answer:
+        if told(request):
+            return answered(request)
+        text = before + written_calls(tool(request), CODE)[form]
+        return said(*({"content": text[start : start + size]} for start in range(0, len(text), size)))
+
+    return serve
 
 
 def no_reason(request: Request) -> Answer:

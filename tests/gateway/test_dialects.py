@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.call_forms import written_calls
 from tests.gateway import dialects
 from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, chunks, outputs, post, stream
 from tests.gateway.conftest import Gateway, NewGateway
@@ -17,6 +18,7 @@ from tests.recorder import Answer, Recorder
 
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA}
+FORMS = tuple(written_calls("python", ""))
 New = Callable[..., tuple[Gateway, Recorder]]
 
 
@@ -58,7 +60,12 @@ TABLE = {
     "content in parts": Row(dialects.magistral, reasoning="I compute it."),
     "thinking in the text": Row(dialects.untold_thinking, reasoning="I compute it.I compute it."),
     "Hermes' calls": Row(dialects.hermes),
-    "Qwen3-Coder's calls": Row(dialects.qwen_coder, text="I compute it.\nIt is 42."),
+    **{
+        f"calls of {form} after text": Row(dialects.written(form), text="I compute it.\nIt is 42.")
+        for form in FORMS
+        if form != "Python"
+    },
+    **{f"calls of {form}": Row(dialects.written(form, before="", size=50)) for form in FORMS},
     "no finish reason": Row(dialects.no_reason),
     "no stream": Row(dialects.no_stream),
 }

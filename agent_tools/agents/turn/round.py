@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
+from agent_tools.agents.turn.call_forms import declared_name
 from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
 from agent_tools.agents.turn.content_calls import Gate, calls_in
 from agent_tools.agents.turn.surrogates import without_halves
@@ -18,32 +18,6 @@ from agent_tools.models import base
 from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.models.bounds import refuse_more_calls
 from agent_tools.models.ids import new_call_id
-
-_TEMPLATE_TOKEN = re.compile(r"<\|?[^<>|]*\|?>?")  # `python<|channel|>commentary`: of gpt-oss, read by many servers so
-_NAMESPACE = re.compile(r"^(?:functions?|default_api|tools?)[.:/]+|:\d+$")  # `functions.python:0`
-_CONTENT_TYPES = ("json", "commentary", "analysis", "final", "code")  # what remains where a server drops the tokens
-_INTERPRETER_NAMES = frozenset(
-    ("code_interpreter", "execute_code", "execute_python", "ipython", "python", "python_interpreter", "run_python")
-)
-
-
-def declared_name(name: str, declared: Mapping[str, CodeReader | None]) -> str:
-    """Return the declared function that a model means by a name; the name as it is if there is none, or no single one.
-
-    Servers that do not parse a model's template well leave tokens and namespaces of it in the names of calls. Models
-    also call the interpreter by the name that it had in their training.
-    """
-    if name in declared:
-        return name
-    plain = _NAMESPACE.sub("", _TEMPLATE_TOKEN.split(name.strip(), maxsplit=1)[0].strip())
-    plain = _NAMESPACE.sub("", plain)
-    endings = [plain.removesuffix(ending) for ending in _CONTENT_TYPES if plain.endswith(ending)]
-    for candidate in (plain, plain.rpartition(".")[2], *endings):
-        found = [each for each in declared if each.casefold() == candidate.casefold()]
-        if len(found) == 1:
-            return found[0]
-    interpreters = [each for each, read_code in declared.items() if read_code]
-    return interpreters[0] if len(interpreters) == 1 and plain.casefold() in _INTERPRETER_NAMES else name
 
 
 @dataclass

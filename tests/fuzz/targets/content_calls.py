@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from agent_tools.agents.turn.call_forms import TOKENS
 from agent_tools.agents.turn.content_calls import Gate, calls_in
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts
 
+DECLARED = {"python": True}
 SCHEMAS = {"python": {"properties": {"code": {"type": "string"}, "n": {"type": "integer"}}}}
 
 
 def find_calls(parts: Parts) -> None:
     """Look for calls as a round does; what the gate lets through and holds back is the answer, nothing lost."""
-    gate = Gate({"python"})
+    gate = Gate(DECLARED)
     answer = list(texts(parts))
     said = [gate.feed(text) for text in answer]
     held = gate.rest()
     whole = "".join(answer)
     assert "".join(said) + held == whole
-    for call in (*calls_in(held, {"python"}, SCHEMAS), *calls_in(whole, {"python"}, SCHEMAS)):
+    for call in (*calls_in(held, DECLARED, SCHEMAS), *calls_in(whole, DECLARED, SCHEMAS)):
         assert call.name == "python"
         assert isinstance(call.arguments, str)
 
@@ -39,6 +41,21 @@ TARGET = Target(
         ),
         *(b"<function=python>", b"<parameter=code>", b"<parameter=n>", b"</parameter>", b"</function>", b"<function="),
         *(b'{"name": "python", "arguments": {', b'"parameters": ', b'"input": ', b'{"function": ', b"[{", b"}]", b";"),
+        *(token.encode() for token in TOKENS),
+        *(b"commentary to=python", b"<|message|>", b"<|call|>", b"<|tool_call_argument_begin|>", b"<|tool_call_end|>"),
+        *("<｜tool▁sep｜>".encode(), "<｜tool▁call▁end｜>".encode(), b"[ARGS]", b"[CALL_ID]", b"\n```json\n"),
+        *(
+            b"<arg_key>",
+            b"</arg_key>",
+            b"<arg_value>",
+            b"</arg_value>",
+            b"python",
+            b"call:python{",
+            b'<|"|>',
+            b"<escape>",
+        ),
+        *(b'<invoke name="python">', b'<parameter name="code">', b"</parameter>", b"</invoke>", b"<tool_call|>"),
+        *(b"[python(", b"code='", b"', n=", b")]", b"\\", b"'''"),
         *(unfold.repeat(1, 12), unfold.repeat(11, 12)),
     ),
 )

@@ -11,7 +11,7 @@ from agent_tools.code_reader import python_blocks
 from agent_tools.messages import FunctionCall
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
-DECLARED = {"python", "f"}
+DECLARED = {"python": True, "f": False}
 CALL = '{"name": "python", "arguments": {"code": "a = 1; print(a)"}}'
 FOUND = FunctionCall("python", '{"code": "a = 1; print(a)"}')
 OTHER = FunctionCall("f", "{}")
@@ -69,14 +69,17 @@ def test_calls_in_a_text(text: str, calls: tuple[FunctionCall, ...]) -> None:
         ("{} is a dict", "{} is a dict"),
         ("{x}", "{x}"),
         ("[link](url)", "[link](url)"),
-        ("```python\nprint(1)\n```", "```python\nprint(1)\n```"),
-        ("```json\n3\n```", "```json\n3\n```"),
+        ("```python\nprint(1)\n```", "```python\nprint(1)\n"),
+        ("```json\n3\n```\nx", "```json\n3\n```\nx"),
         ("`code`", "`code`"),
         (CALL, ""),
         (f"[{CALL}]", ""),
         (f"```json\n{CALL}\n```", ""),
         (f"I will. <tool_call>{CALL}</tool_call>", "I will. "),
         (f"I will. <|python_tag|>{CALL}", "I will. "),
+        (f"I will.\n```json\n{CALL}\n```", "I will.\n"),
+        ("Write <tool_call> first. " + "It is a tag. " * 50, "Write <tool_call> first. " + "It is a tag. " * 50),
+        ("<function=un of> <|channel|>final<|message|>.", "<function=un of> <|channel|>final<|message|>."),
         ("a <tool_box> b < c", "a <tool_box> b < c"),
     ],
 )
@@ -96,7 +99,7 @@ def test_the_gate_holds_back_only_what_may_be_a_tag() -> None:
     assert gate.feed("p>") == "<top>"
 
 
-@given(st.lists(st.text('ab{["`<tol_ca>|\n pyhn', max_size=12), max_size=8))
+@given(st.lists(st.text('ab{["`<tol_ca>|\n pyhnjs', max_size=12), max_size=8))
 def test_the_gate_loses_nothing(pieces: list[str]) -> None:
     gate = Gate()
     assert "".join(map(gate.feed, pieces)) + gate.rest() == "".join(pieces)
@@ -134,7 +137,7 @@ def test_many_ids_before_a_call_cost_no_more_than_they_are_long() -> None:
 
 
 def test_invalid_escapes_in_calls_keep_their_backslashes() -> None:
-    (call,) = calls_in(r"""{"name": "python", "arguments": {"code": "re.findall(r'\d+', \'a1\')"}}""", {"python"})
+    (call,) = calls_in(r"""{"name": "python", "arguments": {"code": "re.findall(r'\d+', \'a1\')"}}""", DECLARED)
     assert json.loads(call.arguments) == {"code": r"re.findall(r'\d+', 'a1')"}
 
 

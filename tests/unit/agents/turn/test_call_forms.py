@@ -1,4 +1,4 @@
-"""Calls whose parameters stand between tags."""
+"""Calls in the forms of chat templates."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.agents.turn.content_calls import Gate, calls_in
-from agent_tools.agents.turn.tagged_calls import tagged_calls
 from agent_tools.messages import FunctionCall
+from tests.call_forms import written_calls
 
 SCHEMA = {
     "properties": {
@@ -32,7 +32,7 @@ def call(*parameters: tuple[str, str]) -> str:
 
 
 def found(text: str) -> tuple[FunctionCall, ...]:
-    return calls_in(text, {"f"}, SCHEMAS)
+    return calls_in(text, {"f": False}, SCHEMAS)
 
 
 def arguments(text: str) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def test_all_else_is_text(text: str) -> None:
 @given(st.lists(st.text("<>/=fparmetunciol_\n "), max_size=20))
 def test_any_text_can_be_looked_at(parts: list[str]) -> None:
     text = "<function=f>" + "".join(parts)
-    gate = Gate({"f"})
+    gate = Gate({"f": False})
     assert "".join(map(gate.feed, text)) + gate.rest() == text
     assert all(each.name == "f" for each in found(text))
 
@@ -108,16 +108,82 @@ def test_any_text_can_be_looked_at(parts: list[str]) -> None:
 )
 def test_json_waits_only_while_it_may_be_a_call(text: str, is_held: bool) -> None:
     for size in (1, 3, 100):
-        gate = Gate({"f"})
+        gate = Gate({"f": False})
         said = "".join(gate.feed(text[n : n + size]) for n in range(0, len(text), size))
         assert said == ("" if is_held else text)
+
+
+CODE = {"code": "print(\"a\")\n'b' # \u00e9"}
+FORMS = written_calls("python", CODE["code"])
+AT_THE_START = ("Python",)
+"""Forms with no token of their own: they are calls only where nothing stands before them."""
+
+
+def through_the_gate(text: str, size: int) -> tuple[str, tuple[FunctionCall, ...]]:
+    gate = Gate({"python": True})
+    shown = "".join(gate.feed(text[n : n + size]) for n in range(0, len(text), size))
+    assert shown + gate.rest() == text
+    return shown, calls_in(gate.rest(), {"python": True}, {"python": SCHEMA})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_in_every_form_is_read_and_text_before_it_is_shown(form: str) -> None:
+    for before in ("", "I will: [a] <b> ``c``.\n\n")[: 1 if form in AT_THE_START else 2]:
+        for size in (1, 3, 10_000):
+            shown, (found,) = through_the_gate(before + FORMS[form], size)
+            assert (shown, found.name, json.loads(found.arguments)) == (before, "python", CODE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_quoted_and_cut_calls_and_calls_of_other_functions_are_text(form: str) -> None:
+    declared, schemas = {"python": True}, {"python": SCHEMA}
+    call = FORMS[form]
+    assert calls_in(f"{call} is how it calls.", declared, schemas) == ()
+    assert calls_in(call[: call.index("print") + 3], declared, schemas) == ()
+    assert calls_in(call, {"other": False}, schemas) == ()
+    gate = Gate({"other": False})
+    assert "".join(map(gate.feed, call + " " * 2_000)).rstrip() == call, "it is shown at once"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("<|channel|>analysis to=python code<|message|>print(6 * 7)<|call|>", ["print(6 * 7)"]),
+        ("<|channel|>commentary to=python<|message|>{'a'}<|call|>" * 2, ["{'a'}"] * 2),
+        (r"<|tool_call_begin|>python<|tool_call_argument_begin|>{'a' \d}<|tool_call_end|>", [r"{'a' \d}"]),
+        ("[TOOL_CALLS]python[ARGS]{}[TOOL_CALLS]python{}", ["{}", "{}"]),
+        ("<tool_call>python\n</tool_call>", ["{}"]),
+        ("<tool_call>python<arg_key>n</arg_key><arg_value>5</arg_value></tool_call>", ['{"n": 5}']),
+        (
+            '<｜DSML｜invoke name="python"><｜DSML｜parameter name="x" string="false">[1]</｜DSML｜parameter>',
+            ['{"x": [1]}'],
+        ),
+        (
+            '<|tool_call>call:python{a:{b:[1,true],"c":null},d:-1.5}<tool_call|>',
+            ['{"a":{"b":[1,true],"c":null},"d":-1.5}'],
+        ),
+        (
+            r"""[python(), python(a=[1], b=True, c='\u00e9\x41\n\d', d='''x'y''')]""",
+            ["{}", r"""{"a": [1], "b": true, "c": "éA\n\\d", "d": "x'y"}"""],
+        ),
+        ("[python(1)]", []),
+        ("[python(a=b)]", []),
+        ("[python(a=1)) python()]", []),
+        ('<|tool_call>call:python{a:<|"|>b}', []),
+        ("<|tool_call>call:python{a}", []),
+        ("<|tool_call_begin|>python<|tool_call_argument_begin|>[1]", []),
+        ("<tool_call>python<arg_key>n</arg_key><arg_value>5</tool_call>", []),
+    ],
+)
+def test_arguments_are_read_as_the_form_has_them(text: str, arguments: list[str]) -> None:
+    assert [call.arguments for call in calls_in(text, {"python": True}, {"python": SCHEMA})] == arguments
 
 
 def test_white_space_between_calls_takes_no_memory() -> None:
     text = "<tool_call>" + " " * 1_000_000 + "</tool_call><tool_call>" * 10_000 + "<function=f></function>"
     tracemalloc.start()
     try:
-        assert [call.name for call in tagged_calls(text, {})] == ["f"]
+        assert [call.name for call in calls_in(text, {"f": False})] == ["f"]
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()

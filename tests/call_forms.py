@@ -1,0 +1,45 @@
+"""One call, in every form in which models write calls."""
+
+from __future__ import annotations
+
+import json
+
+
+def written_calls(name: str, code: str) -> dict[str, str]:
+    """The texts of models of all kinds that call a function with code, by the names of the forms."""
+    arguments = json.dumps({"code": code})
+    return {
+        "harmony": f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>",
+        "harmony, started": f"<|start|>assistant<|channel|>commentary to={name} json<|message|>{arguments}",
+        "harmony, role first": f"<|start|>assistant to=functions.{name}<|channel|>commentary <|constrain|>json"
+        f"<|message|>{arguments}<|call|>",
+        "Kimi": f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>"
+        f"{arguments}<|tool_call_end|><|tool_calls_section_end|>",
+        "GLM": f"<tool_call>{name}\n<arg_key>code</arg_key>\n<arg_value>{code}</arg_value>\n</tool_call>",
+        "MiniMax": f'<minimax:tool_call>\n<invoke name="{name}">\n'
+        f'<parameter name="code">{code}</parameter>\n</invoke>\n</minimax:tool_call>',
+        "DeepSeek 3.1": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{name}<｜tool▁sep｜>"
+        f"{arguments}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "DeepSeek R1": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n"
+        f"{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "DeepSeek 3.2": f'<｜DSML｜function_calls>\n<｜DSML｜invoke name="{name}">\n<｜DSML｜parameter name="code" '
+        f'string="true">{code}</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        "DeepSeek 3.2 with JSON": f'<｜DSML｜function_calls><｜DSML｜invoke name="{name}">\n'
+        f"{arguments}\n</｜DSML｜invoke>",
+        "Mistral": f"[TOOL_CALLS]{name}[ARGS]{arguments}",
+        "Mistral with an id": f"[TOOL_CALLS]{name}[CALL_ID]abcDEF123[ARGS]{arguments}",
+        "Mistral with an array": f'[TOOL_CALLS] [{{"name": "{name}", "arguments": {arguments}, "id": "abcDEF123"}}]',
+        "Gemma 4": f'<|tool_call>call:{name}{{code:<|"|>{code}<|"|>}}<tool_call|>',
+        "FunctionGemma": f"<start_function_call>call:{name}{{code:<escape>{code}<escape>}}<end_function_call>",
+        "Granite": f'<|tool_call|>[{{"name": "{name}", "arguments": {arguments}}}]',
+        "Claude": f'<function_calls>\n<invoke name="{name}">\n<parameter name="code">{code}</parameter>\n</invoke>\n'
+        "</function_calls>",
+        "Claude's tags": f'<antml:function_calls><antml:invoke name="{name}"><antml:parameter name="code">'
+        f"{code}</antml:parameter></antml:invoke></antml:function_calls>",
+        "Qwen3-Coder": f"<tool_call>\n<function={name}>\n<parameter=code>\n{code}\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "Hermes": f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
+        "Llama": f'<|python_tag|>{{"name": "{name}", "parameters": {arguments}}}<|eom_id|>',
+        "Python": f"[{name}(code={code!r})]",
+        "a fence": f'```json\n{{"name": "{name}", "arguments": {arguments}}}\n```',
+    }
