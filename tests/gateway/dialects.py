@@ -161,6 +161,28 @@ def hermes(request: Request) -> Answer:
     return answered(request) if told(request) else said({"content": hermes_call(request)})
 
 
+HARMONY = "<|channel|>analysis<|message|>I compute it.<|end|><|start|>assistant"
+
+
+def harmony(request: Request) -> Answer:
+    """A server of gpt-oss that passes on all of its text."""
+    end = "<|channel|>final<|message|>It is 42.<|return|>"
+    text = HARMONY + (end if told(request) else written_calls(tool(request), CODE)["harmony"])
+    return said(*({"content": text[start : start + 4]} for start in range(0, len(text), 4)))
+
+
+def gemma(request: Request) -> Answer:
+    """A server of Gemma 4 that passes on all of its text."""
+    end = "It is 42.<turn|>" if told(request) else written_calls(tool(request), CODE)["Gemma 4"]
+    text = f"<|channel>thought\nI compute it.\n<channel|>{end}"
+    return said(*({"content": text[start : start + 4]} for start in range(0, len(text), 4)))
+
+
+def marked(mark: str) -> Callable[[Request], Answer]:
+    """A server that passes on the token that ends a reply."""
+    return lambda request: said({"content": f"It is 42.{mark}"}) if told(request) else called(request)
+
+
 def written(form: str, before: str = "I compute it.\n", size: int = 4) -> Callable[[Request], Answer]:
     """A server without a parser for the calls of its model."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.models.dialect.thinking import END_MARKS
 from tests.call_forms import written_calls
 from tests.gateway import dialects
 from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, chunks, outputs, post, stream
@@ -66,6 +67,9 @@ TABLE = {
         if form != "Python"
     },
     **{f"calls of {form}": Row(dialects.written(form, before="", size=50)) for form in FORMS},
+    "all of harmony": Row(dialects.harmony, reasoning="I compute it.I compute it."),
+    "all of Gemma": Row(dialects.gemma, reasoning="I compute it.I compute it."),
+    **{f"{mark} at the end": Row(dialects.marked(mark)) for mark in END_MARKS},
     "no finish reason": Row(dialects.no_reason),
     "no stream": Row(dialects.no_stream),
 }

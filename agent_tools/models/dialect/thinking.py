@@ -5,8 +5,11 @@ A server with a parser for it sends it in a field of its own; any other one send
 
     start    the first characters may still become an opening tag: nothing is let through yet
     inside   an opening tag has come: text is reasoning, but for a tail that may be the beginning of the closing tag
-    between  the closing tag has come: white space is left out, as next to any tag
-    over     everything else is the answer
+    between  the closing tag has come: white space is left out, as next to any tag, and more reasoning may follow
+    over     everything else is the answer, but for end marks at its end
+
+A reply of gpt-oss has sections, each with a heading and an end mark: reasoning, remarks before calls, the answer. After
+the end of a remark the splitter is `between` again.
 
 Every character is looked at a bounded number of times, however the reply is cut. Tags in the middle of an answer are
 text: a model that writes about tags must not lose what it says.
@@ -20,9 +23,34 @@ from typing import Literal
 from agent_tools.models.base import ReasoningDelta, TextDelta
 from agent_tools.models.dialect.profile import Thinking
 
-PAIRS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"))
-"""Opening and closing tags, as models of Qwen, DeepSeek and others, Mistral, and ByteDance write them."""
+_SECTION_END = "<|end|>"
+_STARTS = ("", "<|start|>assistant")
+PAIRS = (
+    *(("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>")),
+    *((f"{start}<|channel|>analysis<|message|>", _SECTION_END) for start in _STARTS),
+    ("<|channel>thought", "<channel|>"),
+)
+"""Opening and closing tags, as models of Qwen, DeepSeek and others, Mistral, ByteDance, OpenAI, Google write them."""
 
+HEADINGS = tuple(f"{start}<|channel|>{name}<|message|>" for start in _STARTS for name in ("final", "commentary"))
+"""Headings of sections that are answers."""
+
+END_MARKS = (
+    *(
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+    ),
+    *("<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>"),
+)
+"""Tokens with which models end a reply. They are left out at its end."""
+
+_LONGEST_MARK = max(map(len, END_MARKS))
 MAX_BLANK_CHARS = 200  # characters of white space that are held back while a tag may still come
 _State = Literal["start", "inside", "between", "over"]
 Said = TextDelta | ReasoningDelta
@@ -36,11 +64,15 @@ class ThinkingSplitter:
     """
 
     def __init__(self, mode: Thinking = "tagged") -> None:
-        self._is_opened = mode == "opened"
-        self._state: _State = "over" if mode == "text" else "start"
+        self._mode = mode
+        self._state: _State = "start"
         self._closing = PAIRS[0][1]
         self._held = ""
+        self._marks: list[str] = []  # whole end marks, with white space between them, that may be at the end
         self._has_thought = False
+        self._has_said = False
+        self._in_section = False
+        self._separator = ""
 
     @property
     def is_thinking(self) -> bool:
@@ -49,37 +81,44 @@ class ThinkingSplitter:
 
     def feed(self, text: str) -> Iterator[Said]:
         """Take a piece, and yield what can be told of it."""
-        if self._state == "over":
+        if self._mode == "text":
             yield from _answer(text)
             return
         self._held += text
-        if self._state == "start":
-            self._start()
-        if self._state == "inside":
-            yield from self._think()
-        if self._state == "between":
-            self._held = self._held.lstrip()
-            self._state = "over" if self._held else "between"
-        if self._state == "over":
-            yield from _answer(self._rest())
+        seen: tuple[_State, int] | None = None
+        while seen != (self._state, len(self._held)):
+            seen = (self._state, len(self._held))
+            if self._state == "inside":
+                yield from self._think()
+            elif self._state == "over":
+                yield from self._say()
+            else:
+                self._start()
 
     def finish(self) -> Iterator[Said]:
         """Yield what is held back at the reply's end."""
-        if self._state == "inside" and (rest := self._rest()):
-            yield ReasoningDelta(rest)
-        elif self._state == "start":
-            yield from _answer(self._rest())
+        if self._state == "inside" and self._held:
+            yield ReasoningDelta(self._rest())
+        elif self._held:
+            yield from _answer(self._separator + "".join(self._marks) + self._rest())
 
     def _start(self) -> None:
         begun = self._held.lstrip()
-        found = next(((opening, closing) for opening, closing in PAIRS if begun.startswith(opening)), None)
+        if self._state == "between":
+            self._held = begun
+        otherwise: _State = "inside" if self._mode == "opened" and self._state == "start" else "over"
+        pair = next((pair for pair in PAIRS if begun.startswith(pair[0])), None)
+        heading = next((heading for heading in HEADINGS if begun.startswith(heading)), "")
         if len(self._held) - len(begun) > MAX_BLANK_CHARS:
-            self._state = "inside" if self._is_opened else "over"
-        elif found:
-            self._state, self._closing = "inside", found[1]
-            self._held = begun[len(found[0]) :].lstrip()
-        elif not any(opening.startswith(begun) for opening, _ in PAIRS):
-            self._state = "inside" if self._is_opened else "over"
+            self._state = otherwise
+        elif pair:
+            self._state, self._closing = "inside", pair[1]
+            self._held = begun[len(pair[0]) :].lstrip()
+        elif heading:
+            self._state, self._in_section = "over", True
+            self._held = begun[len(heading) :]
+        elif begun and not any(tag.startswith(begun) for tag in (*HEADINGS, *(pair[0] for pair in PAIRS))):
+            self._state, self._in_section = otherwise, False
 
     def _think(self) -> Iterator[Said]:
         before, closing, after = self._held.partition(self._closing)
@@ -94,6 +133,20 @@ class ThinkingSplitter:
             self._has_thought = True
             yield ReasoningDelta(before)
 
+    def _say(self) -> Iterator[Said]:
+        text, end, after = self._held.partition(_SECTION_END) if self._in_section else (self._held, "", "")
+        start, partial = _marks_at(text, are_held=bool(self._marks))
+        if end and partial < len(text):  # no beginning of a mark after all
+            start = partial = len(text)
+        if start:
+            yield TextDelta(self._separator + "".join(self._marks) + text[:start])
+            self._separator, self._marks, self._has_said = "", [], True
+        self._marks += filter(None, [text[start:partial]])
+        self._held = text[partial:]
+        if end:
+            self._state, self._held, self._marks = "between", after, []
+            self._separator = "\n\n" if self._has_said else ""
+
     def _rest(self) -> str:
         rest, self._held = self._held, ""
         return rest
@@ -102,6 +155,24 @@ class ThinkingSplitter:
 def _answer(text: str) -> Iterator[Said]:
     if text:
         yield TextDelta(text)
+
+
+def _marks_at(text: str, *, are_held: bool) -> tuple[int, int]:
+    """Return the places from which a text consists of end marks, and of the beginning of one; its length for none.
+
+    With `are_held`, end marks stand right before the text.
+    """
+    place = text.rfind("<", -_LONGEST_MARK)
+    partial = place if place >= 0 and any(mark.startswith(text[place:]) for mark in END_MARKS) else len(text)
+    if partial < len(text) and text[partial:] in END_MARKS:
+        partial = len(text)
+    start = end = partial
+    while True:
+        end = len(text[max(0, end - MAX_BLANK_CHARS) : end].rstrip()) + max(0, end - MAX_BLANK_CHARS)
+        mark = next((mark for mark in END_MARKS if text.endswith(mark, 0, end)), "")
+        if not mark:
+            return (0 if are_held and not end else start), partial
+        start = end = end - len(mark)
 
 
 def _held_from(text: str, tag: str) -> int:

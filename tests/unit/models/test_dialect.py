@@ -15,7 +15,7 @@ from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import lesson
 from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
 from agent_tools.models.dialect.profile import PROFILES, Profile, read_profile
-from agent_tools.models.dialect.thinking import MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
+from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
 
@@ -243,6 +243,9 @@ def test_only_the_beginning_of_a_refusal_is_read() -> None:
     assert lesson(Profile(), REQUEST, "a" * 4_000 + "Unsupported: max_tokens") is None
 
 
+HARMONY_CALL = "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "thought", "said"),
     [
@@ -257,6 +260,37 @@ def test_only_the_beginning_of_a_refusal_is_read() -> None:
         ("<think>a</think>b", "opened", "a", "b"),
         ("<think>a</think>b", "text", "", "<think>a</think>b"),
         ("", "tagged", "", ""),
+        ("<think>a</think>\n<think>b</think>c", "tagged", "ab", "c"),
+        (
+            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b<|return|>",
+            "tagged",
+            "a",
+            "b",
+        ),
+        (
+            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>c",
+            "tagged",
+            "ab",
+            "c",
+        ),
+        (
+            "<|channel|>commentary<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b",
+            "tagged",
+            "",
+            "a\n\nb",
+        ),
+        ("<|channel|>final<|message|>a <|end|>", "tagged", "", "a "),
+        ("<|channel|>final", "tagged", "", "<|channel|>final"),
+        (f"<|channel|>analysis<|message|>a<|end|>{HARMONY_CALL}", "tagged", "a", HARMONY_CALL),
+        ("<|channel>thought\na\n<channel|>b<turn|>", "tagged", "a", "b"),
+        ("<|channel>thought<channel|>b", "tagged", "", "b"),
+        ("a<|im_end|>", "tagged", "", "a"),
+        ("a<|im_end|>\n<|endoftext|>\n", "tagged", "", "a"),
+        ("<|eot_id|>", "tagged", "", ""),
+        ("a <|im_end|> b", "tagged", "", "a <|im_end|> b"),
+        ("a <|im_end|>\n<b", "tagged", "", "a <|im_end|>\n<b"),
+        ("a <|im_end|>\n<|im", "tagged", "", "a <|im_end|>\n<|im"),
+        ("a<|im_end|>", "text", "", "a<|im_end|>"),
         (" " * 300 + "<think>", "tagged", "", " " * 300 + "<think>"),
     ],
 )
@@ -273,7 +307,7 @@ def split(text: str, mode: Any, size: int) -> tuple[str, str]:
     return thought, "".join(each.text for each in found if isinstance(each, TextDelta))
 
 
-TAGS = [tag for pair in PAIRS for tag in pair]
+TAGS = [*(tag for pair in PAIRS for tag in pair), *HEADINGS, "<|end|>", "<|im_end|>"]
 
 
 @given(st.lists(st.sampled_from([*TAGS, "<", "a", " ", "\n", "</th", " " * MAX_BLANK_CHARS])), st.integers(1, 9))
