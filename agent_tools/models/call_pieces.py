@@ -1,11 +1,15 @@
 """The calls of one reply, put together from their pieces. Pure, and generous to servers.
 
 Pieces name their call by an index, and by an id in its first piece. Servers deviate: they leave out either or both,
-give every call index 0, every piece an id of its own, or repeat the name.
+give every call index 0, every piece an id of its own, or repeat the name. They begin arguments with `{}`, repeat all of
+them in the last piece, or leave a token of the model's template behind them.
 
 Theory of operation. A piece goes to the call at its index, or to the latest one. A piece with a name begins another
 call if its id is another one, or if it has no id and the arguments before it are a whole JSON object. An id of its own
 is no sign of another call while the arguments are an unfinished object and the name is the same.
+
+What comes after a whole object is kept to the end: a further object replaces `{}`, one that is equal is dropped, and so
+is a token. Anything else is part of the arguments, as the model wrote them.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, Json
@@ -20,6 +25,9 @@ from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_lar
 from agent_tools.models.ids import new_call_id
 
 _PART = re.compile(r'[{}\[\]"]')
+_SPACE = re.compile(r"\s*")
+_EMPTY = re.compile(r"\s*\{\s*\}")
+_DECODER = json.JSONDecoder(strict=False)
 _STRING = re.compile(r'[^"\\]*')
 
 
@@ -38,16 +46,17 @@ class ObjectEnd:
         self._in_string = False
         self._is_escaped = False
 
-    def feed(self, text: str) -> None:
-        """Take a piece."""
-        if not self._depth and not self.is_whole:
-            text = text.lstrip()
-            self.is_text = self.is_text or (bool(text) and not text.startswith("{"))
-        if self.is_text:
-            return
+    def feed(self, text: str) -> int:
+        """Take a piece; return the place behind the object's end in it, or the piece's length."""
         place = 0
-        while place < len(text):
+        if not self._depth and not self.is_whole:
+            place = len(text) - len(text.lstrip())
+            self.is_text = self.is_text or (place < len(text) and text[place] != "{")
+        if self.is_text:
+            return len(text)
+        while place < len(text) and not self.is_whole:
             place = self._string(text, place) if self._in_string else self._outside(text, place)
+        return place
 
     def _outside(self, text: str, place: int) -> int:
         found = _PART.search(text, place)
@@ -89,6 +98,8 @@ class _PartialCall:
     arguments: list[str] = field(default_factory=list)
     is_begun: bool = False
     end: ObjectEnd = field(default_factory=ObjectEnd)
+    is_empty: bool = False  # the arguments are `{}`, and not told of yet
+    behind: list[str] = field(default_factory=list)  # what came after a whole object
 
     def add_name(self, piece: str) -> None:
         """Add a piece of the name: names come whole, in pieces, or whole again with every piece of the arguments."""
@@ -103,6 +114,28 @@ class _PartialCall:
             self.id = self.id or new_call_id()
             yield CallBegun(self.index, self.id, self.name)
 
+    def write(self, text: str) -> str:
+        """Add a piece of the arguments, and return what can be told of them."""
+        if self.is_empty and text.lstrip().startswith("{"):
+            self.arguments, self.behind, self.end, self.is_empty = [], [], ObjectEnd(), False
+        place = 0
+        if not self.end.is_whole:
+            place = self.end.feed(text)
+            self.is_empty = not self.arguments and _EMPTY.fullmatch(text, 0, place) is not None
+            self.arguments.append(text[:place])
+        if place < len(text):
+            self.behind.append(text[place:])
+        return "" if self.is_empty else text[:place]
+
+    def rest(self) -> str:
+        """Return what has not been told of the arguments at the reply's end."""
+        untold = "".join(self.arguments) if self.is_empty else ""
+        behind = "".join(self.behind)
+        if behind and not _is_repetition("".join(self.arguments), behind):
+            self.arguments.append(behind)
+            untold += behind
+        return untold
+
     def is_over_before(self, piece: _Opening) -> bool:
         """Tell whether a piece at the same index is of another call."""
         if not piece.name:
@@ -110,6 +143,24 @@ class _PartialCall:
         if piece.id and self.id and self.id != piece.id:
             return self.end.is_whole or self.end.is_text or piece.name != self.name
         return not piece.id and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
+
+
+def _is_repetition(arguments: str, behind: str) -> bool:
+    """Tell whether what came after a whole object is the same object again, a token, or both."""
+    same, place = arguments.strip(), _space(behind, 0)
+    while behind.startswith(same, place):
+        place = _space(behind, place + len(same))
+    behind = behind[place:]
+    if behind.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            value, end = _DECODER.raw_decode(behind)
+            behind = behind[end:].lstrip() if value == _DECODER.decode(same) else behind
+    return not behind or behind.startswith("<|")
+
+
+def _space(text: str, place: int) -> int:
+    """Return the place behind white space."""
+    return _SPACE.match(text, place).end()  # type: ignore[union-attr]
 
 
 class CallPieces:
@@ -139,14 +190,15 @@ class CallPieces:
         call.add_name(name)
         if text:
             yield from call.begin()
-            call.arguments.append(self._taken(text))
-            call.end.feed(text)
-            yield ArgumentsDelta(call.index, text)
+            if told := call.write(self._taken(text)):
+                yield ArgumentsDelta(call.index, told)
 
     def finish(self) -> Iterator[Delta]:
         """Yield the ends of all calls."""
         for call in self.calls:
             yield from call.begin()
+            if rest := call.rest():
+                yield ArgumentsDelta(call.index, rest)
             yield CallComplete(call.index, call.id, call.name, "".join(call.arguments))
 
     def _find(self, position: object, piece: _Opening) -> _PartialCall:

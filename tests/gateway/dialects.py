@@ -183,6 +183,20 @@ def marked(mark: str) -> Callable[[Request], Answer]:
     return lambda request: said({"content": f"It is 42.{mark}"}) if told(request) else called(request)
 
 
+def in_pieces(*pieces: str) -> Callable[[Request], Answer]:
+    """A server whose arguments come in pieces of its own."""
+
+    def serve(request: Request) -> Answer:
+        if told(request):
+            return answered(request)
+        function = {"name": tool(request), "arguments": ""}
+        first = {"index": 0, "id": "call_1", "type": "function", "function": function}
+        rest = [{"index": 0, "function": {"arguments": piece}} for piece in pieces]
+        return said(*({"tool_calls": [call]} for call in (first, *rest)), reason="tool_calls")
+
+    return serve
+
+
 def written(form: str, before: str = "I compute it.\n", size: int = 4) -> Callable[[Request], Answer]:
     """A server without a parser for the calls of its model."""
 

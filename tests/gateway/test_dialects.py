@@ -14,7 +14,7 @@ from tests.call_forms import written_calls
 from tests.gateway import dialects
 from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, chunks, outputs, post, stream
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.dialects import Request, reasonings, refused, roles
+from tests.gateway.dialects import ARGUMENTS, Request, reasonings, refused, roles
 from tests.recorder import Answer, Recorder
 
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
@@ -67,6 +67,13 @@ TABLE = {
         if form != "Python"
     },
     **{f"calls of {form}": Row(dialects.written(form, before="", size=50)) for form in FORMS},
+    "arguments again at the end": Row(dialects.in_pieces(ARGUMENTS[:9], ARGUMENTS[9:], ARGUMENTS)),
+    "arguments twice": Row(dialects.in_pieces(ARGUMENTS, ARGUMENTS)),
+    "arguments twice, in other words": Row(dialects.in_pieces(ARGUMENTS, ARGUMENTS.replace(": ", ":"))),
+    "an empty object first": Row(dialects.in_pieces("{}", ARGUMENTS[:9], ARGUMENTS[9:])),
+    "a token behind arguments": Row(dialects.in_pieces(ARGUMENTS[:9], f"{ARGUMENTS[9:]}<|call|>")),
+    "a token in a piece of its own": Row(dialects.in_pieces(ARGUMENTS, "<|tool_call_end|>")),
+    "blank lines behind arguments": Row(dialects.in_pieces(ARGUMENTS, "\n\n")),
     "all of harmony": Row(dialects.harmony, reasoning="I compute it.I compute it."),
     "all of Gemma": Row(dialects.gemma, reasoning="I compute it.I compute it."),
     **{f"{mark} at the end": Row(dialects.marked(mark)) for mark in END_MARKS},

@@ -112,6 +112,36 @@ TWO = [("f", '{"a":1}'), ("g", "{}")]
         pytest.param(
             [piece("f", '{"a":1}', index=0), piece("f", "", index=0)], TWO[:1], id="name repeated after the end"
         ),
+        pytest.param(
+            [piece("f", '{"a"', index=0, id="1"), piece(None, ":1}", index=0), piece(None, '{"a":1}', index=0)],
+            TWO[:1],
+            id="whole again at the end",
+        ),
+        pytest.param([piece("f", '{"a":1}{"a": 1} \n', index=0, id="1")], TWO[:1], id="twice in one piece"),
+        pytest.param(
+            [piece("f", "{}", index=0, id="1"), piece(None, '{"a"', index=0), piece(None, ":1}", index=0)],
+            TWO[:1],
+            id="an empty object first",
+        ),
+        pytest.param(
+            [piece("f", "{}", index=0), piece(None, "{}", index=0)], [("f", "{}")], id="an empty object twice"
+        ),
+        pytest.param(
+            [piece("f", '{"a":1}<|c', index=0, id="1"), piece(None, "all|>", index=0)], TWO[:1], id="a token behind"
+        ),
+        pytest.param(
+            [piece("f", '{"a":1} {"b"', index=0), piece(None, ":2}", index=0)],
+            [("f", '{"a":1} {"b":2}')],
+            id="another object",
+        ),
+        pytest.param(
+            [piece("f", '{"a":1}', index=0), piece(None, ", 2", index=0)], [("f", '{"a":1}, 2')], id="text behind"
+        ),
+        pytest.param(
+            [piece("f", 'print({"a":1})', index=0), piece(None, '{"a":1}', index=0)],
+            [("f", 'print({"a":1}){"a":1}')],
+            id="an object in text",
+        ),
         pytest.param([{"function_call": {"name": "f", "arguments": '{"a":1}'}}], TWO[:1], id="before there were tools"),
     ],
 )
