@@ -23,7 +23,7 @@ from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.profile import Profile
 from agent_tools.models.reply import Reply, Waiting, refuse_abandoned
-from agent_tools.models.server_errors import short_name, words_of
+from agent_tools.models.server_errors import failure_name, short_name, words_of
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.settings import Endpoint
 
@@ -185,13 +185,14 @@ class OpenAIModel:
             exc.detail = self.endpoint.without_key(exc.detail)
             raise
         except openai.APIStatusError as exc:
-            status = exc.status_code
+            status, words = exc.status_code, words_of(exc.body)
+            names = (exc.code, exc.type)
             raise ModelError(
                 f"The model's server {host} answered {status}.{_HINTS.get(status, '')}",
                 status=status,
-                code=short_name(exc.code, exc.type),
+                code=failure_name(words, *names) if status in REFUSALS else short_name(*names),
                 is_retryable=status in (408, 409, 429) or status >= 500,
-                detail=self.endpoint.without_key(words_of(exc.body)),
+                detail=self.endpoint.without_key(words),
                 retry_after=_retry_after(exc.response.headers),
             ) from exc
         except (openai.APITimeoutError, *late) as exc:

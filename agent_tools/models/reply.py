@@ -23,7 +23,7 @@ from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Json
 from agent_tools.models.bounds import END
 from agent_tools.models.event_stream import events
-from agent_tools.models.server_errors import error_of, short_name, words_of
+from agent_tools.models.server_errors import CONTEXT_TOO_LONG, error_of, failure_name, words_of
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
@@ -203,7 +203,9 @@ def _read(read: Callable[[Json], Iterator[Delta]], data: bytes) -> list[Delta]:
     if error := error_of(said):
         names = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
         message = "The model's server ended its answer with an error."
-        raise ModelError(message, code=short_name(*names), detail=words_of(error))
+        words = words_of(error)
+        code = failure_name(words, *names)
+        raise ModelError(message, 400 if code == CONTEXT_TOO_LONG else None, code, detail=words)
     try:
         return list(read(said))
     except _MALFORMED as exc:

@@ -27,11 +27,11 @@ from agent_tools.models.base import (
 )
 from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_large
 from agent_tools.models.chunks import usage_of
-from agent_tools.models.server_errors import short_name
+from agent_tools.models.server_errors import CONTEXT_TOO_LONG, failure_name
 
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _ENDS = ("completed", "incomplete", "failed")
-_STATUSES = {"rate_limit_exceeded": 429, "invalid_prompt": 400}
+_STATUSES = {"rate_limit_exceeded": 429, "invalid_prompt": 400, CONTEXT_TOO_LONG: 400}
 
 
 class ResponseReader:
@@ -202,6 +202,7 @@ def _joined(parts: Any) -> str:
 
 
 def _failure(error: Json) -> ModelError:
-    code = short_name(error.get("code"))
+    words = str(error.get("message") or "")
+    code = failure_name(words, error.get("code"))
     status = _STATUSES.get(code or "")
-    return ModelError("The model's server failed.", status, code, status == 429, str(error.get("message") or ""))
+    return ModelError("The model's server failed.", status, code, status == 429, words)

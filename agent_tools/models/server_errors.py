@@ -10,6 +10,30 @@ _MAX_DEPTH = 4  # of the words in the body of an error
 _OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
 _OF_AN_ERROR = ("message", "detail", "msg")
 
+CONTEXT_TOO_LONG = "context_length_exceeded"
+"""OpenAI's name of the failure that the conversation does not fit into the model's context."""
+
+_NAMES_OF_TOO_LONG = (
+    CONTEXT_TOO_LONG,
+    "exceed_context_size_error",
+    "prompt_too_long",
+    "model_max_prompt_tokens_exceeded",
+)
+_CONTEXT = r"context (?:length|window|size|limit)|(?:prompt|model|input) length|input token count|model token limit"
+_EXCESS = r"exceed|maximum|too (?:long|large)|(?:long|great|larg)er than|is only"
+_RATE = r"rate limit|quota|per (?:second|minute|hour|day)"
+_SAYS_TOO_LONG = re.compile(
+    rf"(?!.*(?:{_RATE}))(?:(?=.*(?:prompt|input) is too long)|(?=.*(?:{_CONTEXT}))(?=.*(?:{_EXCESS})))",
+    re.IGNORECASE | re.DOTALL,
+)
+_MAX_WORDS = 1_000  # characters of a server's words that are searched
+
+
+def failure_name(words: str, *names: object) -> str | None:
+    """Return the short name of a failure; servers have several names and sentences for a context that is too long."""
+    is_too_long = any(name in _NAMES_OF_TOO_LONG for name in names if isinstance(name, str))
+    return CONTEXT_TOO_LONG if is_too_long or _SAYS_TOO_LONG.match(words[:_MAX_WORDS]) else short_name(*names)
+
 
 def short_name(*names: object) -> str | None:
     """Return the first of a failure's names that is short; a number is the status again."""

@@ -197,6 +197,20 @@ def in_pieces(*pieces: str) -> Callable[[Request], Answer]:
     return serve
 
 
+TOO_LONG = {
+    "vLLM": refused("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens."),
+    "llama.cpp": refused("request (9 tokens) exceeds the available context size.", type="exceed_context_size_error"),
+    "Anthropic": refused("prompt is too long: 200534 tokens > 200000 maximum", type="invalid_request_error"),
+    "OpenAI": Answer(
+        json.dumps({"error": {"message": "Make it shorter.", "code": "context_length_exceeded"}}).encode(), status=400
+    ),
+    "a stream": Answer(
+        b'data: {"error": {"message": "prompt is too long", "code": 400}}\n\ndata: [DONE]\n\n', "text/event-stream"
+    ),
+}
+"""What servers say of a conversation that does not fit into the model's context."""
+
+
 def written(form: str, before: str = "I compute it.\n", size: int = 4) -> Callable[[Request], Answer]:
     """A server without a parser for the calls of its model."""
 

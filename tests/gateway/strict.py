@@ -16,6 +16,9 @@ _MORE = {"error": "error", "response.function_call_arguments.done": "name"}
 _UNTYPED = {"frequency_penalty", "presence_penalty", "store"}
 """Keys of a response that OpenAI sends and Open Responses wants, but no types have."""
 
+_UNTYPED_CODE = "context_length_exceeded"
+"""A code of failed responses that OpenAI sends, and clients look for, but no types have."""
+
 
 def check_event(event: dict[str, Any]) -> BaseModel:
     """An event of a stream."""
@@ -31,9 +34,18 @@ def check_response(body: dict[str, Any]) -> Response:
 
 
 def check(kind: type[BaseModel], body: dict[str, Any]) -> BaseModel:
-    model = kind.model_validate(body)
+    model = kind.model_validate(_with_typed_code(body))
     _no_extras(model, kind.__name__)
     return model
+
+
+def _with_typed_code(body: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(response := body.get("response"), dict):
+        return {**body, "response": _with_typed_code(response)}
+    error = body.get("error")
+    if isinstance(error, dict) and error.get("code") == _UNTYPED_CODE and "output" in body:
+        return {**body, "error": {**error, "code": "invalid_prompt"}}
+    return body
 
 
 def _no_extras(value: Any, where: str) -> None:

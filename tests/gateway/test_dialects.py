@@ -102,6 +102,19 @@ def test_every_dialect_through_both_apis(new: New, row: Row) -> None:
     assert len(upstream.seen) == row.requests + 2, "what was learned is known"
 
 
+@pytest.mark.parametrize("server", dialects.TOO_LONG)
+def test_a_context_that_is_too_long_has_one_code_everywhere(new: New, server: str) -> None:
+    code, answer = "context_length_exceeded", dialects.TOO_LONG[server]
+    gateway, _ = new(lambda _: answer)
+    for first in (post(gateway), ask(gateway)):
+        assert (first.status_code, first.json()["error"]["code"]) == (400, code)
+    gateway, _ = new(lambda request: answer if dialects.told(request) else dialects.called(request))
+    for asked in ({}, {"background": True}):
+        *_, error, failed = stream(gateway, **asked)
+        assert (error["type"], error["code"], error["error"]["code"]) == ("error", code, code)
+        assert (failed["type"], failed["response"]["error"]["code"]) == ("response.failed", code)
+
+
 def spoken(body: dict[str, Any]) -> str:
     return "".join(item["content"][0]["text"] for item in body["output"] if item["type"] == "message")
 

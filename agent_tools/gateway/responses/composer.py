@@ -37,6 +37,7 @@ from agent_tools.gateway.responses.mcp.items import McpApprovalItem, McpCallItem
 from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
 from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
 from agent_tools.models.base import JsonObject, Usage
+from agent_tools.models.server_errors import CONTEXT_TOO_LONG
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)
@@ -132,6 +133,8 @@ class Composer:
         """Yield the events of a response that cannot go on."""
         yield from self._close_all("incomplete")
         code = _ERROR_CODES.get(error.status, "server_error")
+        if error.code == CONTEXT_TOO_LONG:  # clients make the conversation shorter, and try again
+            code = error.code
         inner = error.body["error"]
         flat = {"code": inner["code"] or code, "message": inner["message"], "param": inner["param"]}
         yield self._numbered({"type": "error", **flat, "error": inner})

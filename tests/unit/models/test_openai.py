@@ -19,6 +19,7 @@ from agent_tools.limits import MIB
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import CallComplete, Delta, Finish, ReasoningDelta, TextDelta, Usage
+from agent_tools.models.server_errors import failure_name, words_of
 from agent_tools.settings import Endpoint
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from agent_tools.testing.script import Script
@@ -218,6 +219,43 @@ def test_a_servers_own_words_are_found_in_every_shape_of_error(body: Any, detail
             list(model.reply(HI))
         assert (caught.value.detail, caught.value.code) == (detail, code)
         model.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens."},
+        {"message": "Shorter.", "code": "context_length_exceeded"},
+        {"message": "request (9 tokens) exceeds the available context size (8 tokens), try increasing it", "code": 400},
+        {"message": "Too much.", "type": "exceed_context_size_error", "code": 400},
+        {"message": "prompt is too long: 200534 tokens > 200000 maximum", "type": "invalid_request_error"},
+        {"message": "input length and `max_tokens` exceed context limit: 1 + 2 > 2", "type": "invalid_request_error"},
+        {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."},
+        {"message": "The decoder prompt (length 9) is longer than the maximum model length of 8."},
+        {"message": "Your input exceeds the context window of this model. Please adjust your input and try again."},
+        {"message": "Input is too long for requested model."},
+        {"message": "This model's maximum prompt length is 8 but the request contains 9 tokens."},
+        {"message": "Your request exceeded model token limit: 8"},
+        {"message": "Prompt contains 9 tokens, too large for model with 8 maximum context length"},
+    ],
+)
+def test_a_context_that_is_too_long_has_one_name(error: dict[str, Any]) -> None:
+    assert failure_name(words_of({"error": error}), error.get("code"), error.get("type")) == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("Rate limit: the maximum context length of your tokens per minute was exceeded.", "rate_limit_exceeded"),
+        ("max_tokens is too large: 5", None),
+        ("max_tokens exceeds the output token limit of 8192", None),
+        ("The context length must be positive.", None),
+        ("The name is too long.", "invalid_request_error"),
+        ("x" * 100_000 + "prompt is too long", None),
+    ],
+)
+def test_other_failures_keep_their_names(words: str, name: str | None) -> None:
+    assert failure_name(words, name) == name
 
 
 def test_nobody_there_is_an_error() -> None:
