@@ -23,6 +23,10 @@ CALL_ID = "function_id"
 FIGURES = "figures"
 """The key in a message's `extra` for the paths of the figures that its call drew."""
 
+SERVER_FIELDS = "server_fields"
+"""The key in a message's `extra` for fields that only the model's server knows, as it sent them: `message` has those of
+the message, `call` those of its call. They go back to the server with the message."""
+
 _KINDS = ("text", "image", "file", "audio", "video")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Union, runtime_checkable
 
 from agent_tools.messages import Message
@@ -59,12 +59,13 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True)
 class CallComplete:
-    """A call is written to its end; `arguments` are all pieces joined."""
+    """A call is written to its end; `arguments` are all pieces joined. `more` has fields that only its server knows."""
 
     index: int
     id: str
     name: str
     arguments: str
+    more: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class Finish:
-    """The reply is over. `reason` is chat completions' word: stop, length, tool_calls, content_filter."""
+    """The reply is over. `reason` is chat completions' word: stop, length, tool_calls, content_filter.
+
+    `more` has fields of the reply's message that only its server knows: it wants them back with the message.
+    """
 
     reason: str
+    more: Json = field(default_factory=dict)
 
 
 Delta = Union[TextDelta, ReasoningDelta, CallBegun, ArgumentsDelta, CallComplete, Usage, Finish]

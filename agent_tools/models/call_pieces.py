@@ -16,15 +16,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, Json
 from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_large
 from agent_tools.models.ids import new_call_id
+from agent_tools.models.server_fields import ServerFields
 
 _PART = re.compile(r'[{}\[\]"]')
+_OF_A_CALL = frozenset(("id", "type", "index", "function"))
+_OF_A_FUNCTION = frozenset(("name", "arguments"))
 _SPACE = re.compile(r"\s*")
 _EMPTY = re.compile(r"\s*\{\s*\}")
 _DECODER = json.JSONDecoder(strict=False)
@@ -145,6 +149,12 @@ class _PartialCall:
         return not piece.id and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
 
 
+def _unknown(fields: object, known: frozenset[str]) -> dict[str, Any]:
+    """Return the fields that have a value, and no meaning here."""
+    given = fields.items() if isinstance(fields, Mapping) else ()
+    return {str(name): value for name, value in given if name not in known and value is not None}
+
+
 def _is_repetition(arguments: str, behind: str) -> bool:
     """Tell whether what came after a whole object is the same object again, a token, or both."""
     same, place = arguments.strip(), _space(behind, 0)
@@ -164,9 +174,10 @@ def _space(text: str, place: int) -> int:
 
 
 class CallPieces:
-    """Takes the pieces of a reply's calls. `taken` counts their text, and returns it."""
+    """Takes the pieces of a reply's calls. `taken` counts their text, and returns it; `more` takes unknown fields."""
 
-    def __init__(self, taken: Callable[[str], str]) -> None:
+    def __init__(self, taken: Callable[[str], str], more: ServerFields) -> None:
+        self._more = more
         self.calls: list[_PartialCall] = []
         self._taken = taken
         self._by_position: dict[object, _PartialCall] = {}
@@ -180,6 +191,9 @@ class CallPieces:
             ModelError: there are too many calls, or too much of one.
         """
         function = piece.get("function") or {}
+        more = _unknown(piece, _OF_A_CALL)
+        if of_function := _unknown(function, _OF_A_FUNCTION):
+            more["function"] = of_function
         name, id_ = str(function.get("name") or ""), str(piece.get("id") or "")
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
@@ -188,6 +202,7 @@ class CallPieces:
             call.id = id_
             self._by_id.setdefault(id_, call)
         call.add_name(name)
+        self._more.add(call.index, more)
         if text:
             yield from call.begin()
             if told := call.write(self._taken(text)):
@@ -199,7 +214,7 @@ class CallPieces:
             yield from call.begin()
             if rest := call.rest():
                 yield ArgumentsDelta(call.index, rest)
-            yield CallComplete(call.index, call.id, call.name, "".join(call.arguments))
+            yield CallComplete(call.index, call.id, call.name, "".join(call.arguments), self._more.of(call.index))
 
     def _find(self, position: object, piece: _Opening) -> _PartialCall:
         """Return the call that a piece belongs to; a new one if there is none."""

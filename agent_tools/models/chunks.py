@@ -15,8 +15,11 @@ from agent_tools.models.bounds import MAX_REPLY_BYTES, MAX_TOKENS, too_large
 from agent_tools.models.call_pieces import CallPieces
 from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
+from agent_tools.models.server_fields import ServerFields
 
 _CALLED = ("tool_calls", "function_call")
+_SERVER_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
+"""Fields of messages that go back to the server, which has them beside reasoning that it shows."""
 _REASONING = ("reasoning_content", "reasoning")
 
 
@@ -40,7 +43,8 @@ class ChunkReader:
         self.reason: str | None = None
         self._hear = hear
         self._limit = self._left = limit
-        self._pieces = CallPieces(self._taken)
+        self._more = ServerFields()
+        self._pieces = CallPieces(self._taken, self._more)
         self._thinking = ThinkingSplitter(thinking)
         self._logprobs: list[Json] = []  # of text that is held back
         self._usage: Usage | None = None
@@ -73,7 +77,7 @@ class ChunkReader:
         if self._usage:
             yield self._usage
         said = None if self.reason in _CALLED else self.reason  # servers say so also where there are no calls
-        yield Finish(said or ("tool_calls" if self._pieces.calls else "stop"))
+        yield Finish(said or ("tool_calls" if self._pieces.calls else "stop"), self._more.of(None))
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         delta = choice.get("delta") or choice.get("message") or {}
@@ -82,6 +86,7 @@ class ChunkReader:
             if self._hear:
                 self._hear(field)
             yield ReasoningDelta(self._taken(str(delta[field])))
+        self._more.add(None, {name: delta[name] for name in _SERVER_FIELDS if delta.get(name)})
         if content := delta.get("content"):
             self._logprobs += self._tokens(choice.get("logprobs"))
             yield from self._content(content)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agent_tools.errors import ModelError
-from agent_tools.messages import ASSISTANT, FUNCTION, TOOL, ContentItem, Message, text_of
+from agent_tools.messages import ASSISTANT, FUNCTION, SERVER_FIELDS, TOOL, ContentItem, Message, text_of
 from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Usage
 from agent_tools.models.dialect.phrasing import REASONING
 
@@ -71,12 +71,16 @@ def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[st
         wire[-1]["content"] = f"{wire[-1]['content']}\n\n{message.text}".lstrip("\n")
     if reasoning := text_of(message.reasoning_content):
         wire[-1][REASONING] = wire[-1].get(REASONING, "") + reasoning
+    more = (message.extra or {}).get(SERVER_FIELDS) or {}
+    wire[-1].update(more.get("message") or {})
     if message.function_call:
         calls = wire[-1].setdefault("tool_calls", [])
         id_ = message.call_id or f"call_{len(wire)}_{len(calls)}"
         unanswered.append(id_)
-        function = {"name": message.function_call.name, "arguments": message.function_call.arguments}
-        calls.append({"id": id_, "type": "function", "function": function})
+        of_call = more.get("call") or {}
+        known = {"name": message.function_call.name, "arguments": message.function_call.arguments}
+        function = {**(of_call.get("function") or {}), **known}
+        calls.append({**of_call, "id": id_, "type": "function", "function": function})
     return True
 
 

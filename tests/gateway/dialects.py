@@ -197,6 +197,90 @@ def in_pieces(*pieces: str) -> Callable[[Request], Answer]:
     return serve
 
 
+SIGNATURE = {"google": {"thought_signature": "c2ln/+=="}}
+DETAILS = [
+    {
+        "type": "reasoning.text",
+        "index": 0,
+        "format": "anthropic-claude-v1",
+        "text": "I compute it.",
+        "signature": "c2ln",
+    },
+    {"type": "reasoning.encrypted", "index": 1, "format": "anthropic-claude-v1", "data": "ZW5j", "id": "call_1"},
+]
+BLOCKS = [
+    {"type": "thinking", "thinking": "I compute it.", "signature": "c2ln"},
+    {"type": "redacted_thinking", "data": "ZW5j"},
+]
+
+
+def _assistants(request: Request) -> list[Request]:
+    return [message for message in request["messages"] if message["role"] == "assistant"]
+
+
+def gemini3(request: Request) -> Answer:
+    """Gemini 3, which signs its calls, and takes none without its signature."""
+    for message in _assistants(request):
+        if message["tool_calls"][0].get("extra_content") != SIGNATURE:
+            return refused("Function call is missing a thought_signature in functionCall parts.", status=400)
+    if told(request):
+        return answered(request)
+    function = {"name": tool(request), "arguments": ARGUMENTS}
+    call = {"index": 0, "id": "f1", "type": "function", "function": function, "extra_content": SIGNATURE}
+    return said({"role": "assistant", "tool_calls": [call]}, reason="tool_calls")
+
+
+def gemini3_by_litellm(request: Request) -> Answer:
+    """The same, behind LiteLLM."""
+    fields = {"provider_specific_fields": {"thought_signature": "c2ln"}}
+    for message in _assistants(request):
+        call = message["tool_calls"][0]
+        if {**fields, **call} != call or {**fields, **call["function"]} != call["function"]:
+            return refused("Function call is missing a thought_signature in functionCall parts.", status=400)
+    if told(request):
+        return answered(request)
+    first = {"index": 0, "id": "f1", "type": "function", "function": {"name": tool(request), "arguments": "", **fields}}
+    rest = {"index": 0, "function": {"arguments": ARGUMENTS}, **fields}
+    return said({"tool_calls": [first]}, {"tool_calls": [rest]}, reason="tool_calls")
+
+
+def openrouter(request: Request) -> Answer:
+    """OpenRouter before a model whose reasoning is signed: it comes in pieces."""
+    if any(message.get("reasoning_details") != DETAILS for message in _assistants(request)):
+        return refused("The reasoning_details of the assistant's message are missing or were changed.")
+    if told(request):
+        return answered(request)
+    text, encrypted = DETAILS
+    pieces = [{**text, "text": "I com", "signature": None}, {"type": text["type"], "index": 0, "text": "pute it."}]
+    pieces += [{"type": text["type"], "index": 0, "signature": "c2ln"}, encrypted]
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": tool(request), "arguments": ARGUMENTS}}
+    return said(*({"reasoning_details": [piece]} for piece in pieces), {"tool_calls": [call]}, reason="tool_calls")
+
+
+def claude_by_litellm(request: Request) -> Answer:
+    """Claude with thinking, behind LiteLLM: blocks come in pieces without an index."""
+    if any(message.get("thinking_blocks") != BLOCKS for message in _assistants(request)):
+        return refused("messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
+    if told(request):
+        return answered(request)
+    pieces = [{"type": "thinking", "thinking": piece, "signature": ""} for piece in ("I com", "pute it.")]
+    pieces += [{"type": "thinking", "thinking": "", "signature": "c2ln"}, BLOCKS[1]]
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": tool(request), "arguments": ARGUMENTS}}
+    return said(*({"thinking_blocks": [piece]} for piece in pieces), {"tool_calls": [call]}, reason="tool_calls")
+
+
+def claude_at_once(request: Request) -> Answer:
+    """The same without a stream."""
+    if any(message.get("thinking_blocks") != BLOCKS for message in _assistants(request)):
+        return refused("messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
+    message: Request = {"role": "assistant", "content": "It is 42."}
+    if not told(request):
+        call = {"id": "c1", "type": "function", "function": {"name": tool(request), "arguments": ARGUMENTS}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call], "thinking_blocks": BLOCKS}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return Answer(json.dumps({"object": "chat.completion", "choices": [choice]}).encode())
+
+
 TOO_LONG = {
     "vLLM": refused("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens."),
     "llama.cpp": refused("request (9 tokens) exceeds the available context size.", type="exceed_context_size_error"),

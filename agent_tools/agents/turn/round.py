@@ -13,7 +13,7 @@ from agent_tools.agents.turn.content_calls import Gate, calls_in
 from agent_tools.agents.turn.surrogates import without_halves
 from agent_tools.code_reader import python_blocks
 from agent_tools.errors import InvalidParams
-from agent_tools.messages import ASSISTANT, CALL_ID, FunctionCall, Message
+from agent_tools.messages import ASSISTANT, CALL_ID, SERVER_FIELDS, FunctionCall, Message
 from agent_tools.models import base
 from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.models.bounds import refuse_more_calls
@@ -51,6 +51,8 @@ class Round:
     usage: Usage | None = None
     reason: str = ""
     wanted_calls: bool = False
+    more: Json = field(default_factory=dict)  # fields of the message that go back to the model's server
+    more_of_calls: dict[str, Json] = field(default_factory=dict)  # by the calls' ids
 
     def __post_init__(self) -> None:
         self._gate: Gate | None = Gate(self.declared) if self.declared else None
@@ -71,8 +73,9 @@ class Round:
                     yield delta
                 case Usage():
                     self.usage = delta
-                case Finish(reason):
+                case Finish(reason, more):
                     self.reason = reason
+                    self.more = more
                 case _:
                     self.wanted_calls = True
                     if self.declared:
@@ -84,18 +87,24 @@ class Round:
         """Return the reply as messages, one for each call."""
         reasoning = self.reasoning or None
         if not self.calls:
+            extra = {SERVER_FIELDS: {"message": self.more}} if self.more else None
             said = bool(self.text or reasoning)
-            return (Message(ASSISTANT, self.text, reasoning_content=reasoning),) if said else ()
+            return (Message(ASSISTANT, self.text, reasoning_content=reasoning, extra=extra),) if said else ()
         return tuple(
             Message(
                 ASSISTANT,
                 "" if index else self.text,
                 reasoning_content=None if index else reasoning,
                 function_call=FunctionCall(call.name, call.arguments),
-                extra={CALL_ID: call.id},
+                extra={CALL_ID: call.id, **self._server_fields(index, call)},
             )
             for index, call in enumerate(self.calls)
         )
+
+    def _server_fields(self, index: int, call: Call) -> dict[str, Json]:
+        found = {"message": {} if index else self.more, "call": self.more_of_calls.get(call.id, {})}
+        found = {name: fields for name, fields in found.items() if fields}
+        return {SERVER_FIELDS: found} if found else {}
 
     def _native(self, delta: base.CallBegun | base.ArgumentsDelta | base.CallComplete) -> Iterator[Step]:
         match delta:
@@ -104,7 +113,9 @@ class Round:
                 yield self._begin(index, id_, declared_name(name, self.declared))
             case base.ArgumentsDelta(index, text):
                 yield self._write(index, text)
-            case base.CallComplete(index, _, name, arguments):
+            case base.CallComplete(index, _, name, arguments, more):
+                if more:
+                    self.more_of_calls[self._unfinished[index].id] = more
                 yield from self._complete(index, declared_name(name, self.declared), arguments)
 
     def _end(self) -> Iterator[Step]:

@@ -39,6 +39,7 @@ WORDS += (
     '{"code": "',
     "error",
 )
+WORDS += ("extra_content", "reasoning_details", "thinking_blocks", "thinking", "text", "signature", "data")
 WORDS += ("object", "chat.completion.chunk", "model", "created", "call_1", "\ud83d", "\ude00", "length", "role")
 FUNCTION = ClientTool("function", "f", "", {"name": "f"}, {})
 MOST_UNSHOWN = MIB

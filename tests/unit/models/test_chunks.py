@@ -248,3 +248,57 @@ def test_a_reply_has_not_more_calls_than_anyone_makes() -> None:
     for more in ({"index": 128}, {"index": 0, "id": "another"}, {}):
         with pytest.raises(ModelError, match="more than 128 calls"):
             read(piece("f", "{}", index=0, id="1"), *pieces[1:], piece("f", "{}", **more))
+
+
+def fields(deltas: list[Delta]) -> tuple[Any, list[Any]]:
+    """What goes back to the server: of the message, and of each call."""
+    (finish,) = [delta for delta in deltas if isinstance(delta, Finish)]
+    return finish.more, [delta.more for delta in deltas if isinstance(delta, CallComplete)]
+
+
+def test_unknown_fields_of_calls_are_kept_as_they_come() -> None:
+    signed = {"google": {"thought_signature": "a/+="}}
+    first = piece("f", "{}", index=0, id="1", type="function", extra_content=signed, nothing=None)
+    first["tool_calls"][0]["function"]["provider"] = [1]
+    again = {"tool_calls": [{"index": 0, "late": "b", "extra_content": signed}]}
+    assert fields(read(first, piece("g", "{}", index=1, id="2"), again)) == (
+        {},
+        [{"extra_content": signed, "function": {"provider": [1]}, "late": "b"}, {}],
+    )
+
+
+@pytest.mark.parametrize("name", ["reasoning_details", "thinking_blocks"])
+def test_blocks_of_reasoning_are_joined_from_their_pieces(name: str) -> None:
+    def block(**more: Any) -> dict[str, Any]:
+        return {"type": "thinking", **more}
+
+    for chunks, joined in (
+        ([[block(thinking="a")], [block(thinking="b", signature="s")]], [block(thinking="ab", signature="s")]),
+        ([[block(thinking="a", signature="s")], [block(thinking="b")]], None),
+        ([[block(thinking="a"), block(thinking="b")]], None),
+        (
+            [[block(text="a", index=0)], [block(text="c", index=1)], [block(text="b", index=0)]],
+            [block(text="ab", index=0), block(text="c", index=1)],
+        ),
+        (
+            [
+                [block(thinking="a")],
+                [{"type": "redacted_thinking", "data": "d"}],
+                [{"type": "redacted_thinking", "data": "e"}],
+            ],
+            None,
+        ),
+        ([[block(text=None, id=None)], [block(text="a", id="i")]], [block(text="a", id="i")]),
+    ):
+        whole = joined or [each for chunk in chunks for each in chunk]
+        assert fields(read(*({name: chunk} for chunk in chunks))) == ({name: whole}, [])
+
+
+def test_too_many_unknown_fields_are_dropped_and_the_reply_goes_on() -> None:
+    deltas = read({"content": "a"}, *({"thinking_blocks": [{"type": "t", "data": "d" * 1000}]} for _ in range(1_000)))
+    assert fields(deltas) == ({}, [])
+    assert deltas[0] == TextDelta("a")
+    deep: Any = []
+    for _ in range(3_000):
+        deep = [deep]
+    assert fields(read(piece("f", "{}", index=0, extra=deep)))[1] == [{}]
