@@ -24,7 +24,7 @@ from agent_tools.models.dialect.lessons import REFUSALS
 from agent_tools.models.dialect.profile import Profile
 from agent_tools.models.reply import Reply, Waiting, refuse_abandoned
 from agent_tools.models.server_errors import failure_name, short_name, words_of
-from agent_tools.models.wire import wire_messages, wire_tools
+from agent_tools.models.wire import wire_messages, wire_tools, with_server_fields
 from agent_tools.settings import Endpoint
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -103,7 +103,7 @@ class OpenAIModel:
             **{key: value for key, value in fields.items() if key not in _NOT_SENT and value is not None},
             **more,
             "model": self.model,
-            "messages": wire_messages(messages),
+            "messages": with_server_fields(wire_messages(messages), self.model),
             "stream": True,
         }
         if tools:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agent_tools.errors import ModelError
@@ -24,7 +24,8 @@ def wire_messages(messages: Conversation) -> list[JsonObject]:
     """Convert a conversation into messages of chat completions; dicts are passed on as they are.
 
     Messages of one reply become one message with all its calls. A call without an id gets one, and the results that
-    follow without an id get those of the open calls, in order.
+    follow without an id get those of the open calls, in order. Fields of a model's server stand beside the others,
+    under `SERVER_FIELDS`: see `with_server_fields`.
 
     Raises:
         ModelError: an image, audio or video is neither a URL nor a file that can be read.
@@ -44,6 +45,14 @@ def wire_messages(messages: Conversation) -> list[JsonObject]:
         else:
             wire.append(_plain_message(message))
     return wire
+
+
+def with_server_fields(messages: Iterable[JsonObject], model: str) -> list[JsonObject]:
+    """Return messages of `wire_messages` with the fields of the model's server in their places, not beside them.
+
+    Fields of another model, by the name that they were stored with, are left out.
+    """
+    return [_with_fields(message, model) if SERVER_FIELDS in message else message for message in messages]
 
 
 def wire_tools(functions: Iterable[FunctionDefinition]) -> list[JsonObject]:
@@ -72,16 +81,39 @@ def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[st
     if reasoning := text_of(message.reasoning_content):
         wire[-1][REASONING] = wire[-1].get(REASONING, "") + reasoning
     more = (message.extra or {}).get(SERVER_FIELDS) or {}
-    wire[-1].update(more.get("message") or {})
+    if more.get("message"):
+        wire[-1].setdefault(SERVER_FIELDS, {})["message"] = more["message"]
     if message.function_call:
         calls = wire[-1].setdefault("tool_calls", [])
         id_ = message.call_id or f"call_{len(wire)}_{len(calls)}"
         unanswered.append(id_)
-        of_call = more.get("call") or {}
-        known = {"name": message.function_call.name, "arguments": message.function_call.arguments}
-        function = {**(of_call.get("function") or {}), **known}
-        calls.append({**of_call, "id": id_, "type": "function", "function": function})
+        if more.get("call"):
+            wire[-1].setdefault(SERVER_FIELDS, {}).setdefault("calls", {})[id_] = more["call"]
+        function = {"name": message.function_call.name, "arguments": message.function_call.arguments}
+        calls.append({"id": id_, "type": "function", "function": function})
     return True
+
+
+def _with_fields(message: JsonObject, model: str) -> JsonObject:
+    plain = {name: value for name, value in message.items() if name != SERVER_FIELDS}
+    fields = message[SERVER_FIELDS]
+    if not isinstance(fields, Mapping) or fields.get("model", model) != model:
+        return plain
+    if isinstance(fields.get("calls"), Mapping) and isinstance(plain.get("tool_calls"), list):
+        plain["tool_calls"] = [_call_with(call, fields["calls"]) for call in plain["tool_calls"]]
+    of_message = fields.get("message")
+    return {**of_message, **plain} if isinstance(of_message, Mapping) else plain
+
+
+def _call_with(call: object, fields_of: Mapping[str, object]) -> object:
+    if not isinstance(call, dict) or not isinstance(call.get("id"), str) or not isinstance(call.get("function"), dict):
+        return call  # of a client, which may write anything
+    fields = fields_of.get(call["id"])
+    if not isinstance(fields, Mapping):
+        return call
+    of_function = fields.get("function")
+    function = {**(of_function if isinstance(of_function, Mapping) else {}), **call["function"]}
+    return {**fields, **call, "function": function}
 
 
 def _result(message: Message, unanswered: list[str]) -> JsonObject:

@@ -214,13 +214,13 @@ BLOCKS = [
 ]
 
 
-def _assistants(request: Request) -> list[Request]:
-    return [message for message in request["messages"] if message["role"] == "assistant"]
+def _callers(request: Request) -> list[Request]:
+    return [message for message in request["messages"] if message.get("tool_calls")]
 
 
 def gemini3(request: Request) -> Answer:
     """Gemini 3, which signs its calls, and takes none without its signature."""
-    for message in _assistants(request):
+    for message in _callers(request):
         if message["tool_calls"][0].get("extra_content") != SIGNATURE:
             return refused("Function call is missing a thought_signature in functionCall parts.", status=400)
     if told(request):
@@ -233,7 +233,7 @@ def gemini3(request: Request) -> Answer:
 def gemini3_by_litellm(request: Request) -> Answer:
     """The same, behind LiteLLM."""
     fields = {"provider_specific_fields": {"thought_signature": "c2ln"}}
-    for message in _assistants(request):
+    for message in _callers(request):
         call = message["tool_calls"][0]
         if {**fields, **call} != call or {**fields, **call["function"]} != call["function"]:
             return refused("Function call is missing a thought_signature in functionCall parts.", status=400)
@@ -246,7 +246,7 @@ def gemini3_by_litellm(request: Request) -> Answer:
 
 def openrouter(request: Request) -> Answer:
     """OpenRouter before a model whose reasoning is signed: it comes in pieces."""
-    if any(message.get("reasoning_details") != DETAILS for message in _assistants(request)):
+    if any(message.get("reasoning_details") != DETAILS for message in _callers(request)):
         return refused("The reasoning_details of the assistant's message are missing or were changed.")
     if told(request):
         return answered(request)
@@ -259,7 +259,7 @@ def openrouter(request: Request) -> Answer:
 
 def claude_by_litellm(request: Request) -> Answer:
     """Claude with thinking, behind LiteLLM: blocks come in pieces without an index."""
-    if any(message.get("thinking_blocks") != BLOCKS for message in _assistants(request)):
+    if any(message.get("thinking_blocks") != BLOCKS for message in _callers(request)):
         return refused("messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
     if told(request):
         return answered(request)
@@ -271,7 +271,7 @@ def claude_by_litellm(request: Request) -> Answer:
 
 def claude_at_once(request: Request) -> Answer:
     """The same without a stream."""
-    if any(message.get("thinking_blocks") != BLOCKS for message in _assistants(request)):
+    if any(message.get("thinking_blocks") != BLOCKS for message in _callers(request)):
         return refused("messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
     message: Request = {"role": "assistant", "content": "It is 42."}
     if not told(request):

@@ -132,6 +132,24 @@ def said_by(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
+@pytest.mark.parametrize("serve", [dialects.gemini3, dialects.gemini3_by_litellm, dialects.openrouter])
+def test_fields_of_a_server_go_back_in_later_turns_to_their_model_alone(new: New, serve: Any) -> None:
+    gateway, upstream = new(serve)
+    first = post(gateway).json()
+    assert "c2ln" not in json.dumps(first), "they are no clients'"
+    second = post(gateway, previous_response_id=first["id"]).json()
+    assert (second["status"], spoken(second)) == ("completed", "It is 42.")
+    signed = [seen.body.count(b"c2ln") for seen in upstream.seen]
+    assert signed[2] == signed[1] > 0
+    upstream.answer = dialects.served(lambda request: dialects.answered(request))
+    assert post(gateway, model="other", previous_response_id=second["id"]).json()["status"] == "completed"
+    assert b"c2ln" not in upstream.seen[-1].body
+    assert b"server_fields" not in b"".join(seen.body for seen in upstream.seen)
+    third = post(gateway, previous_response_id=second["id"]).json()
+    assert third["status"] == "completed"
+    assert upstream.seen[-1].body.count(b"c2ln") == 2 * signed[1]
+
+
 SYSTEMS = [said_by("developer", "B."), said_by("user", "Hi."), said_by("developer", "C."), said_by("user", "Go.")]
 
 

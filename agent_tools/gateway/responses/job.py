@@ -25,6 +25,7 @@ from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredConversation
 from agent_tools.gateway.store.store import StoreError, packed
 from agent_tools.gateway.turn_job import TurnJob
+from agent_tools.messages import SERVER_FIELDS
 from agent_tools.models.base import Conversation, JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
@@ -138,8 +139,13 @@ class ResponseJob(TurnJob):
             case CallDone(call=call):
                 self._told[call.id] = step.text
             case RoundDone(messages=messages, usage=usage):
-                self._conversation += wire_messages(messages)
+                self._conversation += map(self._with_model, wire_messages(messages))
                 self._usage += usage or Usage()
+
+    def _with_model(self, message: JsonObject) -> JsonObject:
+        """Have fields that only the model's server knows stored with its name: no other one gets them."""
+        fields = message.get(SERVER_FIELDS)
+        return {**message, SERVER_FIELDS: {**fields, "model": self.plan.request.model}} if fields else message
 
     def _end(self, event: Mapping[str, Any]) -> None:
         """Let go of the container and store the response, before anyone hears of its end."""

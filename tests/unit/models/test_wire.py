@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ModelError
-from agent_tools.messages import ASSISTANT, FUNCTION, SYSTEM, USER, ContentItem, FunctionCall, Message
-from agent_tools.models.wire import wire_messages, wire_tools
+from agent_tools.messages import ASSISTANT, FUNCTION, SERVER_FIELDS, SYSTEM, USER, ContentItem, FunctionCall, Message
+from agent_tools.models.wire import wire_messages, wire_tools, with_server_fields
 
 
 def call(name: str, id_: str | None = None, content: str = "") -> Message:
@@ -102,3 +102,24 @@ def test_a_list_of_parameters_becomes_a_schema() -> None:
         "properties": {"code": {"type": "string", "description": "d"}, "n": {"type": "integer"}},
         "required": ["code"],
     }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [None, 1, {"calls": 1}, {"message": [1]}, {"calls": {"c": 1}}, {"calls": {"c": {"function": 2}}}, {"model": [1]}],
+)
+@pytest.mark.parametrize(
+    "calls", [None, 1, [1], [{"id": ["c"]}], [{"id": "c"}], [{"id": "c", "function": {"name": "f"}}]]
+)
+def test_malformed_server_fields_are_left_out(fields: Any, calls: Any) -> None:
+    message = {"role": "assistant", "content": "", "tool_calls": calls}
+    assert with_server_fields([{**message, SERVER_FIELDS: fields}], "m") == [message]
+
+
+def test_server_fields_never_replace_what_is_known() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    more = {"id": "d", "x": 1, "function": {"name": "g", "y": 2}}
+    fields = {"message": {"content": "b", "z": 3}, "calls": {"c": more}}
+    whole = {**call, "x": 1, "function": {**call["function"], "y": 2}}
+    assert with_server_fields([{**message, SERVER_FIELDS: fields}], "m") == [{**message, "z": 3, "tool_calls": [whole]}]
