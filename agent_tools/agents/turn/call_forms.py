@@ -79,7 +79,8 @@ def declared_name(name: str, declared: Mapping[str, object]) -> str:
         if len(found) == 1:
             return found[0]
     interpreters = [each for each, runs_code in declared.items() if runs_code]
-    return interpreters[0] if len(interpreters) == 1 and plain.casefold() in _INTERPRETER_NAMES else name
+    means_interpreter = any(each.casefold() in _INTERPRETER_NAMES for each in (plain, *endings))
+    return interpreters[0] if len(interpreters) == 1 and means_interpreter else name
 
 
 @dataclass(frozen=True)
