@@ -183,6 +183,29 @@ def marked(mark: str) -> Callable[[Request], Answer]:
     return lambda request: said({"content": f"It is 42.{mark}"}) if told(request) else called(request)
 
 
+def named(name: str, after: str = "") -> Callable[[Request], Answer]:
+    """A server that leaves parts of its template in the names of calls, and maybe text before them."""
+
+    def serve(request: Request) -> Answer:
+        if told(request):
+            return answered(request)
+        call = {"index": 0, "id": "c1", "type": "function", "function": {"name": name, "arguments": ARGUMENTS}}
+        return said(*([{"content": after}] if after else []), {"tool_calls": [call]}, reason="tool_calls")
+
+    return serve
+
+
+def thoughtful(opening: str, closing: str, form: str) -> Callable[[Request], Answer]:
+    """A server without a parser for the reasoning of its model, or for its calls."""
+
+    def serve(request: Request) -> Answer:
+        text = "It is 42." if told(request) else written_calls(tool(request), CODE)[form]
+        text = f"{opening}I compute it.{closing}\n\n{text}"
+        return said(*({"content": text[start : start + 7]} for start in range(0, len(text), 7)))
+
+    return serve
+
+
 def in_pieces(*pieces: str) -> Callable[[Request], Answer]:
     """A server whose arguments come in pieces of its own."""
 

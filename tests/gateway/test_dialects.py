@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.models.dialect.thinking import END_MARKS
+from agent_tools.models.dialect.thinking import END_MARKS, PAIRS
 from tests.call_forms import written_calls
 from tests.gateway import dialects
 from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, chunks, outputs, post, stream
@@ -20,6 +21,17 @@ from tests.recorder import Answer, Recorder
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA}
 FORMS = tuple(written_calls("python", ""))
+NAMES = (
+    *(
+        "python<|channel|>commentary",
+        "python<|channel|>json",
+        "python<|constrain|>json",
+        "pythonjson",
+        "Python",
+        " python ",
+    ),
+    *("functions.python", "functions.python:0", "default_api.python", "default_api:python", "code_interpreter"),
+)
 New = Callable[..., tuple[Gateway, Recorder]]
 
 
@@ -81,6 +93,14 @@ TABLE = {
     "Claude behind LiteLLM, at once": Row(dialects.claude_at_once),
     "all of harmony": Row(dialects.harmony, reasoning="I compute it.I compute it."),
     "all of Gemma": Row(dialects.gemma, reasoning="I compute it.I compute it."),
+    **{f"a call named {name!r}": Row(dialects.named(name)) for name in NAMES},
+    **{
+        f"{len(blank)} blanks before a call": Row(dialects.named("python", blank)) for blank in ("\n", "\n\n", " \n \n")
+    },
+    **{
+        f"{pair[0]} before calls of {form}": Row(dialects.thoughtful(*pair, form), reasoning="I compute it." * 2)
+        for pair, form in zip(itertools.cycle(PAIRS), FORMS)
+    },
     **{f"{mark} at the end": Row(dialects.marked(mark)) for mark in END_MARKS},
     "no finish reason": Row(dialects.no_reason),
     "no stream": Row(dialects.no_stream),

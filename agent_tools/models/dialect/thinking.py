@@ -96,10 +96,10 @@ class ThinkingSplitter:
                 self._start()
 
     def finish(self) -> Iterator[Said]:
-        """Yield what is held back at the reply's end."""
+        """Yield what is held back at the reply's end, unless it is only white space."""
         if self._state == "inside" and self._held:
             yield ReasoningDelta(self._rest())
-        elif self._held:
+        elif self._held.strip():  # blank lines are no answer: many models write some before a call
             yield from _answer(self._separator + "".join(self._marks) + self._rest())
 
     def _start(self) -> None:
