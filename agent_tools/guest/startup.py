@@ -117,7 +117,7 @@ def _make_kernel(outlet: Outlet, pipes: list[int]) -> tuple[SandboxKernel, list[
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
     session.printed.is_in_cell = lambda: shell.depth > 0
-    session.printed.is_outermost = lambda: shell.depth <= 1  # `%%capture` runs a cell within one
+    session.printed.is_outermost = lambda: shell.depth == 0  # `%%capture` runs a cell within one
     shell.events.register("post_execute", session.printed.end_cell)
     return kernel, streams
 
