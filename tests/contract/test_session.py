@@ -295,6 +295,22 @@ def test_an_interrupt_at_any_moment_costs_no_reply_and_no_variable(session: Sess
     assert session.run("x", 30).outputs == (Result({"text/plain": "1"}),)
 
 
+def test_an_interrupt_that_breaks_the_cleanup_of_the_printer_ends_the_cell_as_an_interrupt(session: Session) -> None:
+    code = """
+import signal, sys
+from IPython.lib.pretty import GroupQueue
+def interrupt(frame, event, _):
+    if event == "call" and frame.f_code is GroupQueue.enq.__code__ and frame.f_locals["group"].depth == 2:
+        signal.raise_signal(signal.SIGINT)  # its caller's `finally` then looks for a group that is not there
+sys.setprofile(interrupt)
+1
+"""
+    error = session.run(code, 30).error
+    assert isinstance(error, Error)
+    assert error.name == "KeyboardInterrupt"
+    assert "IndexError" not in error.traceback
+
+
 def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
     session.run("x = 1\nopen('kept.txt', 'w').write('here')", 30)
     session.restart()

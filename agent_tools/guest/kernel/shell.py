@@ -145,7 +145,7 @@ class UserTraceback(AutoFormattedTB):
             if parts is None or parts[1] is evalue:
                 return
             link = parts[1]
-            has_frames = any(not _is_library(each.tb_frame.f_code.co_filename) for each in _links(parts[2]))
+            has_frames = _has_users(parts[2])
             yield link, has_frames
             if has_frames:
                 return
@@ -170,6 +170,11 @@ def _links(link: TracebackType | None) -> Iterator[TracebackType]:
         link = link.tb_next
 
 
+def _has_users(whole: TracebackType | None) -> bool:
+    """Return whether a traceback has frames of the user's own code."""
+    return any(not _is_library(each.tb_frame.f_code.co_filename) for each in _links(whole))
+
+
 def _is_library(filename: str) -> bool:
     """Return whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
     if filename.startswith("<frozen") or not filename.startswith(("/", "<")):  # relative: Cython's .pyx files
@@ -182,6 +187,18 @@ def is_users(frame: FrameType | None) -> bool:
     while frame is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None
+
+
+def _interrupt_before(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interrupt of the code after which a library's cleanup raised an error, as IPython's printer does."""
+    link: BaseException | None = error
+    for _ in range(unreachable.MAX_LINKS if interrupts.was_raised() else 0):
+        if isinstance(link, KeyboardInterrupt):
+            return link
+        if link is None or _has_users(link.__traceback__):
+            return None
+        link = link.__context__
+    return None
 
 
 def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
@@ -328,9 +345,11 @@ class SandboxShell(CellShell):
         return getattr(self.displayhook, "msg", None) is None and is_users(sys._getframe())
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
-        """Show `SystemExit: 3` for an exit, the usual traceback for everything else."""
+        """Show `SystemExit: 3` for an exit, an interrupt as one, the usual traceback for everything else."""
         etype, value, _ = self._get_exc_info(exc_tuple)
-        if exception_only and issubclass(etype, SystemExit):
+        if interrupt := _interrupt_before(value):
+            _format_plainly(self, type(interrupt), interrupt, interrupt.__traceback__)
+        elif exception_only and issubclass(etype, SystemExit):
             self._showtraceback(etype, value, [f"SystemExit: {value}"])
         else:
             super().showtraceback(exc_tuple, *args, exception_only=exception_only, **kwargs)
