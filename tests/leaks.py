@@ -34,6 +34,10 @@ LOOK_EVERY = 0.05  # seconds
 CHEAP_LOOKS = 3  # before garbage is collected, which takes longer than what ends by itself
 _BY_THE_TOOLS = re.compile(r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|.*\.lock")
 _IDLE_WORKER = re.compile(r"Trio thread \d+")  # trio keeps them for ten seconds, for the next event loop
+_HELPERS = {  # threads that begin when they are first needed, by the thread of the process with which they end
+    re.compile(r"agent-tools-looks"): "agent-tools-rounds",
+    re.compile(r"agent-tools-(lookup|pages)_\d+"): "agent-tools-egress",
+}
 _SHARED = re.compile(r"socket to .*/(docker|podman)[^/]*\.sock|.*\[eventpoll\]|.*/(random|urandom|null)")
 
 
@@ -88,11 +92,13 @@ class Held:
         return cls({kind: Counter(looks[kind]()) for kind in kinds})
 
     def beyond(self, before: Held) -> list[str]:
-        """Return what is here and was not there before."""
+        """Return what is here and was not there before, but for helpers that a wider fixture may have begun to need."""
+        lasting = self.kinds.get("thread", Counter()) & before.kinds.get("thread", Counter())
         return [
             f"{kind}: {_named(kind, name)}" + (f" (x{count})" if count > 1 else "")
             for kind in self.kinds
             for name, count in sorted((self.kinds[kind] - before.kinds[kind]).items())
+            if kind != "thread" or not any(each.fullmatch(name) and lasting[_HELPERS[each]] for each in _HELPERS)
         ]
 
 

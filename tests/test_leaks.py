@@ -4,12 +4,13 @@ import signal
 import socket
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.leaks import ALL_KINDS, ROOT, Scratch, nothing_left
+from tests.leaks import ALL_KINDS, ROOT, Held, Scratch, nothing_left
 from tests.nursery import nursery
 
 
@@ -78,3 +79,11 @@ def test_what_is_left_is_named(scratch: Scratch, name: str) -> None:
 def test_what_was_there_before_and_what_is_gone_in_time_is_no_leak(scratch: Scratch) -> None:
     with a_thread(), nothing_left(scratch, "it", with_containers=False, kinds=ALL_KINDS):
         threading.Timer(0.2, print).start()
+
+
+def test_helpers_that_a_lasting_thread_began_meanwhile_are_not_left_behind() -> None:
+    lasting, helped = Counter({"agent-tools-egress": 1}), Counter({"agent-tools-egress": 1, "agent-tools-pages_0": 1})
+    assert Held({"thread": helped}).beyond(Held({"thread": lasting})) == []
+    left = ["thread: agent-tools-egress", "thread: agent-tools-pages_0"]
+    assert Held({"thread": helped}).beyond(Held({"thread": Counter()})) == left
+    assert Held({"thread": helped - lasting}).beyond(Held({"thread": lasting})) == left[1:]
