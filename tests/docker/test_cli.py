@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.guest.wire.waiting import await_input
 from agent_tools.runtime.docker import context
 from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.docker.origin import origin_of, origin_on
@@ -118,7 +119,7 @@ def test_run_with_json_is_one_object(work_dir: Path) -> None:
 
 def test_run_at_a_terminal_is_typed_into_and_interrupted(work_dir: Path) -> None:
     master, slave = pty.openpty()
-    code = "import time\nprint(input('name? '))\ntry: time.sleep(600)\nfinally: print('cleaned')"
+    code = "import time\ntry:\n print(input('name? '))\n while True: time.sleep(0.1)\nfinally: print('cleaned')"
     command = [*COMMAND, "run", "--work-dir", str(work_dir), "-c", code]
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
@@ -238,7 +239,7 @@ def _expect(fd: int, text: str) -> str:
     seen = ""
     deadline = time.monotonic() + 30
     while text not in seen:
-        assert time.monotonic() < deadline, seen
+        assert await_input(fd, deadline - time.monotonic()), seen
         seen += os.read(fd, 4096).decode(errors="replace")
     return seen
 
