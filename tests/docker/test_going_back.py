@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -509,11 +510,13 @@ def test_nothing_that_code_holds_makes_pid_1_or_the_host_wait(sandbox: Sandbox, 
 
 
 @pytest.mark.parametrize("transport", ["sockets", "stdio"])
-def test_a_killed_host_leaves_no_sandbox_whatever_its_code_holds(docker_engine: DockerEngine, transport: str) -> None:
+def test_a_killed_host_leaves_no_sandbox_whatever_its_code_holds(
+    docker_engine: DockerEngine, work_dir: Path, transport: str
+) -> None:
     script = f"""
 import sys
 from agent_tools import CodeInterpreter
-tool = CodeInterpreter({{"transport": {transport!r}}})
+tool = CodeInterpreter({{"transport": {transport!r}, "work_dir": {str(work_dir)!r}}})
 tool.run("1")
 tool.run({HOLDS_UP!r}, timeout=5)
 print(tool.sandbox.id, flush=True)
