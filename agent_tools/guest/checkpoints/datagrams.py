@@ -6,6 +6,7 @@ close it (sockets.py).
 
 import socket
 import struct
+from collections.abc import Sequence
 
 from ..wire.sockets import pair as _pair
 from .words import MAX_BYTES
@@ -20,8 +21,28 @@ def pair() -> tuple[socket.socket, socket.socket]:
     """Return the end of PID 1, which never waits, and the other one."""
     ours, theirs = _pair(socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    _tell_senders(ours, True)
     return ours, theirs
+
+
+def send(line: socket.socket, word: bytes, descriptors: Sequence[int]) -> None:
+    """Send from the end of PID 1. The sender of what comes to it at the same moment is not told.
+
+    Linux gives a socket that is told senders an address when it sends: a name that all code in the sandbox could
+    connect to.
+
+    Raises:
+        OSError: it cannot be sent now.
+    """
+    _tell_senders(line, False)
+    try:
+        socket.send_fds(line, [word], descriptors, socket.MSG_DONTWAIT)
+    finally:
+        _tell_senders(line, True)
+
+
+def _tell_senders(line: socket.socket, are_told: bool) -> None:
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, int(are_told))
 
 
 def receive(line: socket.socket) -> "Told | None":

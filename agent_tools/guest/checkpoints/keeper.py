@@ -163,7 +163,11 @@ class Keeper:
         return pid if match and match[6] else 0
 
     def _send_lines(self) -> None:
-        """Send the kernel the lines that it lacks for its next copies."""
+        """Send the kernel the lines that it lacks for its next copies.
+
+        The sender of a word that is sent at the same moment is not told (datagrams.py). None that counts is: a fork
+        says that it is the kernel before it takes its first line, and only who has the one line is a copy.
+        """
         with contextlib.suppress(OSError):  # it does not read, or has ended: then it takes no copies
             while self._line and len(self._ahead) < LINES_AHEAD:
                 self._ahead[self._made + 1] = _sent_line(self._line, self._made + 1)
@@ -209,6 +213,6 @@ def _sent_line(kernel: socket.socket, number: int) -> socket.socket:
     with theirs, contextlib.ExitStack() as undo:
         undo.enter_context(ours)
         ours.shutdown(socket.SHUT_RD)
-        socket.send_fds(kernel, [b"%d" % number], [theirs.fileno()], socket.MSG_DONTWAIT)
+        datagrams.send(kernel, b"%d" % number, [theirs.fileno()])
         undo.pop_all()
     return ours

@@ -122,6 +122,13 @@ def test_a_line_is_taken_once_and_only_if_it_was_sent(keeper: Keeper, leave: Lea
         assert [copy.run for copy in keeper.copies] == [1, 3]
 
 
+def test_sending_lines_gives_pid_1_no_name_that_code_could_connect_to(keeper: Keeper, leave: Leave) -> None:
+    with keeper.connect() as kernel:
+        for run in range(1, 4):
+            leave(kernel, run)
+            assert not kernel.getpeername()
+
+
 def test_nothing_can_be_sent_to_pid_1_over_a_line(keeper: Keeper, leave: Leave) -> None:
     with keeper.connect() as kernel, pytest.raises(BrokenPipeError):
         leave(kernel, 1).send(b"words")
