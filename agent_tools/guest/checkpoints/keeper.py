@@ -8,6 +8,7 @@ one, and may be the kernel, which it could have been before.
 
 import contextlib
 import re
+import select
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -163,15 +164,24 @@ class Keeper:
         return pid if match and match[6] else 0
 
     def _send_lines(self) -> None:
-        """Send the kernel the lines that it lacks for its next copies.
+        """Send the kernel the lines that it lacks for its next copies, also for those of which no copy came about.
 
         The sender of a word that is sent at the same moment is not told (datagrams.py). None that counts is: a fork
         says that it is the kernel before it takes its first line, and only who has the one line is a copy.
         """
+        self._forget_unused_lines()
         with contextlib.suppress(OSError):  # it does not read, or has ended: then it takes no copies
             while self._line and len(self._ahead) < LINES_AHEAD:
                 self._ahead[self._made + 1] = _sent_line(self._line, self._made + 1)
                 self._made += 1
+
+    def _forget_unused_lines(self) -> None:
+        """Let go of the lines whose other end was closed: by a kernel whose fork failed, or by a copy's end."""
+        for number, ours in list(self._ahead.items()):
+            poller = select.poll()
+            poller.register(ours, 0)  # for POLLHUP, which is always told
+            if poller.poll(0):
+                self._ahead.pop(number).close()
 
     def _candidates(self, run: int, *, is_exact: bool) -> list[Copy]:
         """Return the copies that know of this run, the newest first, or of runs before it."""

@@ -122,6 +122,17 @@ def test_a_line_is_taken_once_and_only_if_it_was_sent(keeper: Keeper, leave: Lea
         assert [copy.run for copy in keeper.copies] == [1, 3]
 
 
+def test_a_line_of_which_no_copy_came_about_is_replaced(keeper: Keeper, leave: Leave) -> None:
+    with keeper.connect() as kernel:
+        kernel.setblocking(False)
+        _, descriptors, _, _ = socket.recv_fds(kernel, MAX_BYTES, 1)
+        os.close(descriptors[0])
+        kernel.send(b"skipped threads")
+        keeper.hear()
+        leave(kernel, 1)
+        assert [copy.run for copy in keeper.copies] == [1]
+
+
 def test_sending_lines_gives_pid_1_no_name_that_code_could_connect_to(keeper: Keeper, leave: Leave) -> None:
     with keeper.connect() as kernel:
         for run in range(1, 4):
