@@ -43,16 +43,17 @@ class Allowance:
         self._left, self._at, self._worked = min(BURST, self._left + gained), now, worked
 
 
-class Locked(Protocol):
-    """Something that the kernel's other thread works with under a lock, which is free at a fork."""
+class Shared(Protocol):
+    """What the replies are sent by: the kernel's other thread works with it under a lock, which is free at a fork."""
 
     lock: Any
+    is_closed: bool
 
 
 class Checkpoints:
     """Takes a copy after each request that wants one, as soon as may be."""
 
-    def __init__(self, shared: Locked) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._keeper: socket.socket | None = None
         self._allowance = Allowance()
@@ -79,8 +80,12 @@ class Checkpoints:
                 self._allowance = Allowance()
 
     def patience(self) -> float | None:
-        """Return the seconds until a copy is to be taken; None if none is wanted."""
-        return self._allowance.patience() if self._is_due and self._keeper else None
+        """Return the seconds until a copy is to be taken; None if none is wanted.
+
+        None is after a request whose reply cannot have arrived: the host will say that it was undone.
+        """
+        is_wanted = self._is_due and self._keeper and not self._shared.is_closed
+        return self._allowance.patience() if is_wanted else None
 
     def begin(self) -> None:
         """Note that a request has come, perhaps before a copy could be taken."""

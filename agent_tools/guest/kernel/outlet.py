@@ -36,6 +36,8 @@ class Outlet:
         self._held: list[bytes] = []
         self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.is_fork = False
+        self.is_closed = False
+        """Whether nobody reads any more: what was sent last may be lost."""
         self.rouse: Callable[[], None] = lambda: None
         """Wakes the watcher."""
         self._has_room = threading.Event()
@@ -93,6 +95,7 @@ class Outlet:
         except BlockingIOError:
             return 0
         except OSError:
+            self.is_closed = True
             return len(message)
 
     def _send_to_parent(self, message: bytes) -> None:
@@ -105,7 +108,7 @@ class Outlet:
         self._become_fork()
         for end in (self.socket, self.from_children, self._to_parent):
             end.close()
-        self.socket, self.is_fork = connected, False
+        self.socket, self.is_fork, self.is_closed = connected, False, False
         self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._has_room = threading.Event()
 
