@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -37,6 +38,12 @@ SHARED_BY_ALL = {
     "certificates_are_read_once",
     "databases_are_ready",
 }
+
+
+def pytest_configure() -> None:
+    """Take SIGINT, which a run in the background of a script ignores, as all processes that it starts would."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
