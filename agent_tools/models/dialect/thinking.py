@@ -168,7 +168,8 @@ def _marks_at(text: str, *, are_held: bool) -> tuple[int, int]:
         partial = len(text)
     start = end = partial
     while True:
-        end = len(text[max(0, end - MAX_BLANK_CHARS) : end].rstrip()) + max(0, end - MAX_BLANK_CHARS)
+        while end and text[end - 1].isspace():
+            end -= 1
         mark = next((mark for mark in END_MARKS if text.endswith(mark, 0, end)), "")
         if not mark:
             return (0 if are_held and not end else start), partial

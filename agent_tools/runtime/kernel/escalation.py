@@ -35,7 +35,7 @@ from agent_tools.limits import Limits
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
 END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was told to kill
-HANG_UP_GRACE = 2.0  # seconds for PID 1 to report the end of a kernel that closed its channel, and what it wrote last
+HANG_UP_GRACE = 1.5  # seconds for PID 1 to report the end of a kernel that closed its channel, and what it wrote last
 LATE_HANG_UP_GRACE = 0.5  # the same where its code was to be killed before
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
@@ -310,6 +310,7 @@ def split(text: str, mode: Any, size: int) -> tuple[str, str]:
 TAGS = [*(tag for pair in PAIRS for tag in pair), *HEADINGS, "<|end|>", "<|im_end|>"]
 
 
+@example(["<|end|>", " ", " " * MAX_BLANK_CHARS], 1)
 @given(st.lists(st.sampled_from([*TAGS, "<", "a", " ", "\n", "</th", " " * MAX_BLANK_CHARS])), st.integers(1, 9))
 def test_thinking_is_told_alike_however_it_is_cut(parts: list[str], size: int) -> None:
     text = "".join(parts)
