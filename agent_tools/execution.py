@@ -144,7 +144,7 @@ class Execution:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the sandbox says about the run, such as what was repaired in the code before it ran, or left out."""
+        """Sentences of the sandbox about the run, such as what was repaired in the code before it ran, or left out."""
         return tuple(output.text for output in self.outputs if isinstance(output, Notice))
 
     @property

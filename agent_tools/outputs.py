@@ -286,7 +286,7 @@ class Changes:
         return "" if self.is_complete else "Not all files of work_dir could be looked at: some may be missing here."
 
     def look(self) -> None:
-        """Look for the files now, if nobody has."""
+        """Look for the files now, unless that was done."""
         if find := self._find:
             found = find()
             self._files, self._is_complete, self._find = found.files, found.is_complete, None

@@ -74,7 +74,7 @@ def _failed(message: object) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Let output go nowhere that whoever started this has closed, and escape what an encoding does not have."""
+    """Replace closed output streams, and escape characters that an encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -298,7 +298,7 @@ class Planner:
         return None
 
     def _note_loss(self) -> None:
-        """Note that the model is to be told of it, and which files of earlier turns a new container gets again.
+        """Note it for the model, and which files of earlier turns a new container gets again.
 
         What the request itself holds of the conversation brings its files by itself.
         """

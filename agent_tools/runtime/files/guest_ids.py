@@ -40,7 +40,7 @@ def _any_uid() -> int:
 
 
 def _owner(folder: Path) -> int:
-    """Return the owner of a folder, or the guest that the access list of somebody's folder names; -1 without either."""
+    """Return the owner of a folder, or the guest that a folder's access list names; -1 without either."""
     with contextlib.suppress(OSError):
         owner = os.stat(folder, follow_symlinks=False).st_uid
         return owner if owner in GUEST_UIDS else next((uid for uid in granted(folder) if uid in GUEST_UIDS), owner)

@@ -104,7 +104,7 @@ class Quota:
     def notice(self) -> str:
         """Return that the disk has too little room, and how much code here has added; '' if it has enough.
 
-        It is told once, until there is room again.
+        The sentence comes once, until there is room again.
         """
         if self._is_low or self._free(self._path) >= self._least_free:
             return ""

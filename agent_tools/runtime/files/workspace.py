@@ -237,7 +237,7 @@ def _shown(source: str) -> str:
 
 
 def what_is_there(source: str) -> str:
-    """Return a sentence on what lies where a file of the host does not; '' for a URL, or where that cannot be told."""
+    """Return a sentence on what lies where a file of the host does not; '' for a URL, or where that cannot be seen."""
     if is_url(source):
         return ""
     with contextlib.suppress(OSError, ValueError, FileRejected):
