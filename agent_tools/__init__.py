@@ -11,18 +11,18 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from agent_tools.code_mode.template import build_template as build_template
     from agent_tools.code_mode.toolset import Toolset as Toolset
-    from agent_tools.command import CommandResult as CommandResult
     from agent_tools.errors import AgentToolsError as AgentToolsError
     from agent_tools.errors import InvalidParams as InvalidParams
     from agent_tools.errors import ModelError as ModelError
     from agent_tools.errors import SandboxGone as SandboxGone
     from agent_tools.errors import ToolServiceError as ToolServiceError
-    from agent_tools.execution import Execution as Execution
     from agent_tools.limits import Limits as Limits
     from agent_tools.messages import ContentItem as ContentItem
     from agent_tools.messages import FunctionCall as FunctionCall
     from agent_tools.messages import Message as Message
     from agent_tools.models.choose import get_chat_model as get_chat_model
+    from agent_tools.results.command import CommandResult as CommandResult
+    from agent_tools.results.execution import Execution as Execution
     from agent_tools.runtime.host_calls.function import Policy as Policy
     from agent_tools.sandbox.async_sandbox import AsyncSandbox as AsyncSandbox
     from agent_tools.sandbox.sandbox import Sandbox as Sandbox
@@ -37,9 +37,9 @@ else:
         {
             "agent_tools.code_mode.template": "build_template",
             "agent_tools.code_mode.toolset": "Toolset",
-            "agent_tools.command": "CommandResult",
+            "agent_tools.results.command": "CommandResult",
             "agent_tools.errors": "AgentToolsError InvalidParams ModelError SandboxGone ToolServiceError",
-            "agent_tools.execution": "Execution",
+            "agent_tools.results.execution": "Execution",
             "agent_tools.messages": "ContentItem FunctionCall Message",
             "agent_tools.models.choose": "get_chat_model",
             "agent_tools.runtime.host_calls.function": "Policy",

@@ -24,8 +24,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from agent_tools import Sandbox
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.engine import DockerEngine
 
 FILE = "/tmp/file"
 MEBIBYTE = os.urandom(MIB)

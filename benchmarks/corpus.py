@@ -29,7 +29,7 @@ from corpus_cells import Cell, Notebook, data_folder, extract, notebooks_of, rep
 from corpus_reasons import REASONS, Outcome, sort_all
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.execution import Died, Execution, TimedOut
+from agent_tools.results.execution import Died, Execution, TimedOut
 from agent_tools.tools import CodeInterpreter
 
 TIMEOUT = 60.0  # seconds of one cell

@@ -28,7 +28,7 @@ from pathlib import Path
 from machine import busy
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.host.owner import Owner, same_host
+from agent_tools.machine.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox import Sandbox
 

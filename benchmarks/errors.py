@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.tools import CodeInterpreter
 
 FRAME = "import pandas as pd\ndf = pd.DataFrame({'a': [1, 2, None], 'b': list('xyz')})\n"

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Execution
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.results.execution import Execution
 from agent_tools.tools import CodeInterpreter
 
 PATIENCE = 3.0  # seconds past the time limit

@@ -31,13 +31,13 @@ from typing import Any, Protocol
 import zmq
 from jupyter_client.session import Session as Wire
 
-from agent_tools.runtime.docker import context, image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.docker.payload import container_config
-from agent_tools.runtime.docker.shipped import shipped
-from agent_tools.runtime.engine import Container, Isolation, SandboxSpec
+from agent_tools.engines.docker import context, image
+from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.payload import container_config
+from agent_tools.engines.engine import Container, Isolation, SandboxSpec
+from agent_tools.machine.owner import Owner
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.host.owner import Owner
 from agent_tools.tools import CodeInterpreter
 
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel1.json"]

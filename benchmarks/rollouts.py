@@ -34,8 +34,8 @@ from fleet_cluster import cluster
 from machine import busy
 
 from agent_tools.fleet import Fleet
+from agent_tools.machine.owner import Owner
 from agent_tools.runtime.engines import shared_runtime
-from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.runtime import default_runtime
 from agent_tools.sandbox import Sandbox
 

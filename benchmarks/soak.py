@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import Owner
+from agent_tools.machine.owner import Owner
 from agent_tools.tools import CodeInterpreter
 
 CODE = {

@@ -1,6 +1,6 @@
 """Outputs while the code runs, and a stop in the middle: variables survive it."""
 
-from agent_tools.execution import Stream
+from agent_tools.results.execution import Stream
 from agent_tools.tools import CodeInterpreter
 
 CODE = """

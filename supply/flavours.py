@@ -16,11 +16,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_tools.execution import Display, Result
+from agent_tools.engines.docker import context, image
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import context, image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.recipe import FLAVOURS, Flavour, Recipe
+from agent_tools.results.execution import Display, Result
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 ROOT = Path(__file__).resolve().parents[1]

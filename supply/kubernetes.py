@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_tools.runtime.docker.shipped import shipped
-from agent_tools.runtime.kubernetes.pods.seccomp import Profiles
+from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.kubernetes.seccomp import Profiles
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "deploy" / "kubernetes"

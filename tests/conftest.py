@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import Owner
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests import iri_grammars

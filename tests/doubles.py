@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_tools.runtime.engine import Container, Guest, SandboxSpec
-from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.runtime.transport.transport import SocketStdio
 from tests.nursery import Newborn, nursery
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_tools.runtime.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.engine import Container, Guest, SandboxSpec
 
 ATTACK = "attack"
 SHELL, IOPUB, CONTROL, STDIN = 1, 2, 3, 4

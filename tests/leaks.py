@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from agent_tools.runtime.files.blank import remove_stale_blanks
-from agent_tools.runtime.files.own_folder import remove_stale_own_folders
-from agent_tools.runtime.files.private_base import remove_stale_run_dirs
-from agent_tools.runtime.host.owner import Owner, same_host
+from agent_tools.machine.owner import Owner, same_host
+from agent_tools.machine.private_base import remove_stale_run_dirs
+from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_stale_own_folders
 from tests.nursery import nursery
 
 ROOT = Path(__file__).resolve().parents[1]

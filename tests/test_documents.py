@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.gateway.telemetry.metrics import Metrics
 from agent_tools.mcp.clients import CLIENTS, UVX
-from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime, default_runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from supply import limits, other_clients

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from agent_tools.cli import cli
+from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import read_config
 from agent_tools.mcp.config import McpConfig
-from agent_tools.runtime.network import NetworkPolicy
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, code
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime

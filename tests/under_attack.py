@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from agent_tools.blocks import NOTHING
-from agent_tools.execution import Execution, Output, Restarted, Stream, TimedOut
 from agent_tools.limits import MIB
+from agent_tools.results.blocks import NOTHING
+from agent_tools.results.execution import Execution, Output, Restarted, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
-from agent_tools.tools.render import markdown
+from agent_tools.tools.code_interpreter import markdown
 from tests.fake_kernel import ATTACK, FakeEngine, Script, Turn
 
 LIMITS = {"interrupt_grace": 0.1, "restart_timeout": 0.5, "start_timeout": 2.0}

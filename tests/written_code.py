@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.execution import Execution, Output
+from agent_tools.results.execution import Execution, Output
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Union
 
-from agent_tools.execution import Execution, Output
 from agent_tools.messages import Content, Message, text_of
 from agent_tools.models.base import ReasoningDelta, RefusalDelta, TextDelta, Usage
+from agent_tools.results.execution import Execution, Output
 from agent_tools.tools.command_tool import CommandNews
 
 __all__ = [

@@ -11,7 +11,7 @@ from packageurl import PackageURL
 
 from agent_tools import __version__
 from agent_tools.cli.sbom import Contents
-from agent_tools.runtime.docker.origin import Origin
+from agent_tools.engines.docker.image import Origin
 
 
 def bill_of(tag: str, origin: Origin, contents: Contents) -> str:

@@ -14,14 +14,14 @@ from rich.table import Column, Table
 from agent_tools import __version__, settings
 from agent_tools.cli.cluster import cluster_checks
 from agent_tools.cli.probe import probe
+from agent_tools.conformance.claims import Finding
 from agent_tools.conformance.engine import Check, engine_checks
 from agent_tools.conformance.facts import read_facts
-from agent_tools.conformance.finding import Finding
 from agent_tools.conformance.host import host_findings
+from agent_tools.engines.docker import context
+from agent_tools.engines.docker.connection import SEE_DOCTOR
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.runtime.docker import context
-from agent_tools.runtime.docker.connection import SEE_DOCTOR
-from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox

@@ -12,13 +12,13 @@ from rich.table import Table
 from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.cli.sbom import contents_of
+from agent_tools.engines.docker import context, gateway_image, registry
+from agent_tools.engines.docker import image as images
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.image import origin_of
+from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import context, gateway_image, registry
-from agent_tools.runtime.docker import image as images
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.docker.origin import origin_of
 from agent_tools.runtime.engines import DOCKER
-from agent_tools.runtime.recipe import FLAVOURS, Recipe, RecipeLike
 
 console = Console(stderr=True, highlight=False)
 

@@ -13,11 +13,11 @@ from click.core import ParameterSource
 from agent_tools import settings
 from agent_tools.cli.options import pair, recipe_options
 from agent_tools.cli.terminal.show import notes
+from agent_tools.engines.docker import image as images
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.recipe import Recipe
 from agent_tools.mcp.clients import CLIENTS, UVX
-from agent_tools.runtime.docker import image as images
-from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.runtime.engines import DOCKER, shared_runtime
-from agent_tools.runtime.recipe import Recipe
 
 
 @click.group(invoke_without_command=True)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from agent_tools.engines.recipe import FLAVOURS
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
-from agent_tools.runtime.recipe import FLAVOURS
 from agent_tools.sandbox.options import read_options
 from agent_tools.tools.code_interpreter import CodeInterpreter
 

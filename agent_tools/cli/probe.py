@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.conformance.finding import CATEGORIES, VERDICTS, counts
+from agent_tools.conformance.claims import CATEGORIES, VERDICTS, counts
 from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
-from agent_tools.runtime.docker import context
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.engines.docker import context
+from agent_tools.engines.docker.engine import DockerEngine
 
 _STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
 

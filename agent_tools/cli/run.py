@@ -15,9 +15,9 @@ import click
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.terminal.show import is_figure, notes, show_files
-from agent_tools.command import SIGNALLED, CommandResult
-from agent_tools.execution import Changes
 from agent_tools.limits import size_text
+from agent_tools.results.command import SIGNALLED, CommandResult
+from agent_tools.results.execution import Changes
 from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.tools.code_interpreter import CodeInterpreter
 

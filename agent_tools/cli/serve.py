@@ -10,11 +10,11 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import PathOption, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
+from agent_tools.engines.recipe import Recipe
+from agent_tools.gateway.app import Mount
 from agent_tools.gateway.config import read_config
-from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.serving import serve as gateway
 from agent_tools.runtime.engines import shared_runtime
-from agent_tools.runtime.recipe import Recipe
 
 
 @click.command()

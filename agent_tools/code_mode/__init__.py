@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from agent_tools.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from agent_tools.code_mode.args import Arg as Arg
     from agent_tools.code_mode.mcp import mcp_tools as mcp_tools
+    from agent_tools.code_mode.script import Arg as Arg
     from agent_tools.code_mode.template import Template as Template
     from agent_tools.code_mode.template import build_template as build_template
     from agent_tools.code_mode.toolset import Toolset as Toolset
@@ -21,7 +21,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "agent_tools.code_mode.args": "Arg",
+            "agent_tools.code_mode.script": "Arg",
             "agent_tools.code_mode.mcp": "mcp_tools",
             "agent_tools.code_mode.template": "Template build_template",
             "agent_tools.code_mode.toolset": "Toolset",

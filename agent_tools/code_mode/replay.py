@@ -35,8 +35,8 @@ from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.wire.budget import Unbounded
 from agent_tools.guest.wire.values import decode, encode
 from agent_tools.runtime.host_calls.approval import asked
-from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords
+from agent_tools.runtime.host_calls.reading import aside
 
 
 @dataclass(frozen=True)

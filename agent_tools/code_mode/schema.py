@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.code_mode.class_source import Field, one_line, typed_dict_source
+from agent_tools.code_mode.hints import Field, one_line, typed_dict_source
 from agent_tools.code_mode.stubs import Stub, python_name
 
 Schema = Mapping[str, Any]

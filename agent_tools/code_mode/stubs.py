@@ -17,8 +17,7 @@ from typing import Any
 
 import typing_extensions
 
-from agent_tools.code_mode.class_source import docstring_source
-from agent_tools.code_mode.hints import HintWriter, NotCrossing, without_notes
+from agent_tools.code_mode.hints import HintWriter, NotCrossing, docstring_source, without_notes
 
 _OF_THE_STUBS = ("_call", "_call_sync")  # the functions that the stubs' bodies call
 UNSAID = " = ..."  # stands for a default that is no literal; the host fills it in

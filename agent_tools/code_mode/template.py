@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from agent_tools.code_mode.async_script import AsyncScript
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.replay import recorded
-from agent_tools.code_mode.script import Script
+from agent_tools.code_mode.script import AsyncScript, Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.runtime.engine import Isolation
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engines import shared_runtime
-from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread

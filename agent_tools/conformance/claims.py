@@ -6,11 +6,59 @@ Each is bounded, checked against the catalogue and neutralised; one that does no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from agent_tools.conformance.finding import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
+from agent_tools.text import neutralise
+
+# One checked property of a container, and the count of many.
+
+
+Verdict = Literal["held", "open", "unknown", "info"]
+VERDICTS: tuple[Verdict, ...] = ("held", "open", "unknown", "info")
+
+EXPOSURE = "information exposure"
+FILES = "file system"
+NETWORK = "network"
+PRIVILEGES = "privileges and dangerous operations"
+LIMITS = "resource limits"
+CATEGORIES = (EXPOSURE, FILES, NETWORK, PRIVILEGES, LIMITS)
+MOST_CHARS = 120  # of what was found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on one property, and its reason. `info` is a fact without a promise."""
+
+    category: str
+    name: str
+    verdict: Verdict
+    found: str
+    seen_by: Literal["host", "code"]
+    """`code` ran in the container, and may lie about all it says."""
+    is_promised: bool = True
+    """True if our sandbox promises it with its default options."""
+
+    @property
+    def breaks_a_promise(self) -> bool:
+        """True if the default sandbox would break its word with such a finding."""
+        return self.is_promised and self.verdict == "open"
+
+
+def counts(findings: Sequence[Finding]) -> dict[Verdict, int]:
+    """Return the count of each verdict."""
+    found = Counter(finding.verdict for finding in findings)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def one_line(text: str) -> str:
+    """Return a container's text, made safe to show in one cell of a table."""
+    words = " ".join(neutralise(text[: 4 * MOST_CHARS]).split())
+    return words if len(words) <= MOST_CHARS else f"{words[: MOST_CHARS - 1]}…"
+
 
 MOST_BYTES = 64 * 1024  # of a container's claims
 _ROOM = "agent_tools.conformance.guest"

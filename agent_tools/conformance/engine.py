@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from agent_tools.conformance.facts import read_text
-from agent_tools.runtime.docker.dialect import EngineName
-from agent_tools.runtime.docker.info import EngineInfo
+from agent_tools.engines.docker.connection import EngineInfo
+from agent_tools.engines.docker.payload import EngineName
 
 OLDEST_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (20, 10), "Podman": (4, 3)}
 WELL_PATCHED_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (25, 0), "Podman": (5, 0)}

@@ -2,15 +2,136 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from agent_tools.conformance.claims import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
 from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, Process
-from agent_tools.conformance.finding import EXPOSURE, FILES, NETWORK, PRIVILEGES, Finding, Verdict, one_line
-from agent_tools.conformance.limits import LIMIT_RULES
-from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
+from agent_tools.limits import MIB
+
+# A rule: one property of a container, and how the host judges it.
+
+
+UNSEEN = "the host's /proc does not show it here"
+
+Judgement = tuple["bool | None", str]
+"""True if the property holds, False if not, None if that cannot be seen; and the words for what was found."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One property of a container, and the function that judges it."""
+
+    category: str
+    name: str
+    judge: Callable[[ContainerFacts], Judgement]
+    needs_root: bool = False
+    """True for a property that only a caller who is root can give a container on every host, and so is promised."""
+
+
+def of_every_process(
+    holds: Callable[[Process], bool], show: Callable[[Process], str]
+) -> Callable[[ContainerFacts], Judgement]:
+    """Return a judge of every process. It shows the first process that does not hold, or else the first of all."""
+
+    def judge(facts: ContainerFacts) -> Judgement:
+        if not facts.processes:
+            return None, UNSEEN
+        bad = [process for process in facts.processes if not holds(process)]
+        return not bad, show((bad or facts.processes)[0])
+
+    return judge
+
+
+# The rules on the limits of a container: those in force where the host shows them, else those in its settings.
+
+
+MOST_OPEN_FILES = 65_536
+
+
+def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str]:
+    """Return the cgroup's limit, where the host shows it, else the setting; infinity without a limit."""
+    if name in facts.limits:
+        return facts.limits[name], "in force"
+    return setting if setting > 0 else math.inf, "set"
+
+
+def _memory(facts: ContainerFacts) -> Judgement:
+    limit, how = _limit(facts, "memory", facts.settings.memory)
+    return math.isfinite(limit), f"{limit / MIB:.0f} MiB {how}" if math.isfinite(limit) else "unlimited"
+
+
+def _swap(facts: ContainerFacts) -> Judgement:
+    memory, both = facts.settings.memory, facts.settings.memory_and_swap
+    beyond = facts.limits.get("swap", both - memory if memory and both >= 0 else math.inf)
+    return beyond == 0, f"{beyond / MIB:.0f} MiB" if math.isfinite(beyond) else "unlimited"
+
+
+def _tcp(facts: ContainerFacts) -> Judgement:
+    """Judge the buffers of TCP connections, which cgroup v1 counts in no limit but their own."""
+    if "tcp" not in facts.limits:
+        return None, UNSEEN
+    limit = facts.limits["tcp"]
+    return math.isfinite(limit), f"{limit / MIB:.0f} MiB in force" if math.isfinite(limit) else "unlimited"
+
+
+def _cpu(facts: ContainerFacts) -> Judgement:
+    limit, how = _limit(facts, "cpu", facts.settings.cpu)
+    return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
+
+
+def _pids(facts: ContainerFacts) -> Judgement:
+    limit, how = _limit(facts, "pids", facts.settings.pids)
+    return math.isfinite(limit), f"{limit:.0f} {how}" if math.isfinite(limit) else "unlimited"
+
+
+def _log(facts: ContainerFacts) -> Judgement:
+    kind, options = facts.settings.log, facts.settings.log_options
+    if kind == "none" or (kind in {"json-file", "local"} and "max-size" in options):
+        return True, f"{kind} {options.get('max-size', '')}".strip()
+    if kind == "local":
+        return True, "local, with its default bound"
+    return (False, "json-file without a bound") if kind == "json-file" else (None, kind)
+
+
+def _memory_files(facts: ContainerFacts) -> Judgement:
+    """Judge the memory-backed folders of the container. A folder of the host has the quota of work_dir as its limit."""
+    if not facts.mounts:
+        return None, UNSEEN
+    writable = [mount for mount in facts.mounts if mount.kind == "tmpfs" and "ro" not in mount.options]
+    folders = [mount for mount in writable if not mount.target.startswith(("/proc/", "/sys/"))]
+    own = [mount for mount in folders if mount.target not in facts.settings.bind_targets]
+    loose = [mount.target for mount in own if not any(option.startswith("size=") for option in mount.options)]
+    if loose:
+        return False, f"unbounded: {', '.join(loose)}"
+    shared = [f"{mount.target} lies in the host's memory (tmpfs)" for mount in folders if mount not in own]
+    return True, ", ".join([*(mount.target for mount in own), *shared]) or "none"
+
+
+def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
+    return of_every_process(
+        lambda process: process.limits.get(name, "").isdecimal() and int(process.limits[name]) <= most,
+        lambda process: process.limits.get(name, "not told"),
+    )
+
+
+LIMIT_RULES = (
+    Rule(LIMITS, "memory", _memory),
+    Rule(LIMITS, "swap beyond it", _swap),
+    Rule(LIMITS, "TCP buffers", _tcp, needs_root=True),
+    Rule(LIMITS, "CPU", _cpu),
+    Rule(LIMITS, "processes", _pids),
+    Rule(LIMITS, "memory-backed folders", _memory_files),
+    Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
+    Rule(LIMITS, "file size", _rlimit("Max file size", math.inf)),
+    Rule(LIMITS, "core dumps", _rlimit("Max core file size", 0)),
+    Rule(LIMITS, "log", _log),
+)
+
 
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _PROXY = re.compile(r"(?i)(all|ftp|https?|no)_proxy")

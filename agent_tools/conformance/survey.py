@@ -8,15 +8,22 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_tools.conformance.claims import MOST_BYTES, claimed_findings, program
+from agent_tools.conformance.claims import (
+    CATEGORIES,
+    MOST_BYTES,
+    PRIVILEGES,
+    Finding,
+    claimed_findings,
+    one_line,
+    program,
+)
 from agent_tools.conformance.facts import read_facts
-from agent_tools.conformance.finding import CATEGORIES, PRIVILEGES, Finding, one_line
 from agent_tools.conformance.host import host_findings
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.engine import Container, Isolation
 from agent_tools.errors import EngineError
 from agent_tools.limits import Limits
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Container, Isolation
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session

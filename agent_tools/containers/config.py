@@ -14,10 +14,10 @@ from pydantic_core import ErrorDetails
 from typing_extensions import Self
 
 from agent_tools import settings
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Flavour
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MIB, Limits, size_of
-from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.runtime.recipe import Flavour
 from agent_tools.sandbox.options import Options, nearest
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}

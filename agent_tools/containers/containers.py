@@ -24,21 +24,17 @@ from agent_tools.containers.failures import (
     ContainersError,
     TooManyContainers,
 )
-from agent_tools.containers.ids import new_id
 from agent_tools.containers.leases import Leases
-from agent_tools.containers.networks import check_network
 from agent_tools.containers.places.kept_variables import KeptVariables
-from agent_tools.containers.places.live import LiveContainer, Taken
-from agent_tools.containers.places.places import Places
-from agent_tools.containers.records import Container
+from agent_tools.containers.places.places import LiveContainer, Places, Taken
+from agent_tools.containers.records import Before, Container, Rows, new_id
 from agent_tools.containers.remains import Remains
-from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.shares import Shares
-from agent_tools.containers.spec import ContainerSpec, check_memory, interpreter_cfg, usual_cfg
+from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, interpreter_cfg, usual_cfg
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
-from agent_tools.runtime.files import folder
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.machine import folder
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.tools.code_interpreter import CodeInterpreter

@@ -9,9 +9,8 @@ from typing import Any, BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainersError, FileNotWritten, FileTooLarge, StorageFull
-from agent_tools.containers.records import Container
-from agent_tools.containers.rows import Rows
-from agent_tools.runtime.files import folder
+from agent_tools.containers.records import Container, Rows
+from agent_tools.machine import folder
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000

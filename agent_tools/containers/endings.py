@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,10 +11,8 @@ from typing import Any
 from agent_tools.containers.leases import Leases
 from agent_tools.containers.places.kept_variables import KeptVariables
 from agent_tools.containers.places.places import Places
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ANYHOW, Container, Rows
 from agent_tools.containers.remains import Ending, Remains
-from agent_tools.containers.rows import ANYHOW, Rows
-from agent_tools.containers.sweeping import failures
 
 
 class Endings:
@@ -98,3 +97,18 @@ class Endings:
 def _lease_of(row: Container) -> Mapping[str, Any]:
     """Return what stays the same of a row while nobody takes the container."""
     return {"status": row.status, "gateway": row.gateway, "generation": row.generation}
+
+
+# Sweeping, part by part: a failure of one part does not stop the others.
+
+
+_log = logging.getLogger(__name__)
+
+
+def failures(part: Callable[[], int | None]) -> int:
+    """Do a part of a sweep; return the number of its failures: as many as it counts, or one if it breaks off."""
+    try:
+        return part() or 0
+    except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread; the next sweep does what this one did not)
+        _log.error("sweeping failed: %s", type(exc).__name__)
+        return 1

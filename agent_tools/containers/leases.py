@@ -19,8 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent_tools.containers.failures import ContainerElsewhere, ContainerExpired
-from agent_tools.containers.records import Container
-from agent_tools.containers.rows import Rows
+from agent_tools.containers.records import Container, Rows
 
 ASK_EVERY = 0.1  # seconds between two looks at a container that another process is to give up
 DELETE_PATIENCE = 5.0  # seconds until another process has deleted one

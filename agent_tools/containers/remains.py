@@ -9,9 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from agent_tools.containers.records import Container, ContainerFile
-from agent_tools.containers.rows import ANYHOW, Rows
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.containers.records import ANYHOW, Container, ContainerFile, Rows
+from agent_tools.machine.removal import remove_tree
 
 Ending = Literal["expiring", "deleting"]
 """The status of a container that is over while its files are there: then it is 'expired', or its row is gone."""

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import DiskFull, StorageFull
-from agent_tools.containers.records import Container, Upload
-from agent_tools.containers.rows import Rows
-from agent_tools.runtime.files import folder
+from agent_tools.containers.records import Container, Rows, Upload
+from agent_tools.machine import folder
 
 _WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose files are still there
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
-from agent_tools.containers.failures import MemoryRefused
-from agent_tools.containers.networks import network_cfg
+from agent_tools.containers.failures import MemoryRefused, NetworkRefused
 from agent_tools.containers.records import Container
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Recipe
+from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
+from agent_tools.runtime.engines import describe
 
 WORK_DIR_URL = "sandbox:/mnt/data"
 
@@ -86,3 +90,56 @@ def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, f
         "variables_timeout": config.variables_timeout,
         "cancel_grace": config.cancel_grace,
     }
+
+
+# The network of a container: domains that a client lists, each of which the operator's own list has to cover.
+
+
+def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
+    """Return the domains as a container's row keeps them, with a space between them; '' for no network.
+
+    Raises:
+        NetworkRefused: this gateway gives no network, or none to one of them.
+    """
+    if not domains:
+        return ""
+    if not config.allowed_domains:
+        raise NetworkRefused("Containers have no network here: network_policy can only be {'type': 'disabled'}.")
+    offered = NetworkPolicy.read({"allow": config.allowed_domains})
+    for domain in domains:
+        try:
+            asked = NetworkPolicy.read({"allow": [domain]})
+        except InvalidParams as exc:
+            raise NetworkRefused(f"{domain!r:.80} is no domain such as 'pypi.org'.") from exc
+        if not offered.covers(asked):
+            known = ", ".join(config.allowed_domains)
+            raise NetworkRefused(f"{domain!r:.80} is not allowed here. Containers may be given these: {known:.1000}.")
+    return " ".join(dict.fromkeys(domain.lower() for domain in domains))
+
+
+def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
+    """Return what an interpreter's configuration has for a row's network."""
+    if not network:
+        return {}
+    return {"network": {"allow": network.split(), "private": list(config.private_networks)}}
+
+
+def network_shown(network: str) -> dict[str, Any]:
+    """Return a row's network as clients see it."""
+    return {"type": "allowlist", "allowed_domains": network.split()} if network else {"type": "disabled"}
+
+
+# Sentences for a model on what containers have and reach.
+
+
+def contents(config: ContainersConfig) -> str:
+    """Return a sentence on the Python and the libraries that a container has."""
+    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour))
+
+
+def reach(network: str) -> str:
+    """Return a sentence on what the code reaches; the network is domains between spaces."""
+    if not network:
+        return "There is no network access."
+    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
+    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"

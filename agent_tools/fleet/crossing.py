@@ -5,20 +5,23 @@ What the code in a sandbox says crosses as text, bytes and JSON values in these,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Union
 
-from agent_tools.command import CommandResult
-from agent_tools.connection import NetworkConnection
-from agent_tools.errors import AgentToolsError
-from agent_tools.execution import Output
+from agent_tools.engines.engine import Isolation
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
+from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.files.folder import Facts
-from agent_tools.runtime.recipe import Recipe
+from agent_tools.machine.folder import Facts
+from agent_tools.results.command import CommandResult
+from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.execution import Output
+from agent_tools.results.saved_state import VariablesReport
+from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.saved_state import VariablesReport
 
 
 class SessionUnknown(AgentToolsError):
@@ -114,3 +117,43 @@ class Printed:
 
 Item = Union[Output, GuestWord, Ended, Printed, bytes, CommandResult, VariablesReport]
 """One thing of a run, a command, or an archive that is being saved, of which `bytes` are a piece."""
+
+
+# The makings of a session without anything of the caller's machine in them.
+#
+# An image is made where it is used, so a recipe crosses in the place of a tag, as a word of its own: `recipe:{...}`.
+
+
+_PREFIX = "recipe:"
+
+
+def image_word(recipe: RecipeLike) -> str:
+    """Return the word for the image of a recipe."""
+    return _PREFIX + json.dumps(asdict(recipe_of(recipe)))
+
+
+def remote_spec(spec: SessionSpec) -> RemoteSpec:
+    """Return the makings that cross.
+
+    Raises:
+        InvalidParams: something in them belongs to this machine, or needs it.
+    """
+    policy = spec.isolation.network
+    if isinstance(policy, NetworkPolicy) and policy.packages_cache:
+        raise InvalidParams("packages_cache is a folder of this machine, and the sandbox is on another: leave it out.")
+    calls = spec.host_calls
+    if calls and calls.limits.allow_outside_run:
+        raise InvalidParams("allow_outside_run does not go with a sandbox on another machine: leave it out.")
+    recipe = spec.image.startswith(_PREFIX)
+    return RemoteSpec(
+        spec.isolation,
+        spec.limits,
+        "" if recipe else spec.image,
+        Recipe.read(**json.loads(spec.image[len(_PREFIX) :])) if recipe else Recipe(),
+        spec.transport,
+        spec.checkpoint,
+        spec.idle_stop,
+        spec.prelude,
+        spec.ahead.preload,
+        calls.limits if calls else None,
+    )

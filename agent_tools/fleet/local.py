@@ -10,7 +10,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.fleet.fleet import Fleet
 from agent_tools.fleet.host.host import SandboxHost
 from agent_tools.fleet.links import HostGone, HostLink
-from agent_tools.runtime.threads.background import begun
+from agent_tools.machine.background import begun
 
 
 class LocalLink:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.fleet.limits import LIMITS
-from agent_tools.runtime.threads.background import begun
+from agent_tools.machine.background import begun
 
 log = logging.getLogger("agent_tools.fleet")
 

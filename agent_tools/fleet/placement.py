@@ -19,7 +19,7 @@ from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.crossing import Load
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink, Hosts
-from agent_tools.runtime.threads.background import do_all
+from agent_tools.machine.background import do_all
 
 _FULL = "All hosts that answer are full"
 _SEE = "`agent-tools fleet status` shows the nodes"

@@ -17,7 +17,7 @@ from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.placement import Placement
-from agent_tools.runtime.threads.background import do_all
+from agent_tools.machine.background import do_all
 
 
 @dataclass

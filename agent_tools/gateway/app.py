@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -15,18 +17,20 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.records import Rows
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes, conversation_routes, passed_on
+from agent_tools.gateway import container_routes, conversation_routes
 from agent_tools.gateway.chat import routes as chat_routes
-from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.door import Door, failed
-from agent_tools.gateway.http import Json, services_of
+from agent_tools.gateway.http import Json, is_wanted, raw_body, services_of
 from agent_tools.gateway.jobs.jobs import Jobs
-from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.page import routes as page_routes
+from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
-from agent_tools.gateway.responses.tokens import compact
 from agent_tools.gateway.responses.tokens import routes as token_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
@@ -40,9 +44,9 @@ def create_app(
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
     routes = [
-        *(*token_routes.routes, *compact.routes, *response_routes.routes, *container_routes.routes),
+        *(*token_routes.routes, *token_routes.compact_routes, *response_routes.routes, *container_routes.routes),
         *(*conversation_routes.routes, *chat_routes.routes),
-        *(*page_routes.routes, *passed_on.routes(config.endpoints), *_PROBES),
+        *(*page_routes.routes, *passed_on_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *(mount.route() for mount in mounts),
     ]
@@ -129,3 +133,54 @@ _METRICS = Route("/metrics", metrics, methods=["GET"])
 async def _unknown(_: Request, exc: Exception) -> Response:
     """Answer a request for a route, or for a method of one, that does not exist."""
     return failed(exc)
+
+
+# Other doors under paths of the gateway: they share its keys and its containers, and it knows nothing else of them.
+
+
+Open = Callable[[Containers[GatewayConfig], Rows], AbstractAsyncContextManager[ASGIApp]]
+"""Opens an application for as long as the gateway runs; each request's scope names its `owner`."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A door and its path, of which nothing lies below."""
+
+    path: str
+    open: Open
+
+    def route(self) -> Route:
+        """Return the route to it."""
+        return Route(self.path, _Opened(self.path), methods=["GET", "POST", "DELETE"])
+
+
+class _Opened:
+    """The application that is open at a path."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = Request(scope).app.state.mounted[self._path]
+        await app(scope, receive, send)
+
+
+# The routes of the upstream's further endpoints: each request is passed on as it is, and so is its answer.
+
+
+_V1 = "/v1/"
+
+
+def passed_on_routes(endpoints: Sequence[str]) -> list[Route]:
+    """Return a route for each of these names."""
+    return [Route(_V1 + name, pass_on, methods=["POST"]) for name in endpoints]
+
+
+async def pass_on(request: Request) -> Response:
+    """POST /v1/ and the name of an endpoint."""
+    name, services = request.scope["path"].removeprefix(_V1), services_of(request)
+    if name not in services.config.endpoints:  # a route's end is also before a newline
+        raise ApiError(404, "Not Found.", code="unknown_url")
+    body = await raw_body(request)
+    path = services.upstream.beside_v1(name) if name in BESIDE_V1 else name
+    return await services.upstream.pass_on(request, path, body, is_wanted(request))

@@ -11,8 +11,8 @@ from contextlib import suppress
 from agent_tools.gateway.requests.failures import stopped
 from agent_tools.gateway.store.records import BackgroundClaim, ResponseBody, ResponseHead, StoredEvents
 from agent_tools.gateway.store.store import Store, StoreError, packed
+from agent_tools.machine.owner import Owner, is_orphan
 from agent_tools.models.base import JsonObject
-from agent_tools.runtime.host.owner import Owner, is_orphan
 
 ACTIVE = ("queued", "in_progress")  # statuses of a response that has not ended
 NOT_STORED = "The response could not be stored: the gateway's disk is nearly full, or its database does not answer."

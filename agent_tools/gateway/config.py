@@ -15,12 +15,36 @@ from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, Port, Seconds, Size, Texts, read_as
 from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
+from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.endpoints import ENDPOINTS
 from agent_tools.limits import GIB, KIB, MIB
 from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
-from agent_tools.runtime.network import NetworkPolicy
+
+# The upstream's further endpoints that are passed on: those that answer at once and keep nothing.
+#
+# Files, batches, fine-tunes, vector stores, assistants and whatever a server has for its operator are not among them:
+# what lies there is the operator's, or another client's.
+
+
+ENDPOINTS = (
+    "audio/speech",
+    "audio/transcriptions",
+    "audio/translations",
+    "completions",
+    "detokenize",
+    "embeddings",
+    "images/edits",
+    "images/generations",
+    "images/variations",
+    "moderations",
+    "rerank",
+    "score",
+    "tokenize",
+)
+BESIDE_V1 = frozenset(("detokenize", "tokenize"))
+"""Those that servers have beside /v1 and not below it: https://docs.vllm.ai/en/latest/serving/openai_compatible_server."""
+
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")

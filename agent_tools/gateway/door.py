@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.http import Json
 from agent_tools.gateway.requests.body import Body, unpacked

@@ -13,17 +13,15 @@ from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents, bounded
+from agent_tools.containers.endings import failures
 from agent_tools.containers.failures import (
     ContainerFileNotFound,
     UploadNotFound,
 )
-from agent_tools.containers.ids import new_id
-from agent_tools.containers.records import Container, ContainerFile, Upload
-from agent_tools.containers.rows import Before
-from agent_tools.containers.sweeping import failures
+from agent_tools.containers.records import Before, Container, ContainerFile, Upload, new_id
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.runtime.files.folder import numbered, safe_name
+from agent_tools.machine.folder import numbered, safe_name
 
 SHOWN_DIR = "/mnt/data"
 HALF = ".half"  # the suffix of an upload that is being written

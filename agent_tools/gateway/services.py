@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.endings import failures
 from agent_tools.containers.leases import Leases
-from agent_tools.containers.records import Record
-from agent_tools.containers.rows import Before
-from agent_tools.containers.sweeping import failures
+from agent_tools.containers.records import Before, Record
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.baton import Baton
 from agent_tools.gateway.config import GatewayConfig
@@ -24,15 +27,14 @@ from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.peers.peers import Peers
 from agent_tools.gateway.peers.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.requests.auth import RequestKeys
+from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
-from agent_tools.gateway.requests.large_json import LargeJson
-from agent_tools.gateway.requests.rates import Rates
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry.metrics import Metrics
 from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.gateway.upstream import Upstream
+from agent_tools.limits import KIB
 from agent_tools.runtime.sessions import RuntimeLike
 
 SWEEP_EVERY = 15.0  # seconds
@@ -179,3 +181,28 @@ class Services:
 def _now_and_then(stopped: threading.Event, work: Callable[[], int | None], every: float) -> None:
     while not stopped.wait(every):
         failures(work)
+
+
+# Work on JSON that never blocks the event loop for long: large pieces go to a few threads.
+
+
+LARGE = 256 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
+_T = TypeVar("_T")
+
+
+class LargeJson:
+    """The places for work on large JSON, `at_once` for all requests, which bounds its memory. For one event loop."""
+
+    def __init__(self, at_once: int) -> None:
+        self.places = asyncio.Semaphore(max(1, at_once))
+
+    async def read(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
+        """Do work on so many bytes of JSON; in a thread if they are many."""
+        return work(*args) if size <= LARGE else await self.in_thread(size, work, *args)
+
+    async def in_thread(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
+        """Do work that also asks the store, and so always takes a thread."""
+        if size <= LARGE:
+            return await run_in_threadpool(work, *args)
+        async with self.places:
+            return await run_in_threadpool(work, *args)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from starlette.background import BackgroundTask
@@ -15,7 +17,6 @@ from starlette.responses import Response, StreamingResponse
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import AT_ONCE, while_there
-from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, revoked, upstream_unauthorized
 from agent_tools.models.base import JsonObject, Model
@@ -184,3 +185,29 @@ async def _bytes(answer: httpx.Response, is_wanted: Callable[[], bool]) -> Async
             yield chunk
     finally:
         await answer.aclose()
+
+
+# The ids of the upstream's models, which clients choose, so only plain ones become part of a path.
+
+
+MAX_MODEL_ID = 256  # characters
+_PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+(?:/[A-Za-z0-9._:@+-]+)*")
+
+
+def model_path(id_: str) -> str:
+    """Return the path of a model below the upstream's base URL; its id is one segment that cannot lead upwards.
+
+    Raises:
+        ApiError: 404, the id cannot be a model's.
+    """
+    is_plain = _PLAIN.fullmatch(id_) and not {".", ".."}.intersection(id_.split("/"))
+    if not is_plain or len(id_) > MAX_MODEL_ID:
+        raise unknown_model(id_)
+    return f"models/{quote(id_, safe='')}"
+
+
+def unknown_model(id_: str) -> ApiError:
+    """Return the error for a model that does not exist."""
+    plain = f"at most {MAX_MODEL_ID} letters, digits and ._:@+-, in parts joined by '/'"
+    message = f"The model {id_[:80]!r} does not exist: an id is {plain}."
+    return ApiError(404, message, param="model", code="model_not_found")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools.execution import Execution, Picture, Text
-from agent_tools.runtime.engine import GUEST_WORK_DIR
+from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.results.execution import Execution, Picture, Text
 from agent_tools.text import one_line
 
 NAME = "code_interpreter"

@@ -15,7 +15,7 @@ from typing import Any
 from agent_tools import Execution, Sandbox
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import extra
-from agent_tools.outputs import Died, Error, TimedOut
+from agent_tools.results.outputs import Died, Error, TimedOut
 
 with extra("dspy"):
     from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput

@@ -12,10 +12,10 @@ from typing import Any, Literal, overload
 import anyio
 
 from agent_tools import AsyncSandbox
-from agent_tools.command import NOT_EXECUTABLE, CommandResult
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
 from agent_tools.integrations.given import sandbox_of
+from agent_tools.results.command import NOT_EXECUTABLE, CommandResult
 
 with extra("inspect"):
     from inspect_ai.util import (

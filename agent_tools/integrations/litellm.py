@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
-from agent_tools.outputs import Error
+from agent_tools.results.outputs import Error
 
 with extra("litellm"):
     from litellm.llms.base_llm.sandbox.transformation import BaseSandboxConfig, CodeExecutionResult, ContainerHandle

@@ -11,7 +11,7 @@ from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
 from agent_tools.integrations.answer import answer, text_of
 from agent_tools.integrations.given import sandbox_of
-from agent_tools.outputs import Text
+from agent_tools.results.outputs import Text
 
 with extra("llama-index"):
     from llama_index.core.base.llms.types import ImageBlock, TextBlock

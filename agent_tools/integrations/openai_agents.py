@@ -12,7 +12,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
 from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
 from agent_tools.integrations.given import sandbox_of
-from agent_tools.outputs import Text
+from agent_tools.results.outputs import Text
 
 with extra("openai-agents"):
     from agents import (

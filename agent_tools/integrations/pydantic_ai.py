@@ -17,10 +17,10 @@ from typing import Any
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
-from agent_tools.file_info import FileInfo
 from agent_tools.integrations.answer import DESCRIPTION, answer
 from agent_tools.integrations.given import sandbox_of
-from agent_tools.outputs import Picture, Text
+from agent_tools.results.file_info import FileInfo
+from agent_tools.results.outputs import Picture, Text
 
 with extra("pydantic-ai"):
     from pydantic_ai import BinaryContent, RunContext, ToolReturn

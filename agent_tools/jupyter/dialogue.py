@@ -15,15 +15,15 @@ import json
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agent_tools.errors import FileRejected
-from agent_tools.execution import Died
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
-from agent_tools.jupyter.answers import Answer, note, read_answer
-from agent_tools.jupyter.plain import plainly
+from agent_tools.jupyter.answers import Answer, note, read_answer, strict_json
 from agent_tools.jupyter.sockets import Sockets
 from agent_tools.jupyter.wire import Request, Wire
+from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION
 from agent_tools.runtime.session.pass_through import PassThrough
@@ -259,3 +259,36 @@ def _with_run(metadata: bytes, run: int) -> bytes:
     given = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in given.items() if name not in ("checkpoint", "is_urgent")}
     return json.dumps({**kept, **({"checkpoint": run} if run else {})}).encode()
+
+
+# Answers without what a page would run or draw by rules of the code's own: HTML, scripts, SVG, widgets.
+
+
+PLAIN = frozenset(("text/plain", "image/png", "image/jpeg", "image/gif"))
+
+
+def plainly(answer: Answer) -> Answer | None:
+    """Return an answer with plain representations only; None for a comm's, which is code of a page's."""
+    if answer.kind.startswith("comm_"):
+        return None
+    values = _with_plain_data(answer.values)
+    for several in ("payload", "user_expressions"):
+        found = values.get(several)
+        if isinstance(found, dict):
+            values[several] = {name: _with_plain_data(each) for name, each in found.items()}
+        elif isinstance(found, list):
+            values[several] = [_with_plain_data(each) for each in found]
+    return answer if values == answer.values else replace(answer, values=values, content=strict_json(values))
+
+
+def _with_plain_data(holder: Any) -> Any:
+    """Return the same with the MIME bundle at `data` made plain; what was left out is named if nothing remains."""
+    if not isinstance(holder, Mapping):
+        return holder
+    data = holder.get("data")
+    if not isinstance(data, Mapping):
+        return dict(holder)
+    kept = {mime: value for mime, value in data.items() if mime in PLAIN}
+    if data and not kept:
+        kept = {"text/plain": f"[left out: {', '.join(map(str, data)):.200}]"}
+    return {**holder, "data": kept}

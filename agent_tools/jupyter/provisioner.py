@@ -19,7 +19,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.connection import SCHEME, ConnectionInfo, make_private_folder
 from agent_tools.jupyter.kernelspec import is_plain, sandbox_config
 from agent_tools.jupyter.served_kernel import ServedKernel
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.machine.removal import remove_tree
 
 LOOK_EVERY = 0.05  # seconds between two looks whether a kernel has ended
 

@@ -16,7 +16,7 @@ from traitlets.config import Config as TraitsConfig
 
 from agent_tools.jupyter.connection import make_private_folder
 from agent_tools.jupyter.kernelspec import NAME, KernelSpec
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.machine.removal import remove_tree
 
 NAMES = (NAME, "python3")  # under which the one kernel is offered: many clients ask for the second
 NO_RESOURCES = "/nonexistent"  # a kernelspec's folder of icons

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from agent_tools.command import CommandResult
 from agent_tools.containers.containers import Containers
-from agent_tools.execution import Execution, Output, Stream
 from agent_tools.mcp.handles import Handles
-from agent_tools.runtime.kernel.settling import Settling
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import Execution, Output, Stream
+from agent_tools.runtime.kernel.budget import Settling
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.command_output import CommandOutput
 from agent_tools.tools.command_tool import StreamName

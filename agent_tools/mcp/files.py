@@ -19,9 +19,8 @@ from mcp_types import (
 from agent_tools.containers.contents import Contents
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge
 from agent_tools.errors import InvalidParams
-from agent_tools.mcp.answers import file_of, link_to, mime_of, said
+from agent_tools.mcp.answers import file_of, link_to, mime_of, read_path, said, uri_of
 from agent_tools.mcp.config import Bounds
-from agent_tools.mcp.names import read_path, uri_of
 from agent_tools.mcp.services import Call
 from agent_tools.mcp.shapes import GetFile, Got, InContainer, Listed, Put, PutFile
 from agent_tools.text import fence, neutralise, one_line

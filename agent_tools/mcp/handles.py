@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.ids import new_id
-from agent_tools.containers.records import Container
-from agent_tools.containers.rows import Rows
+from agent_tools.containers.records import Container, Rows, new_id
 from agent_tools.containers.spec import ContainerSpec
 
 MAX_FRESH = 1_000  # handles whose containers are still to be made

@@ -10,11 +10,11 @@ import anyio
 import anyio.to_thread
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.rows import MemoryRows
+from agent_tools.containers.records import MemoryRows
+from agent_tools.machine.removal import remove_tree
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.handles import Stock
 from agent_tools.runtime.files.own_folder import make_own_folder
-from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.runtime.sessions import RuntimeLike
 

@@ -30,15 +30,14 @@ from mcp_types import (
 
 from agent_tools import __version__
 from agent_tools.containers.keys import ANYONE
-from agent_tools.containers.told import contents, reach
+from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import AgentToolsError
 from agent_tools.mcp import files
 from agent_tools.mcp.activities import Activities
 from agent_tools.mcp.activity import Prepare
-from agent_tools.mcp.answers import failed, file_of, mime_of
+from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
 from agent_tools.mcp.config import Bounds
 from agent_tools.mcp.handles import Stock
-from agent_tools.mcp.names import TEMPLATE, read_uri
 from agent_tools.mcp.services import Call, Services, is_ours
 from agent_tools.mcp.tools import TOOLS
 

@@ -14,10 +14,9 @@ from agent_tools.containers.contents import Contents
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
 from agent_tools.mcp.activities import Activities, Kind, Report
 from agent_tools.mcp.activity import Activity, Place, Prepare
-from agent_tools.mcp.answers import failed, told
+from agent_tools.mcp.answers import failed, read_handle, told
 from agent_tools.mcp.config import Bounds
 from agent_tools.mcp.handles import Handles, Stock
-from agent_tools.mcp.names import read_handle
 
 T = TypeVar("T")
 

@@ -10,8 +10,13 @@ import mcp_types
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, ValidationError
 
+from agent_tools.code_reader import checked_code
+from agent_tools.containers.containers import Containers
 from agent_tools.errors import InvalidParams
-from agent_tools.mcp import files, runs
+from agent_tools.limits import Limits
+from agent_tools.mcp import files
+from agent_tools.mcp.activity import CodeRun, CommandRun, Place
+from agent_tools.mcp.answers import said
 from agent_tools.mcp.services import Call
 from agent_tools.mcp.shapes import (
     Arguments,
@@ -28,6 +33,67 @@ from agent_tools.mcp.shapes import (
     Wait,
     schema_of,
 )
+
+# The tools that run something, and those that begin anew.
+
+
+async def run_python(call: Call, given: RunPython) -> CallToolResult:
+    """Run code."""
+    code, timeout = checked_code(given.code, Limits()), _timeout(call, given.timeout)
+    container = call.container(given.container, make=True)
+    return await call.answer("code", lambda: CodeRun(call.place(container), code, timeout), container)
+
+
+async def run_command(call: Call, given: RunCommand) -> CallToolResult:
+    """Run a command, beside the code."""
+    command, timeout, most = checked_code(given.command, Limits()), _timeout(call, given.timeout), Limits.max_text_chars
+    container = call.container(given.container, make=True)
+    return await call.answer("command", lambda: CommandRun(call.place(container), command, timeout, most), container)
+
+
+async def wait(call: Call, given: Wait) -> CallToolResult:
+    """Wait for what goes on, and return what is new."""
+    container, most = call.container(given.container), call.services.bounds.answer_within
+    activity = call.services.activities.find(call.owner, container)
+    if activity:
+        return await call.attend(activity, min(given.seconds or most, most))
+    await call.aside(lambda _: None, container)
+    ran = Ran(container=container, status="done", duration=0)
+    return said(f"container: {container}\nNothing is running, and all that ran was told.", ran)
+
+
+async def restart(call: Call, given: InContainer) -> CallToolResult:
+    """Replace the kernel."""
+    container = call.container(given.container)
+    await call.aside(_restart, container, call.place(container))
+    return _said(container, "The kernel is a fresh one: variables are gone, files are kept.")
+
+
+async def close(call: Call, given: InContainer) -> CallToolResult:
+    """Delete the container."""
+    container = call.container(given.container)
+    await call.aside(_delete, container, call.services.stock.containers, call.owner)
+    return _said(container, "The container is gone, with its variables and files.")
+
+
+def _timeout(call: Call, given: float) -> float:
+    most = call.services.bounds.max_timeout
+    if given > most:
+        raise InvalidParams(f"timeout={given:g} is more than {most:,g} seconds.")
+    return given or float(call.services.stock.containers.config.timeout)
+
+
+def _restart(_: str, place: Place) -> None:
+    with place.sandbox(lambda _: None) as (sandbox, _note):
+        sandbox.restart()
+
+
+def _delete(container: str, containers: Containers[Any], owner: str) -> None:
+    containers.delete(owner, container)
+
+
+def _said(container: str, message: str) -> CallToolResult:
+    return said(f"container: {container}\n{message}", Said(container=container, message=message))
 
 
 @dataclass(frozen=True)
@@ -81,7 +147,7 @@ TOOLS = {
         "and the files it wrote. Variables, imports and files stay for the next call with the same `container`. Code "
         "that runs for longer than {within:g} seconds is answered with status `running` and the output so far: `wait` "
         "has the rest. It is {contents} {network} Files are in the working directory, /workspace.",
-        runs.run_python,
+        run_python,
         RunPython,
         Ran,
     ),
@@ -89,7 +155,7 @@ TOOLS = {
         "Wait",
         "Waits for code or a command that was answered with status `running`, and returns what is new: the rest, or "
         "more of the output if it goes on.",
-        runs.wait,
+        wait,
         Wait,
         Ran,
         is_read_only=True,
@@ -98,7 +164,7 @@ TOOLS = {
         "Run a command",
         "Runs a command of the shell in the container, beside the Python code and in the same files. There is no "
         "terminal and no root.",
-        runs.run_command,
+        run_command,
         RunCommand,
         Ran,
     ),
@@ -132,7 +198,7 @@ TOOLS = {
     "restart": Tool(
         "Restart",
         "Replaces the container's Python by a fresh one and ends code that runs: variables are gone, files are kept.",
-        runs.restart,
+        restart,
         InContainer,
         Said,
         is_destructive=True,
@@ -141,7 +207,7 @@ TOOLS = {
     "close": Tool(
         "Close",
         "Deletes the container with its variables and files.",
-        runs.close,
+        close,
         InContainer,
         Said,
         is_destructive=True,

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from itertools import chain
@@ -22,8 +23,6 @@ from typing import Any, Protocol, Union
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Json
 from agent_tools.models.bounds import END
-from agent_tools.models.event_stream import events
-from agent_tools.models.server_errors import CONTEXT_TOO_LONG, error_of, failure_name, words_of
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
@@ -236,3 +235,122 @@ def _hang_up(response: Any) -> None:
     with contextlib.suppress(KeyError, AttributeError, OSError):
         connection = response.extensions["network_stream"].get_extra_info("socket")
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS sockets too: only the plain call is thread-safe
+
+
+# The events of a streamed answer, from its bytes.
+#
+# The format is https://html.spec.whatwg.org/multipage/server-sent-events.html. Only data counts here: names of events
+# say
+# what their data says again, and nobody reconnects. Beyond the standard, the last event may lack its empty line.
+
+
+_LINE_END = re.compile(rb"\r\n?|\n")
+
+
+class EventStream:
+    """Reads events as their bytes come. It takes time in proportion to them, however they are cut."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()  # not over yet
+        self._searched = 0  # bytes of it that hold no end of a line
+        self._data: list[bytes] = []  # of an event that is not over yet
+
+    def feed(self, arrived: bytes) -> list[bytes]:
+        """Return the data of the events that are over with these bytes; events without data are left out."""
+        self._line += arrived
+        events: list[bytes] = []
+        begin = 0
+        while found := _LINE_END.search(self._line, max(begin, self._searched)):
+            if found.end() == len(self._line) and found.group() == b"\r":
+                break  # it may be half an end
+            self._read(bytes(self._line[begin : found.start()]), events)
+            begin = found.end()
+        del self._line[:begin]
+        self._searched = max(0, len(self._line) - 1)
+        return events
+
+    def finish(self) -> list[bytes]:
+        """Return the data of the event that the end of the stream cut off, if there is one."""
+        return [*self.feed(b"\n"), *self.feed(b"\n")]
+
+    def _read(self, line: bytes, events: list[bytes]) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif not line:
+            events += filter(None, [b"\n".join(self._data)])
+            self._data.clear()
+
+
+def events(arriving: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the data of each event of a stream."""
+    stream = EventStream()
+    for data in arriving:
+        yield from stream.feed(data)
+    yield from stream.finish()
+
+
+# The errors that models' servers send, in the shapes that servers use: as the body of an answer, or in its stream.
+
+
+_SHORT_NAME = re.compile(r"[\w.-]{1,64}")
+_MAX_ERRORS = 10  # of one answer that are told
+_MAX_DEPTH = 4  # of the words in the body of an error
+_OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
+_OF_AN_ERROR = ("message", "detail", "msg")
+
+CONTEXT_TOO_LONG = "context_length_exceeded"
+"""OpenAI's name of the failure that the conversation does not fit into the model's context."""
+
+_NAMES_OF_TOO_LONG = (
+    CONTEXT_TOO_LONG,
+    "exceed_context_size_error",
+    "prompt_too_long",
+    "model_max_prompt_tokens_exceeded",
+)
+_CONTEXT = r"context (?:length|window|size|limit)|(?:prompt|model|input) length|input token count|model token limit"
+_EXCESS = r"exceed|maximum|too (?:long|large)|(?:long|great|larg)er than|is only"
+_RATE = r"rate limit|quota|per (?:second|minute|hour|day)"
+_SAYS_TOO_LONG = re.compile(
+    rf"(?!.*(?:{_RATE}))(?:(?=.*(?:prompt|input) is too long)|(?=.*(?:{_CONTEXT}))(?=.*(?:{_EXCESS})))",
+    re.IGNORECASE | re.DOTALL,
+)
+_MAX_WORDS = 1_000  # characters of a server's words that are searched
+
+
+def failure_name(words: str, *names: object) -> str | None:
+    """Return the short name of a failure; servers have several names and sentences for a context that is too long."""
+    is_too_long = any(name in _NAMES_OF_TOO_LONG for name in names if isinstance(name, str))
+    return CONTEXT_TOO_LONG if is_too_long or _SAYS_TOO_LONG.match(words[:_MAX_WORDS]) else short_name(*names)
+
+
+def short_name(*names: object) -> str | None:
+    """Return the first of a failure's names that is short; a number is the status again."""
+    return next(
+        (name for name in names if isinstance(name, str) and _SHORT_NAME.fullmatch(name) and not name.isdigit()), None
+    )
+
+
+def error_of(body: object) -> object:
+    """Return the error that an answer, or an event in its stream, consists of; None if it is no error.
+
+    Besides `{"error": ...}` there are vLLM's `{"object": "error", "message": ...}` and FastAPI's `{"detail": ...}`.
+    """
+    if not isinstance(body, dict):
+        return None
+    if body.get("error"):
+        return body["error"]
+    is_error = body.get("object") == "error" or (
+        not any(name in body for name in _OF_A_REPLY) and any(body.get(name) for name in _OF_AN_ERROR)
+    )
+    return body if is_error else None
+
+
+def words_of(body: object, depth: int = _MAX_DEPTH) -> str:
+    """Return a server's own words from the body of its error; '' if it has none."""
+    if isinstance(body, list):
+        return "; ".join(filter(None, (words_of(each, depth - 1) for each in body[:_MAX_ERRORS] if depth)))
+    if isinstance(body, dict):
+        inner = next((body[name] for name in ("error", *_OF_AN_ERROR) if body.get(name)), "")
+        return words_of(inner, depth - 1) if depth else ""
+    return body if isinstance(body, str) else ""

@@ -27,7 +27,7 @@ from agent_tools.models.base import (
 )
 from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_large
 from agent_tools.models.chunks import usage_of
-from agent_tools.models.server_errors import CONTEXT_TOO_LONG, failure_name
+from agent_tools.models.reply import CONTEXT_TOO_LONG, failure_name
 
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _ENDS = ("completed", "incomplete", "failed")

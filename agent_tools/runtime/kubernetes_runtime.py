@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agent_tools import settings
-from agent_tools.runtime.kubernetes.cluster.api import Api
-from agent_tools.runtime.kubernetes.cluster.credentials import load_cluster
-from agent_tools.runtime.kubernetes.engine import KubernetesEngine
-from agent_tools.runtime.kubernetes.options import KubernetesOptions
-from agent_tools.runtime.kubernetes_pods import pod_maker, reference
+from agent_tools.engines.kubernetes.api import Api
+from agent_tools.engines.kubernetes.credentials import load_cluster
+from agent_tools.engines.kubernetes.engine import KubernetesEngine
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes_pods import pod_maker, reference
 from agent_tools.runtime.runtime import Runtime
 
 

@@ -10,20 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.image import Images
+from agent_tools.engines.engine import Container, Engine, Guest
+from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.docker.image import Images
-from agent_tools.runtime.engine import Container, Engine, Guest
-from agent_tools.runtime.files.blank import remove_stale_blanks
-from agent_tools.runtime.files.own_folder import remove_stale_own_folders
-from agent_tools.runtime.files.private_base import remove_stale_run_dirs
-from agent_tools.runtime.host.descriptors import raise_limit
-from agent_tools.runtime.host.owner import orphans, same_user
+from agent_tools.machine.background import Background, do_all
+from agent_tools.machine.machine import raise_limit
+from agent_tools.machine.owner import orphans, same_user
+from agent_tools.machine.private_base import remove_stale_run_dirs
+from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_stale_own_folders
 from agent_tools.runtime.pool.pools import Pools, PoolState
-from agent_tools.runtime.recipe import RecipeLike
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.runtime.threads.background import Background, do_all
 
 
 class Runtime:

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from agent_tools.checkpoint import Mark
-    from agent_tools.command import CommandResult, OnOutput
-    from agent_tools.execution import Execution, Output
-    from agent_tools.file_info import FileInfo
+    from agent_tools.engines.engine import Container, Guest
+    from agent_tools.engines.recipe import RecipeLike
+    from agent_tools.results.checkpoint import Mark
+    from agent_tools.results.command import CommandResult, OnOutput
+    from agent_tools.results.execution import Execution, Output
+    from agent_tools.results.file_info import FileInfo
+    from agent_tools.results.saved_state import VariablesReport
     from agent_tools.runtime.commands.commands import Request
     from agent_tools.runtime.commands.process import Process
-    from agent_tools.runtime.engine import Container, Guest
     from agent_tools.runtime.files.archives import Pieces
     from agent_tools.runtime.host_calls.function import HostFunction
     from agent_tools.runtime.pool.pools import PoolState
-    from agent_tools.runtime.recipe import RecipeLike
     from agent_tools.runtime.sandbox.spec import SessionSpec
-    from agent_tools.saved_state import VariablesReport
 
 
 class FilesLike(Protocol):

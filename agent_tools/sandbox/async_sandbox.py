@@ -8,15 +8,15 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
-from agent_tools.checkpoint import Mark
-from agent_tools.command import CommandOutput, CommandResult, OnOutput
-from agent_tools.execution import Execution, Output, StagedFile
-from agent_tools.file_info import FileInfo
+from agent_tools.results.checkpoint import Mark
+from agent_tools.results.command import CommandOutput, CommandResult, OnOutput
+from agent_tools.results.execution import Execution, Output, StagedFile
+from agent_tools.results.file_info import FileInfo
+from agent_tools.results.saved_state import SavedState, VariablesReport
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.arguments import StrPath
 from agent_tools.sandbox.options import Config, Keywords
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.saved_state import SavedState, VariablesReport
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.own_folder import make_own_folder
-from agent_tools.runtime.files.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.sandbox.sandbox import start_errors
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.sandbox.start import start_errors
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
+from agent_tools.engines.engine import Isolation
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import CallLimits, Limits, with_sizes
-from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.engines import checked_engine
-from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.runtime.recipe import Recipe
-from agent_tools.runtime.sandbox.idle import MIN_SECONDS
+from agent_tools.runtime.sandbox.sandbox import MIN_SECONDS
 from agent_tools.runtime.sandbox.spec import Ahead, SessionSpec
 
 if TYPE_CHECKING:

@@ -3,34 +3,271 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import threading
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
 from agent_tools.code_reader import Code, read_code
-from agent_tools.command import CommandResult, OnOutput
+from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import InvalidParams, UnclearCode
-from agent_tools.execution import Error, Execution, Notice, Output, finished
+from agent_tools.results.checkpoint import Mark
+from agent_tools.results.command import CommandResult, OnOutput
+from agent_tools.results.execution import Error, Execution, Notice, Output, StagedFile, finished
+from agent_tools.results.file_info import FileInfo
+from agent_tools.results.saved_state import SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request
-from agent_tools.runtime.engine import GUEST_WORK_DIR
-from agent_tools.sandbox.arguments import StrPath, bytes_or_file, given_bytes, path_text, whole_number
+from agent_tools.runtime.files.archives import NO_FILES, opened
+from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.session.branch_session import fork
+from agent_tools.runtime.session.pass_through import local
+from agent_tools.sandbox.arguments import (
+    StrPath,
+    assignments,
+    bytes_or_file,
+    check_file,
+    given_bytes,
+    path_text,
+    whole_number,
+)
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Keywords, Options, config_of, plain, timeout_of
-from agent_tools.sandbox.telling import told
-from agent_tools.sandbox.variables import assignments
-from agent_tools.sandbox.with_checkpoints import WithCheckpoints
-from agent_tools.sandbox.with_files import WithFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from agent_tools.code_mode.toolset import HostCallsLike
+    from agent_tools.engines.engine import Container
     from agent_tools.runtime.commands.process import Process
-    from agent_tools.runtime.engine import Container
-    from agent_tools.runtime.sessions import Sessions
+    from agent_tools.runtime.session.session import Session
+    from agent_tools.runtime.sessions import FilesLike, Sessions
+
+
+# The opening of a fork: its session is there from the beginning, and once.
+
+
+class ForkedOpening(Opening):
+    """Keeps what it was forked from open: that is closed with it if nobody else holds it, and not before."""
+
+    def __init__(self, parent: Opening) -> None:
+        runtime = parent._open_runtime()
+        super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
+        self._parent = parent
+        self._session: Session = fork(local(parent.session(), "A fork"))
+        self._end = weakref.finalize(self, self._session.close)
+
+    def session(self) -> Session:
+        """Return the session; once it is closed, its methods say so."""
+        return self._session
+
+    def find(self) -> Session | None:
+        """Return the session if it is open."""
+        return None if self._session.is_closed else self._session
+
+    @property
+    def workspace(self) -> Workspace:
+        """The work_dir of the sandbox as the host sees it."""
+        return self._parent.workspace
+
+    def close(self) -> None:
+        """End the fork."""
+        self._end()
+
+
+# Outputs that somebody is told of while they are passed on.
+
+
+def told(
+    outputs: Generator[Output, None, Execution], tell: Callable[[Output], object]
+) -> Generator[Output, None, Execution]:
+    """Pass each output on to `tell` as well."""
+    try:
+        while True:
+            output = next(outputs)
+            tell(output)
+            yield output
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+# The variables of a sandbox as something to go back to, and to go on from twice.
+
+
+Self = TypeVar("Self", bound="WithCheckpoints")
+
+
+class WithCheckpoints:
+    """Takes the variables back, and forks. Files stay as they are."""
+
+    _opening: Opening
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last code; files stay as they are.
+
+        Raises:
+            CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
+            KernelDied: the checkpoint did not go on in time, or at all.
+        """
+        self._opening.session().undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
+
+        Raises:
+            CheckpointMissing: threads of the code, or processes that it has started, are running.
+        """
+        return self._opening.session().checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark, as often as you like; files stay as they are.
+
+        Raises:
+            CheckpointMissing: the mark is kept no more; the variables are as they were.
+            KernelDied: the checkpoint did not go on in time, or at all.
+            InvalidParams: the mark is none.
+        """
+        if not isinstance(mark, Mark):
+            raise InvalidParams(f"{mark!r:.80} is no mark: give what `checkpoint` returned.")
+        self._opening.session().rollback(mark)
+
+    def fork(self: Self) -> Self:
+        """Return another kernel in the same container, which goes on from the variables as they are now.
+
+        Both go on independently, also at the same time: each has its own variables, time limits, interrupts,
+        checkpoints and calls of host functions. Files, commands, network, memory and CPUs are the container's. Up to 32
+        (`max_branches`) are open at once, forks of forks included. `undo` leads back to the fork at most, and so does
+        `restart`. Closing a fork ends its code, and the forks made of it; closing the sandbox ends all of them.
+
+        Raises:
+            CheckpointMissing: threads of the code, or processes that it has started, are running.
+            InvalidParams: there are too many forks.
+            KernelDied: the fork did not come up within `restart_timeout`.
+            EngineError: a container was needed and could not be started.
+        """
+        forked = object.__new__(type(self))
+        vars(forked).update(vars(self), _opening=ForkedOpening(self._opening))
+        return forked
+
+
+# The files of a sandbox, by its own file service: every path that the code itself could use.
+
+
+WORK_DIR = "."  # as the file service sees it
+
+
+class WithFiles:
+    """Reads, writes and lists files. No path is looked up on the host, so no link of the guest's leads there."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+
+    @property
+    def workspace(self) -> Workspace:
+        """Its work_dir as the host sees it."""
+        return self._opening.workspace
+
+    def read_file(self, path: StrPath, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
+        """Return the bytes of a file, from `offset` on and at most `max_bytes` of them.
+
+        Raises:
+            InvalidParams: an argument is of another type.
+            OSError: `FileNotFoundError` and its kin, as the code itself would have it; EFBIG if `max_bytes` was not
+                given and the file has more than `max_transfer_bytes` (100 MiB).
+            SandboxGone: the sandbox ended meanwhile.
+        """
+        most = None if max_bytes is None else whole_number(max_bytes, "max_bytes")
+        return self._files().read(path_text(path), whole_number(offset, "offset"), most)
+
+    def write_file(self, path: StrPath, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
+        """Write a file anew, or at its end; folders above it are made. Text is written as UTF-8. Errors as above.
+
+        Raises:
+            InvalidParams: the data are neither bytes nor text, nor a file opened for reading.
+        """
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            check_file(data, "data")
+        self._files().write(path_text(path), data.encode() if isinstance(data, str) else data, append=append)
+
+    def list_files(self, path: StrPath = ".") -> list[FileInfo]:
+        """Return the entries of a folder, by name. Errors as for `read_file`."""
+        return self._files().scan(path_text(path))
+
+    def stat(self, path: StrPath, *, follow: bool = True) -> FileInfo:
+        """Return one file or folder; with `follow`, what a link leads to. Errors as for `read_file`."""
+        return self._files().stat(path_text(path), follow=follow)
+
+    def exists(self, path: StrPath) -> bool:
+        """Return whether there is a file or folder of this path."""
+        try:
+            self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def move(self, path: StrPath, to: StrPath) -> None:
+        """Move or rename a file or folder; folders above its new place are made. Errors as for `read_file`."""
+        self._files().move(path_text(path), path_text(to, "to"))
+
+    def remove(self, path: StrPath, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty folder; with `recursive`, a folder with all in it. Errors as above."""
+        self._files().remove(path_text(path), recursive=recursive)
+
+    def make_dir(self, path: StrPath) -> None:
+        """Make a folder and those above it; one that is there is no error. Errors as for `read_file`."""
+        self._files().make_dir(path_text(path))
+
+    @overload
+    def save(self, *, variables: Literal[False] = False) -> bytes: ...
+    @overload
+    def save(self, *, variables: Literal[True]) -> SavedState: ...
+    def save(self, *, variables: bool = False) -> bytes | SavedState:
+        """Return all files of work_dir as a tar; with `variables`, a `SavedState` with those of the kernel, too.
+
+        Variables are pickled in the sandbox, by a copy of the kernel, within `max_variables_bytes` and
+        `variables_timeout`. The result names those that could not be saved, with the reason.
+
+        Raises:
+            OSError: as for `read_file`; EFBIG beyond `max_archive_bytes` (1 GiB).
+            KernelError: the kernel could not begin to save variables.
+        """
+        archive = io.BytesIO()
+        report = self.save_to(archive, variables=variables)
+        return SavedState(archive.getvalue(), report) if variables else archive.getvalue()
+
+    def save_to(self, archive: BinaryIO, *, files: bool = True, variables: bool = True) -> VariablesReport:
+        """Write what `save` returns to a file of the host, piece by piece; return what became of the variables.
+
+        Without `files` it holds the variables alone. Errors as for `save`.
+        """
+        check_file(archive, "archive", to_write=True)
+        most = self._opening.options.limits.max_archive_bytes
+        path = WORK_DIR if files or not variables else NO_FILES
+        return self._opening.session().save(path, most, archive.write, variables=variables)
+
+    def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
+        """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
+
+        Variables that are there keep their values, but for those of the same names. What an archive holds is read in
+        the sandbox alone: one from a stranger can do there what code of his could.
+
+        Raises:
+            InvalidParams: it is no archive of this kind.
+            OSError: as for `write_file`.
+        """
+        if not isinstance(tar, (SavedState, bytes, bytearray, memoryview)):
+            check_file(tar, "tar")
+        has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
+        return self._opening.session().load(WORK_DIR, archive, variables=has_variables and variables)
+
+    def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
+        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
+        return self.workspace.stage(list(files))
+
+    def _files(self) -> FilesLike:
+        return self._opening.session().files
 
 
 class Sandbox(WithFiles, WithCheckpoints):

@@ -3,38 +3,100 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools import settings
 from agent_tools.code_reader import Reading, read_params
 from agent_tools.errors import FileRejected, InvalidParams
-from agent_tools.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.results.blocks import NOTHING, block, blocks_of, file_notes
+from agent_tools.results.checkpoint import Mark
+from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.results.saved_state import SavedState, VariablesReport
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.base import BaseToolWithFileAccess, Params, tool_errors
+from agent_tools.tools.base import BaseToolWithFileAccess, Params, file_errors, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.registry import Config, register_tool
-from agent_tools.tools.render import markdown
-from agent_tools.tools.with_state import WithState
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.engine import Container
+    from agent_tools.engines.engine import Container
     from agent_tools.runtime.sessions import Sessions
+
+
+# An execution as Markdown, with the headings that prompts and front ends of Qwen-Agent's tool expect.
+
+
+def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
+    """Return an execution as Markdown. `url_of` turns a saved picture's path into its link.
+
+    The blocks are those of blocks.py; a figure is `![fig-001](url)`, numbered from 1 in each call. A picture that is
+    not saved is noted.
+    """
+
+    def link(number: int, picture: Picture) -> str:
+        if picture.path:
+            return f"![fig-{number:03d}]({_link_target(url_of(picture.path))})"
+        return block("note", f"fig-{number:03d} could not be saved.")
+
+    blocks = blocks_of(execution.outputs, execution.pictures_in, link)
+    shown = "\n\n".join(str(each) for each in blocks) or NOTHING
+    notes = file_notes(execution.files)
+    return f"{notes}\n\n{shown}" if notes else shown
+
+
+def _link_target(url: str) -> str:
+    """Return a path or URL with all escaped that could end the Markdown link early."""
+    return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)
+
+
+# The part of the tool that keeps variables and brings them back.
+
+
+class WithState:
+    """Goes back to where the variables were, saves them, and loads them."""
+
+    _sandbox: Sandbox
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
+        with tool_errors():
+            self._sandbox.undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
+        with tool_errors():
+            return self._sandbox.checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
+        with tool_errors():
+            self._sandbox.rollback(mark)
+
+    def save(self) -> SavedState:
+        """Return files and variables, for `load`, and what could not be saved. Raises ToolServiceError."""
+        with tool_errors(), file_errors():
+            return self._sandbox.save(variables=True)
+
+    def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
+        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
+        with tool_errors(), file_errors():
+            return self._sandbox.load(state)
 
 
 @register_tool("code_interpreter")
@@ -65,9 +127,9 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
     * allow_private_urls: let `files` name URLs on private addresses. Default False.
     * hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
     * record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
-    * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.runtime.network`), or an engine network.
+    * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.engines.network`), or an engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
-      `agent_tools.runtime.engine.Isolation`.
+      `agent_tools.engines.engine.Isolation`.
     * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.limits`.
     * checkpoint: whether a kernel that is killed makes way for a copy of itself: docs/checkpoints.md. Default True.
     * pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from agent_tools.execution import Execution, Output
+from agent_tools.results.execution import Execution, Output
 from agent_tools.tools.base import BaseTool
 
 

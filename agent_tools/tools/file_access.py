@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol
 
 from agent_tools.errors import InvalidParams, ToolServiceError
-from agent_tools.execution import StagedFile
 from agent_tools.limits import MIB
-from agent_tools.runtime.files.folder import opened, safe_name, snapshot
+from agent_tools.machine.folder import opened, safe_name, snapshot
+from agent_tools.results.execution import StagedFile
 from agent_tools.text import fence, neutralise, one_line
 from agent_tools.tools.base import BaseTool, Params
 from agent_tools.tools.preview import preview

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
-from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.app import Mount
 from agent_tools.mcp import http
 from agent_tools.testing import ScriptedReply
 from tests.clients.test_node import NODE, SCRIPTS

@@ -1,7 +1,7 @@
 """The image that an engine under test runs."""
 
-from agent_tools.runtime.docker.context import tag_for
-from agent_tools.runtime.engine import Engine
+from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.engine import Engine
 from tests.doubles import ProcessEngine
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Engine, Isolation
 from agent_tools.fleet import Fleet, SandboxHost
 from agent_tools.fleet.caller.session import FleetSession
 from agent_tools.fleet.local import LocalHosts
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Engine, Isolation
-from agent_tools.runtime.files.removal import empty_folder
+from agent_tools.machine.removal import empty_folder
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import FileRejected
-from agent_tools.execution import Died, Omitted
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
+from agent_tools.results.execution import Died, Omitted
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.sandbox.spec import SessionSpec

@@ -15,19 +15,19 @@ from unittest.mock import Mock
 
 import pytest
 
+from agent_tools.engines.engine import Engine, Isolation
 from agent_tools.errors import KernelDied, SessionBusy, SessionClosed
-from agent_tools.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
 from agent_tools.limits import MIB, Limits
-from agent_tools.runtime.engine import Engine, Isolation
-from agent_tools.runtime.files.private_base import private_base
-from agent_tools.runtime.files.removal import empty_folder
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_base import private_base
+from agent_tools.machine.removal import empty_folder
+from agent_tools.results.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.host.owner import Owner
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.tools.render import markdown
+from agent_tools.tools.code_interpreter import markdown
 from tests.contract.images import image_of
 
 pytestmark = pytest.mark.docker

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams, KernelError
+from agent_tools.results.saved_state import SavedState
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
-from agent_tools.saved_state import SavedState
 
 pytestmark = pytest.mark.docker
 HURRIED = {"variables_timeout": 2.0, "max_variables_bytes": 2_000_000, "sync_timeout": 10.0}

@@ -21,9 +21,9 @@ import httpx
 import pytest
 import yaml
 
+from agent_tools.engines.docker import gateway_image
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.gateway.config import GatewayConfig, read_config
-from agent_tools.runtime.docker import gateway_image
-from agent_tools.runtime.docker.engine import DockerEngine
 from agent_tools.settings import gateway_options
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, until

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_tools.execution import TimedOut
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.results.execution import TimedOut
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

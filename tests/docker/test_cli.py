@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.docker import context
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.image import origin_of, origin_on
 from agent_tools.guest.wire.waiting import await_input
-from agent_tools.runtime.docker import context
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.docker.origin import origin_of, origin_on
 from supply.audit import pinned
 from tests.bills import fits_schema
 

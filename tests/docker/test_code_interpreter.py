@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agent_tools.execution import Stream
-from agent_tools.runtime.host.owner import Owner
+from agent_tools.machine.owner import Owner
+from agent_tools.results.execution import Stream
 from agent_tools.tools import TOOL_REGISTRY, CodeInterpreter, InvalidParams, ToolServiceError
 
 pytestmark = pytest.mark.docker

@@ -13,8 +13,8 @@ import pytest
 
 from agent_tools.code_mode import Template, Toolset
 from agent_tools.errors import GuestDied
-from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import Limits
+from agent_tools.results.execution import Died, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.command import CommandResult
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import FileRejected, SandboxGone
-from agent_tools.execution import Died, TimedOut
 from agent_tools.limits import MIB
+from agent_tools.machine.owner import same_host
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import Died, TimedOut
 from agent_tools.runtime.commands.process import Process
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.recipe import Recipe
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.recipe import Recipe
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import Owner, same_host
+from agent_tools.machine.owner import Owner, same_host
+from agent_tools.machine.rounds import MOST_LOOKERS
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.threads.rounds import MOST_LOOKERS
 from agent_tools.sandbox import Sandbox
 
 pytestmark = pytest.mark.docker

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.execution import Died, TimedOut
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.results.execution import Died, TimedOut
 from agent_tools.runtime.files.quota import HIDDEN_SECONDS, LOOK_EVERY
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.docker import context, image
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Restarted, TimedOut
-from agent_tools.runtime.docker import context, image
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.results.execution import Died, Restarted, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.engine_proxy import EngineProxy, Fault

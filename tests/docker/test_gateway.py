@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, INCLUDE, SQUARES, ask, code, commands, outputs, post, run, shell, stream

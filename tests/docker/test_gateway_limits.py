@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.runtime.docker.engine import DockerEngine
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.docker.test_gateway import _url

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.execution import Died, Error, Omitted, Output, Restarted, Stream, TimedOut
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import same_host
+from agent_tools.machine.owner import same_host
+from agent_tools.results.execution import Died, Error, Omitted, Output, Restarted, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool

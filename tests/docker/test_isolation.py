@@ -15,9 +15,9 @@ import pytest
 from agent_tools.conformance.engine import engine_checks
 from agent_tools.conformance.facts import read_facts
 from agent_tools.conformance.host import host_findings
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.first_process import ENVIRONMENT
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.first_process import ENVIRONMENT
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_tools.execution import Display, Execution, Result, Stream, pictures_of
+from agent_tools.results.execution import Display, Execution, Result, Stream, pictures_of
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

@@ -18,8 +18,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ImageContent, ResourceLink
 
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import same_host
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.machine.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from tests.mcp_door.conftest import text_of
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime.docker import image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.docker.payload import SHARES
-from agent_tools.runtime.host.owner import same_host
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.payload import SHARES
+from agent_tools.machine.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 

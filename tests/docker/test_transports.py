@@ -21,13 +21,13 @@ from pathlib import Path
 import certifi
 import pytest
 
+from agent_tools.engines.docker import context, image
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.engine import Container
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.limits import MIB
-from agent_tools.runtime.docker import context, image
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.engine import Container
-from agent_tools.runtime.host.owner import Owner, same_host
+from agent_tools.machine.owner import Owner, same_host
+from agent_tools.results.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 

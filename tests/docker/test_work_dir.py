@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.execution import StagedFile
+from agent_tools.results.execution import StagedFile
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker

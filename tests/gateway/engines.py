@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.errors import EngineUnavailable
-from agent_tools.runtime.engine import Container, Guest, SandboxSpec
 from tests.doubles import ProcessEngine
 
 

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.large_json import LARGE
+from agent_tools.gateway.services import LARGE
 from agent_tools.runtime.runtime import Runtime
 
 

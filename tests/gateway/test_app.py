@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.serving.second_port import SecondPort
+from agent_tools.gateway.serving.serve import SecondPort
 from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
 from tests.gateway.conftest import NewGateway
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.mounts import Mount
+from agent_tools.gateway.app import Mount
 from agent_tools.mcp import http
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import NewGateway

@@ -7,9 +7,8 @@ import openai
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.endpoints import BESIDE_V1, ENDPOINTS
-from agent_tools.gateway.responses.compaction.count import MAX_ANSWER
+from agent_tools.gateway.config import BESIDE_V1, ENDPOINTS, GatewayConfig
+from agent_tools.gateway.responses.compaction.compactor import MAX_ANSWER
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, shell
 from tests.gateway.conftest import NewGateway
 from tests.gateway.test_upstream import Answer, New, asked, new

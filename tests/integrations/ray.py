@@ -21,15 +21,15 @@ import pytest
 import ray
 
 from agent_tools import CodeInterpreter, Sandbox, __version__
+from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import EngineUnavailable, HostFull, InvalidParams, SessionLost
-from agent_tools.execution import Died, Error, Restarted
 from agent_tools.fleet import Fleet, connect
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.ray import hosts as hosts_module
 from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor
 from agent_tools.fleet.ray.hosts import RayHosts, RayLink, running
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.host.owner import same_host
+from agent_tools.machine.owner import same_host
+from agent_tools.results.execution import Died, Error, Restarted
 from tests.integrations.cluster import TwoNodes
 
 SLOTS = 6

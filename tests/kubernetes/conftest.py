@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 import requests
 
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.kubernetes.api import Api, Cluster
+from agent_tools.engines.kubernetes.engine import KubernetesEngine
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes_pods import pod_maker
 from agent_tools.runtime import engines
-from agent_tools.runtime.docker.engine import DockerEngine
-from agent_tools.runtime.kubernetes.cluster.api import Api
-from agent_tools.runtime.kubernetes.cluster.cluster import Cluster
-from agent_tools.runtime.kubernetes.engine import KubernetesEngine
-from agent_tools.runtime.kubernetes.options import KubernetesOptions
-from agent_tools.runtime.kubernetes_pods import pod_maker
 from agent_tools.runtime.kubernetes_runtime import kubernetes_engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName

@@ -14,13 +14,13 @@ import yaml
 
 import docker
 from agent_tools import CodeInterpreter, Sandbox
+from agent_tools.engines.engine import Container, Isolation, SandboxSpec
+from agent_tools.engines.kubernetes.api import Api
+from agent_tools.engines.kubernetes.engine import CLAIMED, KubernetesEngine
+from agent_tools.engines.kubernetes.pod import pool
 from agent_tools.errors import EngineUnavailable, SandboxStartError
-from agent_tools.execution import Died, Restarted
-from agent_tools.runtime.engine import Container, Isolation, SandboxSpec
-from agent_tools.runtime.host.owner import Owner
-from agent_tools.runtime.kubernetes.cluster.api import Api
-from agent_tools.runtime.kubernetes.engine import CLAIMED, KubernetesEngine
-from agent_tools.runtime.kubernetes.pods.claim import pool
+from agent_tools.machine.owner import Owner
+from agent_tools.results.execution import Died, Restarted
 from agent_tools.runtime.runtime import Runtime
 from tests.contract.images import image_of
 from tests.kubernetes.conftest import FakeClusterProcess, engine_on
@@ -286,7 +286,7 @@ def test_it_calls_for_nothing_that_the_manifests_do_not_allow(cluster: FakeClust
 
 
 def test_labels_that_somebody_else_wrote_are_no_harm(engine: KubernetesEngine) -> None:
-    from agent_tools.runtime.kubernetes.engine import _container, _labels
+    from agent_tools.engines.kubernetes.engine import _container, _labels
 
     for annotation in ("", "[", "7", json.dumps({"a": 1}), "[" * 50_000):
         found = {"metadata": {"name": "a", "annotations": {"agent-tools/labels": annotation}}}

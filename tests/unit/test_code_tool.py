@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.execution import Execution, Output
 from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.results.execution import Execution, Output
 from agent_tools.tools import BaseTool, CodeInterpreter, FileAccess
 from agent_tools.tools.code_tool import CodeTool
 

@@ -16,10 +16,10 @@ from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput
 from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.code_reader import read_params
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Execution
 from agent_tools.limits import Limits
 from agent_tools.messages import Content, ContentItem
 from agent_tools.models.base import Conversation
+from agent_tools.results.execution import Execution
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
 from agent_tools.tools.code_tool import CodeTool, ReadsCode

@@ -30,12 +30,12 @@ from typing import Any
 
 from agent_tools import settings
 from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.language import language_of
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.agents.turn.calls import CallContext, code_reader, perform, refused
 from agent_tools.agents.turn.code_stream import CodeReader
-from agent_tools.agents.turn.pictures import pictures_message
 from agent_tools.agents.turn.round import Round
-from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
+from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, USER, ContentItem, Message
 from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
 from agent_tools.tools.base import BaseTool
 
@@ -260,3 +260,22 @@ def _hang_up(reply: Iterator[Delta]) -> None:
     if close is not None:
         with contextlib.suppress(ValueError):
             close()
+
+
+# The pictures that code drew, for a model that reads images: a user's message, since tool messages hold only text.
+
+
+_PHRASES = {"en": "(The figures that the code drew.)", "zh": "（代码绘制的图。）"}
+
+
+def pictures_message(done: Sequence[CallDone], limit: int, messages: Conversation) -> tuple[Message, ...]:
+    """Return a message with the first `limit` pictures of these calls; () if they drew nothing.
+
+    The bytes are those that the kernel sent: the saved files lie where code can replace them.
+    """
+    pictures = [picture for each in done if each.execution for picture in each.execution.pictures][:limit]
+    if not pictures:
+        return ()
+    phrase = _PHRASES[language_of(each for each in messages if isinstance(each, Message))]
+    items = (ContentItem(text=phrase), *(ContentItem(image=picture.data_url) for picture in pictures))
+    return (Message(USER, items, extra={FIGURES: len(pictures)}),)

@@ -9,7 +9,9 @@ from typing import TextIO
 
 from rich.console import Console
 
-from agent_tools.execution import (
+from agent_tools.limits import size_text
+from agent_tools.machine.folder import FIGURE
+from agent_tools.results.execution import (
     Changes,
     Cleared,
     Died,
@@ -27,8 +29,6 @@ from agent_tools.execution import (
     TimedOut,
     pictures_of,
 )
-from agent_tools.limits import size_text
-from agent_tools.runtime.files.folder import FIGURE
 from agent_tools.text import one_line
 
 notes = Console(stderr=True, highlight=False)

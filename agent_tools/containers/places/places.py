@@ -14,19 +14,19 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.places.kept_variables import KeptVariables
-from agent_tools.containers.places.live import LiveContainer, Taken
-from agent_tools.containers.places.room import Room
-from agent_tools.containers.places.turns import Turns
 from agent_tools.errors import AgentToolsError
+from agent_tools.machine.machine import available_memory
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -308,3 +308,134 @@ class Places:
         live.has_changed = False
         live.saved_at = now
         return self._variables.keep(id_, interpreter, "saved")
+
+
+# A container that has a sandbox here, or is about to get one; and one that was just taken.
+
+
+class Waking(Future[str]):
+    """There once a container may be used. What a model is told of that is its first result; later ones are ''."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = threading.Lock()  # taken by whoever has the first result
+
+    def result(self, timeout: float | None = None) -> str:
+        """Wait for it, so many seconds at most, and return the note, once."""
+        note = super().result(timeout)
+        return note if self._first.acquire(blocking=False) else ""
+
+
+@dataclass(eq=False)
+class LiveContainer:
+    """Its next call starts a sandbox if there is none.
+
+    Attributes:
+        generation: that of its row when it was taken; one that is not its row's any more is another process's now.
+        holders: the uses that go on.
+        is_parked: it lost its place, and whoever took that closes its sandbox.
+        woken: there once it may be used; its first result is what a model is told of that.
+    """
+
+    interpreter: CodeInterpreter
+    generation: int = 0
+    holders: int = 0
+    used_at: float = 0.0
+    saved_at: float = 0.0
+    has_changed: bool = False
+    is_parked: bool = False
+    woken: Waking = field(default_factory=Waking)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody uses it, and it is ready."""
+        return not self.holders and self.woken.done()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A container whose lease was taken: what makes its interpreter, and whether code has run in it before."""
+
+    make: Callable[[], CodeInterpreter]
+    generation: int
+    has_run: bool
+
+
+# The room for sandboxes: how many run code at once, and how many are kept beside them with their variables.
+
+
+class Room:
+    """Two numbers of sandboxes. `available` returns the bytes of memory that are left, None where that is not known.
+
+    Attributes:
+        at_once: those that may run code at the same time.
+        kept: those that there may be, running or idle, while memory lasts.
+    """
+
+    def __init__(self, config: ContainersConfig, available: Callable[[], int | None] = available_memory) -> None:
+        self.at_once = config.max_sandboxes
+        self.kept = max(config.max_kept_sandboxes, config.max_sandboxes)
+        self._least_free = config.min_memory_free
+        self._available = available
+
+    def surplus(self, there: int) -> int:
+        """Return how many of the sandboxes that are there are too many now.
+
+        While memory is short it is one of those beyond `at_once`: what ends frees memory only when it has ended.
+        """
+        if there > self.kept:
+            return there - self.kept
+        return int(there > self.at_once and self._is_short())
+
+    def _is_short(self) -> bool:
+        available = self._available()
+        return available is not None and available < self._least_free
+
+
+# Turns: whoever takes, parks or ends a container does so alone, and others wait for the end of that.
+
+
+class Turns:
+    """The containers that are changing. Thread-safe.
+
+    Attributes:
+        lock: held for moments only; never while one who is alone with a container waits, such as for a database.
+        taken: those of them that somebody takes; read it with the lock.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Condition()
+        self.taken: set[str] = set()
+        self._changing: set[str] = set()
+
+    def __contains__(self, id_: str) -> bool:
+        """Return whether a container is changing; with the lock."""
+        return id_ in self._changing
+
+    @contextmanager
+    def alone(self, id_: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Wait for a container, and let nobody else change it meanwhile.
+
+        With `check` it is taken, which may be refused: that is called with the id, and with the lock.
+        """
+        with self.lock:
+            self.lock.wait_for(lambda: id_ not in self)
+            if check:
+                check(id_)
+                self.taken.add(id_)
+            self._changing.add(id_)
+        try:
+            yield
+        finally:
+            self.end(id_)
+
+    def begin(self, ids: Iterable[str]) -> None:
+        """Change containers from now on until `end`, whoever else does; with the lock."""
+        self._changing.update(ids)
+
+    def end(self, id_: str) -> None:
+        """Let others have a container."""
+        with self.lock:
+            self._changing.discard(id_)
+            self.taken.discard(id_)
+            self.lock.notify_all()

@@ -11,13 +11,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO
 
-from agent_tools.command import CommandResult, OnOutput
 from agent_tools.errors import InvalidParams, SandboxGone
-from agent_tools.file_info import FileInfo
 from agent_tools.fleet.caller.reach import Reach
 from agent_tools.fleet.crossing import Printed
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import Limits
+from agent_tools.results.command import CommandResult, OnOutput
+from agent_tools.results.file_info import FileInfo
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.commands.process import Process
 

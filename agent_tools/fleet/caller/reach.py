@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from agent_tools.errors import EngineError, HostFull, SessionClosed, SessionLost
-from agent_tools.execution import Restarted
 from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
+from agent_tools.results.execution import Restarted
 
 LOOK_SECONDS = 0.2  # between two tries
 READING = ("get_piece",)

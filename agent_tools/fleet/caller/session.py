@@ -15,7 +15,9 @@ Theory of operation
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import threading
 import time
 import uuid
@@ -24,25 +26,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent_tools.checkpoint import Mark
+from agent_tools.engines.engine import Container
 from agent_tools.errors import SessionLost
-from agent_tools.execution import Execution, Omitted, Output, finished
-from agent_tools.fleet.caller.calls import FarWire
 from agent_tools.fleet.caller.contents import FarCommands, FarFiles, joined
-from agent_tools.fleet.caller.exchange import Exchange
 from agent_tools.fleet.caller.reach import Open, Reach
 from agent_tools.fleet.crossing import Ended, GuestWord, RemoteSpec
-from agent_tools.fleet.likeness import Likeness
+from agent_tools.fleet.likeness import Exchange, Likeness
 from agent_tools.fleet.links import HostLink
-from agent_tools.runtime.engine import Container
+from agent_tools.guest.wire.frames import Screen
+from agent_tools.machine.removal import empty_folder
+from agent_tools.results.checkpoint import Mark
+from agent_tools.results.execution import Execution, Omitted, Output, finished
+from agent_tools.results.saved_state import VariablesReport
 from agent_tools.runtime.files.archives import Pieces
-from agent_tools.runtime.files.removal import empty_folder
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, Take
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.session.course import Course, followed
-from agent_tools.runtime.session.turn import Turn
-from agent_tools.saved_state import VariablesReport
+from agent_tools.runtime.session.session import Course, Turn, followed
 
 
 class FleetSession:
@@ -305,3 +306,74 @@ class FleetSession:
             yield True
         finally:
             self._turn.give_up()
+
+
+# The caller's half of host calls: a kernel's socket in the place of the one that is on another machine.
+#
+# `HostCalls` hears what the code asks, and answers, as for a kernel beside it; the words come with the outputs of a
+# run,
+# and the answers go to the host as numbered orders (host/relay.py).
+
+
+class FarWire:
+    """The wire of one run, as `HostCalls` uses a `CallWire`, and its clock. For any thread."""
+
+    def __init__(self, link: HostLink, id_: str, run: str) -> None:
+        self._link, self._id, self._run = link, id_, run
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._is_wanted = True
+        self._given = self._taken = 0  # bytes of answers: sent, and known to be taken
+        self._begin: Callable[[], asyncio.AbstractEventLoop]
+        self._take: Take
+        self._screen: Screen | None = None
+
+    def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
+        """Give every word of the code that `screen` wants to `take`, in the loop that `begin` gives."""
+        self._begin, self._take, self._screen = begin, take, screen
+
+    def hear(self, word: GuestWord) -> None:
+        """Take a word that came with the outputs."""
+        self._begin().call_soon_threadsafe(self._heard, word)
+
+    def _heard(self, word: GuestWord) -> None:
+        match word.head:
+            case {"op": "call", "id": int(number), "name": str(name)}:
+                if self._screen and not self._screen(number, name, word.size):
+                    return
+            case {"op": "taken", "bytes": int(count)}:
+                self._taken = max(self._taken, count)
+                return
+        self._take(dict(word.head), word.attachments, word.size)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while the host has not said that enough of the answers was taken."""
+        return self._given - self._taken > MAX_UNREAD
+
+    def send(self, data: bytes) -> None:
+        """Send the code an answer."""
+        with self._lock:
+            self._given += len(data)
+        self._order("answer", bytes(data))
+
+    def read_on(self, wanted: bool) -> None:
+        """Have the host read on what the code sends, or leave it there for now."""
+        if wanted != self._is_wanted:
+            self._is_wanted = wanted
+            self._order("read_on", wanted)
+
+    def hold(self) -> None:
+        """Let the run's time limit stand still."""
+        self._order("hold", None)
+
+    def go(self) -> None:
+        """Let the run's time limit go on."""
+        self._order("go", None)
+
+    def close(self) -> None:
+        """Nothing: the host hangs up by itself."""
+
+    def _order(self, what: str, data: Any) -> None:
+        with self._lock:
+            self._link.tell("order", self._id, self._run, next(self._numbers), what, data)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.limits import LIMITS
-from agent_tools.runtime.threads.background import begun
+from agent_tools.machine.background import begun
 
 log = logging.getLogger("agent_tools.fleet")
 

@@ -25,21 +25,19 @@ from functools import partial
 from typing import Any
 
 from agent_tools import __version__
-from agent_tools.errors import EngineError, HostFull
+from agent_tools.engines.recipe import Recipe
+from agent_tools.errors import EngineError, HostFull, InvalidParams
 from agent_tools.fleet.crossing import HostFacts, Load, RemoteSpec, SessionUnknown
+from agent_tools.fleet.fleet import Sweep
 from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
-from agent_tools.fleet.host.slots import Slots
-from agent_tools.fleet.host.verbs import FILE_VERBS, GOING_ON, VERBS, known
 from agent_tools.fleet.limits import LIMITS
-from agent_tools.fleet.sweep import Sweep
-from agent_tools.runtime.files.folder import Facts
+from agent_tools.machine.background import begun, do_all
+from agent_tools.machine.folder import Facts
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.own_folder import make_own_folder
-from agent_tools.runtime.files.removal import remove_tree
-from agent_tools.runtime.recipe import Recipe
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.threads.background import begun, do_all
 
 log = logging.getLogger("agent_tools.fleet")
 
@@ -305,3 +303,61 @@ class SandboxHost:
                 ]
             if ends and begun(partial(do_all, ends), "agent-tools-ends") is None:
                 do_all(ends)
+
+
+# The slots of a host: how many sandboxes live or are being made, and how many may.
+
+
+class Slots:
+    """Thread-safe.
+
+    Attributes:
+        most: the number of all.
+        taken: the number of those that are not free.
+    """
+
+    def __init__(self, most: int) -> None:
+        if most < 1:
+            raise InvalidParams(f"A host with {most} slots can hold nothing: give 1 or more.")
+        self.most = most
+        self.taken = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Take one.
+
+        Raises:
+            HostFull: none is free.
+        """
+        if not self.take_up_to(1):
+            raise HostFull(f"{self.taken} of {self.most} slots are taken.")
+
+    def take_up_to(self, count: int) -> int:
+        """Take so many, or those that are free; return how many."""
+        with self._lock:
+            found = max(0, min(count, self.most - self.taken))
+            self.taken += found
+            return found
+
+    def free(self, count: int) -> None:
+        """Give so many back."""
+        with self._lock:
+            self.taken -= count
+
+
+# The names by which a caller may call.
+
+
+VERBS = frozenset(("interrupt", "restart", "reset", "define", "undo", "checkpoint", "rollback", "add_functions"))
+"""Methods of a session that a caller may call by name."""
+FILE_VERBS = frozenset(("read", "write", "scan", "stat", "move", "remove", "make_dir"))
+"""Methods of its files, likewise."""
+GOING_ON = frozenset(("code", "command", "save", "load"))
+"""What goes on for a while, and gives items meanwhile."""
+
+
+def known(verb: str, verbs: frozenset[str]) -> str:
+    """Return the verb. Raises InvalidParams: it is none of these."""
+    if verb not in verbs:
+        raise InvalidParams(f"{verb!r:.40} is nothing that a session does for a caller on another machine.")
+    return verb

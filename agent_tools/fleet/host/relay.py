@@ -14,15 +14,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from agent_tools.execution import HostCall, Omitted
 from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import CallLimits
+from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
-from agent_tools.runtime.host_calls.service import CallService
-from agent_tools.runtime.host_calls.serving import TakeOver
-from agent_tools.runtime.host_calls.wire import MAX_UNREAD, Wire
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallService, TakeOver, Wire
 
 TOLD_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
 

@@ -17,8 +17,8 @@ from typing import Any
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.fleet.crossing import GuestWord, Printed
 from agent_tools.fleet.limits import LIMITS
-from agent_tools.outputs import Stream
-from agent_tools.runtime.threads.background import begun
+from agent_tools.machine.background import begun
+from agent_tools.results.outputs import Stream
 
 LINGER = 0.002  # seconds
 LOOK_SECONDS = 0.25  # how often a thread that cannot go on looks whether it was given up

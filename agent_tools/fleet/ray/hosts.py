@@ -28,7 +28,7 @@ from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.outbox import Outbox
 from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor, HostSettings, Raised
-from agent_tools.runtime.threads.background import begun
+from agent_tools.machine.background import begun
 
 RESOURCE = "sandbox"
 NAMESPACE = "agent-tools"

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent_tools.containers.records import Container
-from agent_tools.gateway.chat.container import ChatContainer
-from agent_tools.gateway.chat.job import ChatJob
+from agent_tools.agents.steps import Finished
+from agent_tools.agents.turn.loop import Turn
+from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
+from agent_tools.containers.records import Container, new_id
+from agent_tools.containers.spec import ContainerSpec, check_memory
+from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
+from agent_tools.gateway.conversations.marks import Sender
 from agent_tools.gateway.http import Json, is_wanted, jobs_of, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
-from agent_tools.gateway.model_ids import model_path
 from agent_tools.gateway.peers.peers import Elsewhere
+from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.store import StoreError
+from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.turn_job import TurnJob
+from agent_tools.gateway.upstream import model_path
+from agent_tools.models.base import JsonObject
 
 _MODELS = "/v1/models/"
 
@@ -91,3 +106,130 @@ routes = [
     Route("/v1/models", list_models, methods=["GET"]),
     Route(_MODELS + "{model:path}", retrieve_model, methods=["GET"]),
 ]
+
+
+# One routed chat completion as a job: its turn, with one container for all its calls.
+
+
+class ChatJob(TurnJob):
+    """A routed chat completion; made in the event loop."""
+
+    def __init__(
+        self, services: Services, request: ChatRequest, owner: str, upstream_key: str, session: str = ""
+    ) -> None:
+        super().__init__(services, owner, request.model, EventLog(services.config.max_response_bytes))
+        self._request = request
+        self._owner = owner
+        self._key = upstream_key
+        self._session = session
+        self._container: ChatContainer | None = None
+        self._composer = ChatComposer(request.model, request.with_usage, bool(request.options.get("logprobs")))
+
+    @property
+    def completion(self) -> JsonObject:
+        """The whole completion, once it is over."""
+        return self._composer.completion
+
+    def events(self) -> Generator[Chunk, None, None]:
+        """Make the completion, chunk by chunk."""
+        container = self._container = ChatContainer(self._services, self._request, self._owner, self._session)
+        tools = [ContainerTool(container.hold, function) for function in self._request.ours]
+        for number, step in enumerate(self.steps(self._turn(tools), self._request.messages, tools)):
+            if isinstance(step, Finished) and step.reason == "cancelled" and not self._services.keys.has(self._owner):
+                raise revoked()  # else nobody is there to take a part of the answer for all of it
+            if not number:
+                yield from self._composer.begin()
+            chunks = list(self._composer.feed(step))
+            if self.completion:
+                container.note(self.completion["choices"][0]["message"])  # before the client hears of the end
+            yield from chunks
+
+    def failed(self, failure: ApiError) -> Iterator[Chunk]:
+        """Yield the error in place of a chunk."""
+        yield failure.body
+
+    def close(self) -> None:
+        """Let go of the container."""
+        if self._container:
+            self._container.close()
+        super().close()
+
+    def _turn(self, tools: list[ContainerTool]) -> Turn:
+        config, request = self._services.config, self._request
+        return Turn(
+            self._services.upstream.model(request.model, self._key),
+            tools,
+            request.others,
+            options=request.options,
+            max_rounds=config.max_rounds,
+            deadline=config.turn_timeout,
+            format_beside_tools=self._services.upstream.takes_format_beside_tools,
+            show_pictures=config.pictures_shown(request.model),
+        )
+
+
+# The container of a chat completion: the one its client names, or its conversation's, or a new one.
+
+
+ORIGIN = "chat"  # of those that are made here, and their name
+LOST = "[The container that earlier calls ran in is gone: its variables and files are lost; this is a new one.]\n\n"
+
+
+class ChatContainer:
+    """Found in the store, so it is not made in the event loop. `hold` is what the tools hold.
+
+    Raises:
+        ContainersError: the container that the client names is not there, or its memory is more than allowed.
+        StoreError: the store cannot be read.
+    """
+
+    def __init__(self, services: Services, request: ChatRequest, owner: str, session: str) -> None:
+        self._services = services
+        self._owner = owner
+        self._memory = request.memory
+        sender = Sender(owner, request.user, session, request.cache_key)
+        self._conversation = services.conversations.of(sender, request.messages)
+        self._has_session = bool(session)
+        self._is_found_again = False
+        self._is_made = False
+        self.hold = self._held(request.container_id)
+
+    def note(self, message: Mapping[str, Any]) -> None:
+        """Note the answer, so that the conversation's next request finds the container."""
+        messages: Iterable[Mapping[str, Any]] = [message]
+        container_id = self.hold.container_id if self.hold.has_container else ""
+        self._services.conversations.note(self._conversation, messages, container_id)
+        self._is_found_again |= self._has_session or self._services.config.match_text or bool(message.get("tool_calls"))
+
+    def close(self) -> None:
+        """Let go of the container; one that no request could find again is deleted."""
+        self.hold.close()
+        if self._is_made and not self._is_found_again:
+            with suppress(ContainersError, StoreError):  # else it expires
+                self._services.containers.delete(self._owner, self.hold.container_id)
+
+    def _held(self, named: str) -> Hold:
+        containers = self._services.containers
+        if named:
+            row = containers.active(self._owner, named)
+            return Hold(containers, row.id, network=row.network)
+        known = self._services.conversations.find(self._conversation)
+        if known.container_id:
+            with suppress(ContainerNotFound, ContainerExpired):
+                row = containers.active(self._owner, known.container_id)
+                return Hold(containers, row.id, network=row.network)
+        check_memory(self._memory, containers.config)
+        hold = Hold(containers, new_id("cntr"), self._make)
+        hold.note = LOST if known.container_id or known.was_lost else ""
+        return hold
+
+    def _make(self) -> None:
+        """Make the container; where the owner has as many as allowed, the one unused for longest goes."""
+        containers, spec = self._services.containers, ContainerSpec(ORIGIN, self._memory, origin=ORIGIN)
+        try:
+            containers.create(self._owner, spec, self.hold.container_id)
+        except TooManyContainers:
+            if not containers.end_unused(self._owner, ORIGIN):
+                raise
+            containers.create(self._owner, spec, self.hold.container_id)
+        self._is_made = True

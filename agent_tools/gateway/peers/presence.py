@@ -20,7 +20,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
-from agent_tools.runtime.host.owner import Owner, is_orphan
+from agent_tools.machine.owner import Owner, is_orphan
 
 BEAT_EVERY = 2.0  # seconds between two signs of life
 MAX_SILENCE = 20.0  # seconds without one, after which a gateway on another machine counts as gone

@@ -21,8 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from agent_tools.gateway import remote_mcp
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.remote_mcp.server import RemoteFailure, RemoteServer
+from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure, RemoteServer
 from agent_tools.models.base import JsonObject
 
 if TYPE_CHECKING:

@@ -7,14 +7,16 @@ spoken to without TLS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from agent_tools.errors import AgentToolsError
+from agent_tools.engines.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
+from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.machine.addresses import ascii_name, is_public
+from agent_tools.models.base import JsonObject
 from agent_tools.runtime.egress.dialling import system_look_up
-from agent_tools.runtime.host.addresses import ascii_name, is_public
-from agent_tools.runtime.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 
 MAX_URL = 2_048  # characters
 
@@ -93,3 +95,28 @@ class Reach:
         if urlsplit(url).scheme == "http" and any(map(is_public, addresses)):
             raise ServerRefused(f"{target} is on the public internet: give an https URL.")
         return addresses[0]
+
+
+# A server as a request names it, and its failure.
+
+
+@dataclass(frozen=True)
+class RemoteServer:
+    """A server as a request names it. `headers` are the client's secrets: they are sent, and nothing else."""
+
+    label: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    about: str = ""
+
+
+class RemoteFailure(ToolServiceError):
+    """A server could not be spoken to, or its tool failed. `shown` is what the call's item says of it."""
+
+    def __init__(self, message: str, kind: str = "http_error", number: int = 0) -> None:
+        super().__init__(code=kind, message=message)
+        told = {"content": message} if kind == "mcp_tool_execution_error" else {"code": number, "message": message}
+        self.shown: JsonObject = {"type": kind, **told}
+
+    def __str__(self) -> str:
+        return self.message

@@ -10,8 +10,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
-from agent_tools.gateway.remote_mcp.server import RemoteFailure, RemoteServer
+from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure, RemoteServer, ServerRefused
 from agent_tools.gateway.remote_mcp.transport import CONNECT_TIMEOUT, CheckedTransport
 
 MAX_WORDS = 1_000  # characters of a server's own words on an error

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import new_id
 from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.responses.request import Request
 from agent_tools.models.base import JsonObject

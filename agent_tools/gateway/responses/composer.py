@@ -5,11 +5,13 @@ The order of events and their fields are those of https://platform.openai.com/do
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePath
 from typing import TypeVar, Union
 
 from agent_tools.agents.steps import (
@@ -26,18 +28,108 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.gateway.remote_mcp.server import RemoteFailure
+from agent_tools.containers.records import new_id
+from agent_tools.gateway.remote_mcp.reach import RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.citations import FindFile, citations
-from agent_tools.gateway.responses.client_calls.items import CustomItem, FunctionItem
-from agent_tools.gateway.responses.client_calls.tools import ClientTool
+from agent_tools.gateway.responses.client_calls.tools import ClientTool, text_of_arguments
+from agent_tools.gateway.responses.history import LOCAL
 from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem, RefusalItem
 from agent_tools.gateway.responses.mcp.items import McpApprovalItem, McpCallItem
-from agent_tools.gateway.responses.outputs import ImageUrl, outputs_of, status_of
+from agent_tools.gateway.responses.outputs import FindFile, ImageUrl, citations, outputs_of, status_of
+from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
+from agent_tools.gateway.responses.tools import CODE, SHELL
+from agent_tools.gateway.services import Services
+from agent_tools.gateway.store.store import StoreError
+from agent_tools.gateway.tools.hold import Hold
 from agent_tools.models.base import JsonObject, Usage
-from agent_tools.models.server_errors import CONTEXT_TOO_LONG
+from agent_tools.models.reply import CONTEXT_TOO_LONG
+from agent_tools.results.execution import Picture
+
+# The facts of a request and its container that the composer of its response needs.
+
+
+def context_of(
+    services: Services, request: Request, names: Mapping[str, str], container_id: str, hold: Hold | None
+) -> ResponseContext:
+    """Return them. `names` are those of the built-in tools for the model; `hold` is the container's, if it has one."""
+
+    def find_file(name: str) -> str | None:
+        with contextlib.suppress(StoreError):  # an answer without a citation is better than none
+            file = services.files.named(container_id, name) if hold and hold.has_container else None
+            return file.id if file else None
+        return None
+
+    def image_url(picture: Picture) -> str:
+        found = find_file(PurePath(picture.path).name) if services.config.image_urls == "content" else None
+        if found:
+            return f"{services.config.root_path}/v1/containers/{container_id}/files/{found}/content"
+        return picture.data_url
+
+    reference = {"type": "container_reference", "container_id": container_id}
+    return ResponseContext(
+        tool_name=names.get(CODE, ""),
+        shell_name=names.get(SHELL, ""),
+        environment=LOCAL if request.tools.has_local_shell else reference,
+        clients={tool.name: tool for tool in request.tools.clients},
+        container_id=container_id,
+        shows_outputs=request.with_outputs,
+        shows_logprobs=request.with_logprobs,
+        shows_summary=request.with_summary,
+        find_file=find_file,
+        image_url=image_url,
+    )
+
+
+# The calls that the client answers, while they are made. Pure.
+
+
+class FunctionItem(Item):
+    """A call of a function."""
+
+    def __init__(self, call_id: str, tool: ClientTool) -> None:
+        value = {"id": new_id("fc"), "type": "function_call", "status": "in_progress", "call_id": call_id}
+        super().__init__({**value, **_named(tool), "arguments": ""})
+
+    def write(self, arguments: str) -> Iterator[Event]:
+        """Append to the arguments."""
+        if arguments:
+            self.value["arguments"] += arguments
+            yield self._event("response.function_call_arguments.delta", delta=arguments)
+
+    def written(self, arguments: str) -> Iterator[Event]:
+        """Set the whole arguments."""
+        self.value["arguments"] = arguments
+        name = self.value["name"]  # types of the openai package need it in versions 2, and not before or after
+        yield self._event("response.function_call_arguments.done", name=name, arguments=arguments)
+        yield from self.done()
+
+
+class CustomItem(Item):
+    """A call of a custom tool. Its input is told once it is whole: until then it is JSON of ours."""
+
+    def __init__(self, call_id: str, tool: ClientTool) -> None:
+        value = {"id": new_id("ctc"), "type": "custom_tool_call", "call_id": call_id}  # it has no status
+        super().__init__({**value, **_named(tool), "input": ""})
+
+    def write(self, arguments: str) -> Iterator[Event]:
+        """Take a piece of the arguments, of which nothing is told yet."""
+        del arguments
+        return iter(())
+
+    def written(self, arguments: str) -> Iterator[Event]:
+        """Set the whole arguments."""
+        text = self.value["input"] = text_of_arguments(arguments)
+        if text:
+            yield self._event("response.custom_tool_call_input.delta", delta=text)
+        yield self._event("response.custom_tool_call_input.done", input=text)
+        yield from self.done()
+
+
+def _named(tool: ClientTool) -> JsonObject:
+    return {"name": tool.own_name, **({"namespace": tool.namespace} if tool.namespace else {})}
+
 
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)

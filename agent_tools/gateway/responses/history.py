@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_tools.blocks import NOTHING
 from agent_tools.gateway.requests.failures import ApiError, invalid
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
-from agent_tools.gateway.responses.compaction.summary import first_kept, read_summary, summary_message
-from agent_tools.gateway.responses.mcp.approvals import asked, executed, read_decisions
-from agent_tools.gateway.responses.mcp.names import model_name
-from agent_tools.gateway.responses.pictures import picture_part
-from agent_tools.gateway.responses.shell.history import shell_arguments, shell_told
+from agent_tools.gateway.responses.compaction.compactor import first_kept, read_summary, summary_message
+from agent_tools.gateway.responses.input_files import picture_part
+from agent_tools.gateway.responses.mcp.given import model_name
+from agent_tools.gateway.responses.mcp.items import asked, executed, read_decisions
+from agent_tools.gateway.tools.shell import MAX_COMMANDS, told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
-from agent_tools.models.base import JsonObject
+from agent_tools.models.base import FunctionDefinition, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.wire import wire_messages
+from agent_tools.results.blocks import NOTHING
+from agent_tools.tools.command_tool import CommandEnd
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
@@ -263,3 +264,71 @@ def _text(item: Mapping[str, Any], name: str, param: str) -> str:
     if not isinstance(value, str):
         raise invalid(f"Missing required parameter: '{param}.{name}'.", f"{param}.{name}", "missing_required_parameter")
     return value
+
+
+# The shell of a client: its calls are shown, and the client runs them and sends what came of them.
+
+
+LOCAL = {"type": "local"}
+
+
+def local_shell(name: str) -> FunctionDefinition:
+    """Return the client's shell as a function for the model."""
+    commands = {"type": "array", "items": {"type": "string"}, "description": "The commands; they may run at once."}
+    limits = {
+        "timeout_ms": {"type": "integer", "description": "Milliseconds that they may run."},
+        "max_output_length": {"type": "integer", "description": "Characters kept of what each prints."},
+    }
+    return {
+        "name": name,
+        "description": "Runs shell commands on the user's machine; returns the stdout, stderr and exit code of each.",
+        "parameters": {
+            "type": "object",
+            "properties": {"commands": commands, **limits},
+            "required": ["commands"],
+            "additionalProperties": False,
+        },
+    }
+
+
+# Items of earlier shell calls, as the arguments that the model wrote and the answer that it got. Pure.
+
+
+MAX_OUTPUTS = 4 * MAX_COMMANDS  # of one item; a client of its own may give several for a command
+NO_OUTPUT = "(The output of this call is not known.)"
+
+
+def shell_arguments(item: Mapping[str, Any], param: str) -> str:
+    """Return the arguments of a shell_call, at `param` of the request, as the model wrote them.
+
+    Raises:
+        ApiError: 400, it has no commands, or limits that are no numbers.
+    """
+    action = Fields(Fields(item, param).object("action") or {}, f"{param}.action")
+    commands = action.array("commands")
+    if not all(isinstance(each, str) for each in commands):
+        raise action.wrong("commands", "an array of strings")
+    limits = {name: action.integer(name, 0) for name in ("timeout_ms", "max_output_length")}
+    given = {name: value for name, value in limits.items() if value is not None}
+    return json.dumps({"commands": commands, **given}, ensure_ascii=False)
+
+
+def shell_told(item: Mapping[str, Any], param: str) -> str:
+    """Return what the model is told of a shell_call_output at `param` of the request.
+
+    Raises:
+        ApiError: 400, an output is not one, or there are too many.
+    """
+    given = Fields(item, param).array("output")
+    if len(given) > MAX_OUTPUTS:
+        raise invalid(f"A shell call has at most {MAX_OUTPUTS} outputs.", f"{param}.output", "invalid_value")
+    ends = [_end(each, index, f"{param}.output[{index}]") for index, each in enumerate(given)]
+    return told(ends) if ends else NO_OUTPUT
+
+
+def _end(given: Any, index: int, param: str) -> CommandEnd:
+    output = Fields(given if isinstance(given, dict) else {}, param)
+    outcome = Fields(output.object("outcome") or {}, f"{param}.outcome")
+    timed_out = outcome.needed("type") == "timeout"
+    exit_code = 0 if timed_out else outcome.integer("exit_code", -(2**31), 2**32) or 0
+    return CommandEnd(index, exit_code, output.text("stdout") or "", output.text("stderr") or "", timed_out)

@@ -9,10 +9,8 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agent_tools.containers.ids import new_id
-from agent_tools.gateway.responses.citations import Citation
-from agent_tools.gateway.responses.logprobs import shown_logprobs
-from agent_tools.gateway.responses.outputs import Image, Logs
+from agent_tools.containers.records import new_id
+from agent_tools.gateway.responses.outputs import Citation, Image, Logs, shown_logprobs
 from agent_tools.models.base import Json, JsonObject
 
 Event = JsonObject

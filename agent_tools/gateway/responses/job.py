@@ -14,8 +14,7 @@ from agent_tools.agents.turn.loop import Turn
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.body import fresh_body
-from agent_tools.gateway.responses.compaction.compactor import Compactor, too_long
-from agent_tools.gateway.responses.compaction.summary import compaction_item, summary_message
+from agent_tools.gateway.responses.compaction.compactor import Compactor, compaction_item, summary_message, too_long
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.responses.plan import Plan

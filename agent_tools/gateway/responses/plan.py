@@ -10,10 +10,8 @@ from functools import partial
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
-from agent_tools.containers.ids import new_id
-from agent_tools.containers.networks import check_network
-from agent_tools.containers.records import Container, Upload
-from agent_tools.containers.spec import ContainerSpec, check_memory
+from agent_tools.containers.records import Container, Upload, new_id
+from agent_tools.containers.spec import ContainerSpec, check_memory, check_network
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
 from agent_tools.gateway.conversations.marks import Conversation, Sender
@@ -21,14 +19,12 @@ from agent_tools.gateway.conversations.stored import check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.body import listed_items
-from agent_tools.gateway.responses.composer import ResponseContext
-from agent_tools.gateway.responses.context import context_of
-from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
+from agent_tools.gateway.responses.composer import ResponseContext, context_of
+from agent_tools.gateway.responses.history import CallHistory, container_of, local_shell, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
-from agent_tools.gateway.responses.mcp.approvals import Decision
+from agent_tools.gateway.responses.mcp.items import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.shell.local_shell import local_shell
 from agent_tools.gateway.responses.stored_items import decided, files_before, resolved
 from agent_tools.gateway.responses.tools import CODE, SHELL, ContainerChoice, named_choice
 from agent_tools.gateway.services import Services

@@ -16,16 +16,12 @@ from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.connection import Connection, Connections
-from agent_tools.gateway.remote_mcp.function import RemoteFunction
-from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.remote_mcp.server import RemoteFailure
-from agent_tools.gateway.remote_mcp.tool import RemoteTool
+from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure
+from agent_tools.gateway.remote_mcp.tool import RemoteFunction, RemoteTool
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event
-from agent_tools.gateway.responses.mcp.approvals import Decision, OpenCall, answer, open_calls
-from agent_tools.gateway.responses.mcp.given import GivenServer
-from agent_tools.gateway.responses.mcp.items import McpCallItem, McpListItem
-from agent_tools.gateway.responses.mcp.names import code_name, model_name
+from agent_tools.gateway.responses.mcp.given import GivenServer, code_name, model_name
+from agent_tools.gateway.responses.mcp.items import Decision, McpCallItem, McpListItem, OpenCall, answer, open_calls
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import JsonObject
 

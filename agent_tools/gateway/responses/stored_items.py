@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent_tools.containers.records import Record
-from agent_tools.containers.rows import MANY
+from agent_tools.containers.records import MANY, Record
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.responses.mcp.approvals import REQUEST, Decision, executed, read_decisions
+from agent_tools.gateway.responses.mcp.items import REQUEST, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import (
     ResponseBody,
     ResponseTurn,

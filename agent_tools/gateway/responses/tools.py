@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.requests.container_fields import read_domains, read_file_ids
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, read_domains, read_file_ids
 from agent_tools.gateway.responses.client_calls.tools import MAX_TOOLS, ClientTool, namespace_shown, read_client_tools
-from agent_tools.gateway.responses.mcp.given import GivenServer, read_server
-from agent_tools.gateway.responses.mcp.names import model_name
+from agent_tools.gateway.responses.mcp.given import GivenServer, model_name, read_server
 from agent_tools.models.base import JsonObject
 
 MAX_ID = 64

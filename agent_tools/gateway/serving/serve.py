@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 import sys
@@ -13,19 +14,18 @@ from typing import Any
 import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools import settings
 from agent_tools.containers.keys import log_no_queries
 from agent_tools.errors import EngineError, InvalidParams
-from agent_tools.gateway.app import create_app, create_second_app
+from agent_tools.gateway.app import Mount, create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
-from agent_tools.gateway.mounts import Mount
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
-from agent_tools.gateway.serving.notify import notify
-from agent_tools.gateway.serving.second_port import SecondPort
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.runtime.sessions import RuntimeLike
@@ -122,3 +122,58 @@ def serve(config: GatewayConfig, runtime: RuntimeLike, mounts: Sequence[Mount] =
     Server(
         config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
     ).run()
+
+
+# Telling the service manager how the gateway fares: one datagram to the socket that systemd names (sd_notify(3)).
+
+
+def notify(address: str, state: str) -> None:
+    """Send e.g. READY=1. Without an address nobody has asked, and a manager that is gone does not matter."""
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.setblocking(False)
+        with contextlib.suppress(OSError):
+            sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+
+
+# A second port, for what an operator's own machines ask: a small server beside the first, in the same event loop.
+
+
+class SecondPort:
+    """Listens from the start; answers while it is open.
+
+    Raises:
+        InvalidParams: the port cannot be had.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self.socket = socket.create_server((host, port), family=family)
+        except OSError as exc:
+            raise InvalidParams(f"metrics_port: {host}:{port} cannot be listened on ({exc.strerror}).") from exc
+        self._server: uvicorn.Server | None = None
+
+    async def open(self, app: ASGIApp) -> None:
+        """Begin to answer."""
+        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, http=_Unlogged, ws="none")
+        config.load()
+        self._server = uvicorn.Server(config)
+        self._server.lifespan = config.lifespan_class(config)
+        await self._server.startup([self.socket])
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._server:
+            self._server.force_exit = True  # nobody's work is lost
+            await self._server.shutdown([self.socket])
+        self.socket.close()
+
+
+class _Unlogged(H11Protocol):
+    """A connection whose requests are in no log; uvicorn's own setting would end the first port's log, too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.access_log = False

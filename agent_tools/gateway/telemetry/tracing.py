@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools import settings
 from agent_tools.agents.steps import CallDone, CallRunning, Finished, RoundDone, Step
-from agent_tools.gateway.model_ids import MAX_MODEL_ID
+from agent_tools.gateway.upstream import MAX_MODEL_ID
 
 with contextlib.suppress(ImportError):  # an extra: without it there is no tracer either
     from opentelemetry.trace import set_span_in_context

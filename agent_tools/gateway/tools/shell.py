@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import queue
+import shlex
+import signal
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Union
 
-from agent_tools.containers.told import contents, reach
+from agent_tools.code_reader import JsonReading, checked_code, read_json
+from agent_tools.containers.spec import contents, reach
+from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.at_once import Together, run_at_once
 from agent_tools.gateway.tools.hold import Hold
-from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
+from agent_tools.limits import Limits
+from agent_tools.results.command import SIGNALLED, CommandResult
+from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandTool
+from agent_tools.tools.command_output import CommandOutput
+from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, StreamName
 
 _DESCRIPTION = (
     "Runs shell commands (bash) in a Linux container, and returns the stdout, stderr and exit code of each. The "
@@ -128,3 +138,156 @@ def _parameters(config: GatewayConfig) -> dict[str, Any]:
         "required": ["commands"],
         "additionalProperties": False,
     }
+
+
+# A call of the shell as a model writes it: its commands and their limits. Pure.
+
+
+MAX_COMMANDS = 16  # of one call; they run at once
+_SHOWN = 'Give JSON such as {"commands": ["ls -l"]}.'
+
+
+@dataclass(frozen=True)
+class ShellCall:
+    """The commands of a call. `timeout_ms` and `max_output_length` (characters) are None where the model set none.
+
+    `notes` say how invalid escapes in its JSON were read.
+    """
+
+    commands: tuple[str, ...]
+    timeout_ms: int | None = None
+    max_output_length: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_shell_call(arguments: object) -> ShellCall:
+    """Return the call in what a model wrote: `commands` as a list or one text, or `command`.
+
+    Raises:
+        InvalidParams: there are no commands in it, or they cannot be run.
+    """
+    try:
+        reading = read_json(arguments, _is_sound) if isinstance(arguments, str) else JsonReading(arguments)
+    except ValueError as exc:
+        raise InvalidParams(f"The arguments are not JSON. {_SHOWN}") from exc
+    given = reading.value
+    if not isinstance(given, dict):
+        raise InvalidParams(f"The arguments are no JSON object. {_SHOWN}")
+    commands = _commands(given.get("commands", given.get("command")))
+    checked_code("\n".join(commands), Limits())
+    return ShellCall(commands, _number(given, "timeout_ms", 1), _number(given, "max_output_length", 0), reading.notes)
+
+
+def _is_sound(given: Any) -> bool:
+    """Return whether all quotes are closed in the commands."""
+    try:
+        for command in _commands(given.get("commands", given.get("command")) if isinstance(given, dict) else None):
+            shlex.split(command)
+    except ValueError:
+        return False
+    except InvalidParams:
+        return True  # it is told of later
+    return True
+
+
+def _commands(given: Any) -> tuple[str, ...]:
+    commands = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else ()
+    if not commands or not all(isinstance(each, str) for each in commands):
+        raise InvalidParams(f"There are no commands. {_SHOWN}")
+    if len(commands) > MAX_COMMANDS:
+        raise InvalidParams(f"There are {len(commands):,} commands, more than {MAX_COMMANDS}: make several calls.")
+    return commands
+
+
+def _number(given: dict[str, Any], name: str, least: int) -> int | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 2**53:
+        raise InvalidParams(f"{name}={value!r:.40} is not usable: give a number from {least} on.")
+    return int(value)
+
+
+# Commands that run beside each other in one sandbox, and their news in the order in which it comes.
+
+
+_Queue = queue.SimpleQueue[Union[CommandText, CommandEnd, BaseException]]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Commands for the shell, each with the same limits: seconds, and characters of its output."""
+
+    commands: tuple[str, ...]
+    timeout: float
+    max_output: int
+
+
+def run_at_once(
+    sandbox: Sandbox, together: Together, cancelled: threading.Event
+) -> Generator[CommandNews, None, tuple[CommandEnd, ...]]:
+    """Run commands at once, each in a shell of its own; yield their news, return how each ended, in their order.
+
+    Setting `cancelled`, and then `sandbox.cancel` with it, ends them; so does closing the generator.
+
+    Raises:
+        AgentToolsError: they could not be run, or the sandbox ended.
+    """
+    news: _Queue = queue.SimpleQueue()  # bounded by what the outputs give: `max_output` for each command
+    ends: dict[int, CommandEnd] = {}
+    with ThreadPoolExecutor(len(together.commands), "gateway-shell") as pool:
+        try:
+            for index in range(len(together.commands)):
+                pool.submit(_Run(sandbox, together, index, cancelled, news))
+            while len(ends) < len(together.commands):
+                each = news.get()
+                if isinstance(each, BaseException):
+                    raise each
+                if isinstance(each, CommandEnd):
+                    ends[each.index] = each
+                yield each
+        finally:
+            if len(ends) < len(together.commands):
+                sandbox.cancel(cancelled)
+    return tuple(ends[index] for index in sorted(ends))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One of them, for a thread of its own."""
+
+    sandbox: Sandbox
+    together: Together
+    index: int
+    cancelled: threading.Event
+    news: _Queue
+
+    def __call__(self) -> None:
+        if self.cancelled.is_set():
+            self.news.put(CommandEnd(self.index, SIGNALLED + signal.SIGKILL, was_cancelled=True))
+            return
+        output = CommandOutput(self.together.max_output)
+        try:
+            result = self.sandbox.run_command(
+                self.together.commands[self.index],
+                timeout=self.together.timeout,
+                max_output=1,  # it is kept here
+                on_output=partial(self._printed, output),
+                cancelled=self.cancelled,
+            )
+            self._ended(output, result)
+        except BaseException as exc:  # noqa: BLE001  (raised again by whoever reads the news)
+            self.news.put(exc)
+
+    def _printed(self, output: CommandOutput, stream: StreamName, data: bytes) -> None:
+        self._tell(stream, output.add(stream, data))
+
+    def _ended(self, output: CommandOutput, result: CommandResult) -> None:
+        self._tell("stdout", output.finish("stdout"))
+        self._tell("stderr", output.finish("stderr", f"{result.reason}\n" if result.reason else ""))
+        texts = (output.text("stdout"), output.text("stderr"))
+        self.news.put(CommandEnd(self.index, result.exit_code, *texts, result.timed_out, self.cancelled.is_set()))
+
+    def _tell(self, stream: StreamName, text: str) -> None:
+        if text:
+            self.news.put(CommandText(self.index, stream, text))

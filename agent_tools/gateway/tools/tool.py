@@ -7,10 +7,10 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
-from agent_tools.containers.told import contents, reach
-from agent_tools.execution import Changes, Execution, Output
+from agent_tools.containers.spec import contents, reach
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.hold import Hold
+from agent_tools.results.execution import Changes, Execution, Output
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 

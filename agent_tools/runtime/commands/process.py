@@ -10,6 +10,9 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import signal
 import signal as signals
 import socket
 import threading
@@ -17,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agent_tools.command import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import (
     MAX_FRAME,
@@ -32,9 +34,17 @@ from agent_tools.guest.wire.commands import (
     Started,
     Taken,
 )
-from agent_tools.runtime.commands.endings import complaint, exit_code
-from agent_tools.runtime.commands.output import Tail
-from agent_tools.runtime.threads.after_fork import abandon_after_fork
+from agent_tools.machine.event_loop import abandon_after_fork
+from agent_tools.results.command import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    SIGNALLED,
+    TIMED_OUT,
+    CommandOutput,
+    CommandResult,
+    Cursor,
+    OnOutput,
+)
 
 CHUNK = 256 * 1024
 MAX_WAITING = 1024 * 1024  # bytes of stdin that wait here; whoever writes more waits
@@ -301,3 +311,63 @@ class Process:
             self._link.close()
             self._changed.notify_all()
         self.drive.release()
+
+
+# The end of a command, in the words of a shell.
+
+
+def exit_code(ended: Ended | None, *, is_overdue: bool) -> int:
+    """Return the exit code of a command; None: whoever ran it hung up."""
+    if is_overdue or (ended and ended.timed_out):
+        return TIMED_OUT
+    if ended is None:
+        return SIGNALLED + signal.SIGKILL
+    if ended.how == "no program":
+        return NOT_FOUND if ended.number == errno.ENOENT else NOT_EXECUTABLE
+    return {"code": ended.number, "signal": SIGNALLED + ended.number, "no folder": NOT_FOUND}[ended.how]
+
+
+def complaint(spec: Spec, ended: Ended | None) -> str:
+    """Return the line that says why a command could not be run; '' for one that ran."""
+    if ended is None or ended.how in ("code", "signal"):
+        return ""
+    program = spec.argv if isinstance(spec.argv, str) else spec.argv[0]
+    what = f"cwd {spec.cwd}" if ended.how == "no folder" else program
+    return f"{what}: {os.strerror(ended.number)}\n"
+
+
+# The output of a command, bounded: the last bytes of a stream, and the exact count of those before them.
+
+
+SLACK = 256 * 1024  # bytes held beyond the bound, so that not every piece moves all that is kept
+
+
+class Tail:
+    """The last `most` bytes of a stream."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept = bytearray()
+        self._dropped = 0
+
+    @property
+    def total(self) -> int:
+        """All bytes that came."""
+        return self._dropped + len(self._kept)
+
+    @property
+    def omitted(self) -> int:
+        """The bytes that are not kept."""
+        return max(0, self.total - self._most)
+
+    def add(self, data: bytes) -> None:
+        """Take in what came next."""
+        self._kept += data
+        if len(self._kept) > self._most + SLACK:
+            self._dropped += len(self._kept) - self._most
+            del self._kept[: len(self._kept) - self._most]
+
+    def since(self, place: int) -> tuple[bytes, int]:
+        """Return what is kept of the bytes from a place on, and how many after it are not kept."""
+        first = max(place, self.omitted)
+        return bytes(self._kept[max(0, first - self._dropped) :]), first - place

@@ -7,7 +7,7 @@ early data, after which a second greeting could name another server.
 
 from __future__ import annotations
 
-from agent_tools.runtime.egress.refusal import Refused
+from agent_tools.runtime.egress.journal import Refused
 
 HANDSHAKE, CHANGE_CIPHER_SPEC = 22, 20  # types of records
 CLIENT_HELLO = 1

@@ -16,10 +16,10 @@ from functools import partial
 from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
+from agent_tools.engines.network import NetworkPolicy, Target
+from agent_tools.machine.addresses import ascii_name
+from agent_tools.runtime.egress.journal import NotReached, Refused
 from agent_tools.runtime.egress.loop import EgressLoop
-from agent_tools.runtime.egress.refusal import NotReached, Refused
-from agent_tools.runtime.host.addresses import ascii_name
-from agent_tools.runtime.network import NetworkPolicy, Target
 
 LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
 MAX_ADDRESSES = 8  # of one name that are tried

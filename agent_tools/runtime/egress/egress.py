@@ -14,17 +14,17 @@ from pathlib import Path
 import certifi
 
 from agent_tools import settings
-from agent_tools.connection import NetworkConnection
+from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.waiting import await_hang_up
+from agent_tools.machine.event_loop import abandon_after_fork
+from agent_tools.results.connection import NetworkConnection
 from agent_tools.runtime.egress import loop
 from agent_tools.runtime.egress.connection import Connection
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings
 from agent_tools.runtime.egress.journal import Journal
 from agent_tools.runtime.egress.link import Channel, Link
 from agent_tools.runtime.egress.packages import Packages
-from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.runtime.threads.after_fork import abandon_after_fork
 
 log = logging.getLogger("agent_tools.egress")
 READY = b"\1"

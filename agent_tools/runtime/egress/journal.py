@@ -7,8 +7,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from agent_tools.connection import ConnectionStatus, NetworkConnection
-from agent_tools.runtime.egress.refusal import NotReached, Refused
+from agent_tools.errors import AgentToolsError
+from agent_tools.results.connection import ConnectionStatus, NetworkConnection
 
 log = logging.getLogger("agent_tools.egress")
 
@@ -90,3 +90,29 @@ class Journal:
             taken, self._over = (*self._over, *going_on), []
             left_out, self._left_out, self.opened = self._left_out, 0, 0
         return taken, left_out
+
+
+# Refusals: why a connection of the code is not made or not carried on, as it is told and as it is recorded.
+
+
+class Refused(AgentToolsError):
+    """A connection is not made, or is cut.
+
+    Attributes:
+        status: the HTTP status that says so.
+        reason: a few fixed words, for the record.
+        told: one sentence for whoever wrote the code; it names nothing that the code did not.
+    """
+
+    def __init__(self, status: int, reason: str, told: str) -> None:
+        super().__init__(told)
+        self.status = status
+        self.reason = reason
+        self.told = told
+
+
+class NotReached(Refused):
+    """A listed host could not be reached, or broke off."""
+
+    def __init__(self, reason: str, told: str) -> None:
+        super().__init__(502, reason, told)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
 from typing import cast
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WINDOW, WORDS, MuxError
+from agent_tools.limits import EgressLimits
+from agent_tools.runtime.egress.journal import Entry, Refused
 
 GRANT_FROM = WINDOW // 4  # bytes read, from which on they are granted anew
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest, from which on it is hung up on: honest ones leave far less
@@ -120,7 +123,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self.has_room.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -203,3 +206,59 @@ class Link(asyncio.Protocol):
         channel = self._channels[number] = Channel(number, self)
         channel.take(payload)
         self._serve(channel)
+
+
+# The bounds of one connection: its bytes each way, its seconds, and its seconds without a byte.
+
+
+class Meter:
+    """Counts what a connection carries, in its record."""
+
+    def __init__(self, entry: Entry, limits: EgressLimits) -> None:
+        self.entry = entry
+        self._limits = limits
+        self._total_in = self._total_out = 0
+        self._latest = time.monotonic()
+
+    def send(self, size: int) -> None:
+        """Count bytes that are about to go out.
+
+        Raises:
+            Refused: they are too many.
+        """
+        self._latest = time.monotonic()
+        self._total_out += size
+        if self._total_out > self._limits.max_sent:
+            raise _cut(f"more than {self._limits.max_sent:,} bytes out (max_sent)")
+        self.entry.sent += size
+
+    def receive(self, size: int) -> None:
+        """Count bytes that came in.
+
+        Raises:
+            Refused: they are too many.
+        """
+        self._latest = time.monotonic()
+        self._total_in += size
+        if self._total_in > self._limits.max_received:
+            raise _cut(f"more than {self._limits.max_received:,} bytes in (max_received)")
+        self.entry.received += size
+
+    async def watch(self) -> None:
+        """Wait until it has lasted or stood still for too long.
+
+        Raises:
+            Refused: it has.
+        """
+        end = time.monotonic() + self._limits.max_seconds
+        while True:
+            now, idle = time.monotonic(), self._latest + self._limits.idle_timeout
+            if now >= end:
+                raise _cut(f"longer than {self._limits.max_seconds:g} s (max_seconds)")
+            if now >= idle:
+                raise _cut(f"{self._limits.idle_timeout:g} s without a byte (idle_timeout)")
+            await asyncio.sleep(min(end, idle) - now)
+
+
+def _cut(why: str) -> Refused:
+    return Refused(504, why, f"The connection was cut: {why}.")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from agent_tools.runtime.threads.after_fork import abandon_after_fork
+from agent_tools.machine.event_loop import abandon_after_fork
 
 THREADS = 8  # names that are looked up at the same time, of all sandboxes
 

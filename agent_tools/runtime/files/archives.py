@@ -15,9 +15,8 @@ from typing import BinaryIO
 
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.runtime.files.conversation import Conversation, Head
-from agent_tools.runtime.files.guest_files import GuestFiles, check, content, give, pieces
-from agent_tools.saved_state import MissingVariable, VariablesReport
+from agent_tools.results.saved_state import MissingVariable, VariablesReport
+from agent_tools.runtime.files.guest_files import Conversation, GuestFiles, Head, check, content, give, pieces
 from agent_tools.text import one_line
 
 MARK = b".agent_tools.variables"

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_tools.errors import EngineError, InvalidParams
-from agent_tools.runtime.files.private_base import private_base
-from agent_tools.runtime.files.way import Identity, folders_passed
-from agent_tools.runtime.host.owner import CLAIM, Owner, owner_is_gone
+from agent_tools.machine.folder import Identity, folders_passed
+from agent_tools.machine.owner import CLAIM, Owner, owner_is_gone
+from agent_tools.machine.private_base import private_base
 from agent_tools.settings import runtime_dir
 
 _PART = ".part"  # of a claim that is being written

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from agent_tools.runtime.files.way import Identity
+from agent_tools.machine.folder import Identity
 
 MOST = 1_000  # folders that are remembered: those that were made last
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
-from agent_tools.runtime.files import folder
-from agent_tools.runtime.files.conversation import CHUNK, Conversation
-from agent_tools.runtime.files.folder import Facts, Snapshot
+from agent_tools.machine import folder
+from agent_tools.machine.folder import Facts, Snapshot
+from agent_tools.runtime.files.guest_files import CHUNK, Conversation
 from agent_tools.text import neutralise
 
 MAX_NAME = 4096  # characters of a relative name

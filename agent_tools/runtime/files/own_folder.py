@@ -9,14 +9,20 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from agent_tools.runtime.files.guest_ids import GUEST_UIDS
+from agent_tools.engines.engine import Guest
+from agent_tools.machine.folder import identity
+from agent_tools.machine.guest_ids import GUEST_UIDS
+from agent_tools.machine.owner import Owner, owner_is_gone
+from agent_tools.machine.private_base import opened_own, private_base
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.made import note_made
-from agent_tools.runtime.files.removal import remove_tree
-from agent_tools.runtime.files.way import identity
-from agent_tools.runtime.host.owner import Owner, owner_is_gone
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.settings import runtime_dir
 
 _PREFIX = "agent-tools-"
 _NAME = re.compile(rf"{_PREFIX}(\d+-\d+)-([0-9a-f]{{8}})-\w+")
@@ -61,3 +67,68 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 def _mark(owner: Owner) -> str:
     """The host, in short: a temporary folder may be shared with another one, whose processes are not seen here."""
     return hashlib.sha256(owner.host.encode()).hexdigest()[:8]
+
+
+# The empty folder of a sandbox made ahead, which becomes a session's work_dir by a rename.
+#
+# It lies beside the work_dirs that it is for, since a rename does not leave its file system. A record in the private
+# folder of this user names it, so that any process finds and removes the blanks of processes that were killed.
+#
+#     <folder>/.agent-tools-blank-<pid>-<start time>-<random>
+#     <runtime dir>/blank-<pid>-<start time>-<random>            holds the path of the folder
+
+
+_FOLDER = ".agent-tools-blank-"
+_RECORD = "blank-"
+_RECORD_NAME = re.compile(rf"{_RECORD}(\d+-\d+)-[0-9a-f]{{16}}")
+
+
+class Blank:
+    """One such folder, given to its guest. It ends as a work_dir or is removed; `forget` and `remove` may follow both.
+
+    Raises:
+        InvalidParams: `folder` is none in which folders of guests may lie.
+        EngineError: records cannot be kept.
+        OSError: there is no room for it.
+    """
+
+    def __init__(self, folder: Path, guest_of: Callable[[Path], Guest]) -> None:
+        name = f"{Owner.current().token}-{secrets.token_hex(8)}"
+        path = Path(os.path.abspath(folder)) / f"{_FOLDER}{name}"
+        self._record = private_base() / f"{_RECORD}{name}"
+        self._record.write_bytes(os.fsencode(path))  # first, so that no end of this process leaves an unknown folder
+        try:
+            self.path = prepare_work_dir(path, guest_of(path))
+        except BaseException:
+            _remove(path)
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Drop the record of a folder that is a session's now."""
+        self._record.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder, if it is still there under its name and empty, as it is before a session has it."""
+        _remove(self.path)
+        self.forget()
+
+
+def remove_stale_blanks() -> list[Path]:
+    """Delete the blanks of processes that are gone; return their paths. Only an empty folder of that name goes."""
+    base, removed = runtime_dir(), []
+    with contextlib.suppress(OSError), opened_own(base) as folder:
+        for record in os.listdir(folder):
+            name = _RECORD_NAME.fullmatch(record)
+            if name and owner_is_gone(name[1]):
+                path = Path(os.fsdecode((base / record).read_bytes()))
+                if path.name == f"{_FOLDER}{record.removeprefix(_RECORD)}":
+                    _remove(path)
+                    removed.append(path)
+                os.unlink(record, dir_fd=folder)
+    return removed
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(path)

@@ -21,10 +21,10 @@ from pathlib import Path
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import Limits
-from agent_tools.runtime.files import folder
-from agent_tools.runtime.files.deleted import Held
-from agent_tools.runtime.files.folder import MAX_LEVELS, Usage, free
-from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds, rounds
+from agent_tools.machine import folder
+from agent_tools.machine.deleted import Held
+from agent_tools.machine.folder import MAX_LEVELS, Usage, free
+from agent_tools.machine.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.text import one_line
 
 LOOK_EVERY = ROUND_SECONDS  # while code runs

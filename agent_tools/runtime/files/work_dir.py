@@ -10,14 +10,13 @@ import stat
 from pathlib import Path
 
 from agent_tools import settings
+from agent_tools.engines.engine import Guest
 from agent_tools.errors import InvalidParams
-from agent_tools.runtime.engine import Guest
+from agent_tools.machine.folder import OPEN_DIR, identity
+from agent_tools.machine.guest_ids import GUEST_UIDS, hand_over
+from agent_tools.machine.machine import IS_LINUX
 from agent_tools.runtime.files.claims import refuse_held
-from agent_tools.runtime.files.folder import OPEN_DIR
-from agent_tools.runtime.files.guest_ids import GUEST_UIDS, hand_over
 from agent_tools.runtime.files.made import note_made
-from agent_tools.runtime.files.way import identity
-from agent_tools.runtime.host.machine import IS_LINUX
 
 _SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", "/home", "/opt", "/srv", *_SYSTEM_TREES)

@@ -18,11 +18,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from agent_tools.engines.engine import Guest
 from agent_tools.errors import FileRejected, InvalidParams
-from agent_tools.execution import Changes, FileChange, StagedFile
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.files.folder import (
+from agent_tools.machine.folder import (
     OPEN_FILE,
     Moment,
     changed,
@@ -31,10 +30,11 @@ from agent_tools.runtime.files.folder import (
     numbered,
     open_folder,
     open_parent,
+    parts_below,
     safe_name,
 )
-from agent_tools.runtime.files.guest_ids import owner_of
-from agent_tools.runtime.files.way import parts_below
+from agent_tools.machine.guest_ids import owner_of
+from agent_tools.results.execution import Changes, FileChange, StagedFile
 
 CHUNK = 256 * 1024  # bytes of a file that are read at once
 MAX_NAMES = 5  # shown of a folder in which a file is missing

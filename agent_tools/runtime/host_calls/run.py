@@ -17,24 +17,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import reprlib
 import sys
 import threading
 import time
 import types
-from collections.abc import Coroutine, Generator, Iterator
+from collections import Counter
+from collections.abc import Coroutine, Generator, Iterator, Mapping
+from functools import cache
+from itertools import islice
 from typing import Any
 
-from agent_tools.execution import HostCall, Omitted
+from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
-from agent_tools.runtime.host_calls import outcome
-from agent_tools.runtime.host_calls.admission import Admission
+from agent_tools.limits import CallLimits
+from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.approval import Approve, asked
-from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, Clock, HostFunction, Refused, Status
+from agent_tools.runtime.host_calls.function import (
+    ArgumentError,
+    CallRequest,
+    Clock,
+    HostFunction,
+    Keywords,
+    Refused,
+    Status,
+)
 from agent_tools.runtime.host_calls.own_loop import OwnLoop
-from agent_tools.runtime.host_calls.preview import preview
 from agent_tools.runtime.host_calls.reading import Call, CallReading
-from agent_tools.runtime.host_calls.service import MAX_ERROR_CHARS, CallService
+from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallService
 from agent_tools.text import neutralise
 
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
@@ -186,7 +197,7 @@ class CallRun:
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
             if not self._limits.tell_errors:
                 return "error", "failed", self._service.error(call.number, "", f"{call.name} failed.")
-            name, text = outcome.failure(exc)
+            name, text = failure(exc)
             return "error", f"{name}: {text}"[:MAX_ERROR_CHARS], self._service.error(call.number, "", text, name)
 
     async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
@@ -225,7 +236,7 @@ class CallRun:
         started = time.monotonic()
         with _Alarm(left) as alarm:
             try:
-                return await outcome.called(function, tuple(args), kwargs)
+                return await called(function, tuple(args), kwargs)
             except ArgumentError as exc:
                 raise Refused("HostCallArgumentError", str(exc), "error") from exc
             except (Exception, asyncio.CancelledError) as exc:
@@ -300,3 +311,141 @@ class _Alarm:
     def _ring(self) -> None:
         self.has_rung = True
         self._task.cancel()
+
+
+# The right of a call to be made: looked into before anything but its name is read.
+
+
+REFUSAL_BYTES = 64 * 1024  # a refused call that is longer counts once for each of these
+
+
+class Admission:
+    """The calls of one run, counted. For any thread.
+
+    Attributes:
+        host_seconds: what its functions took together.
+        open: calls that are not over.
+        open_bytes: the bytes of their messages.
+        refusals: calls that were refused, long ones counted more than once.
+    """
+
+    def __init__(self, functions: Mapping[str, HostFunction], limits: CallLimits) -> None:
+        self._functions = functions
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._made = 0
+        self._made_of: Counter[str] = Counter()
+        self.host_seconds = 0.0
+        self.open = 0
+        self.open_bytes = 0
+        self.refusals = 0
+
+    def check(self, name: str) -> None:
+        """Look whether one more call may be made.
+
+        Raises:
+            Refused: it may not.
+        """
+        limits, policy = self._limits, getattr(self._functions.get(name), "policy", None)
+        if policy is None:
+            known = ", ".join(sorted(self._functions)) or "none"
+            raise Refused("HostCallNotFound", f"There is no host function {name!r}. There is: {known}.")
+        if self._made >= limits.max_calls:
+            raise Refused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
+        if policy.max_calls is not None and self._made_of[name] >= policy.max_calls:
+            raise Refused("HostCallBudgetExceeded", f"{name} may be called {policy.max_calls} times in a run.")
+        if self.open >= limits.max_pending + limits.max_concurrent:
+            raise Refused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
+        if self.host_seconds >= limits.max_host_seconds:
+            raise Refused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
+
+    def begin(self, name: str, size: int) -> None:
+        """Count a call that begins.
+
+        Raises:
+            Refused: it may not be made.
+        """
+        with self._lock:
+            self.check(name)
+            self._made += 1
+            self._made_of[name] += 1
+            self.open += 1
+            self.open_bytes += size
+
+    def end(self, size: int) -> None:
+        """Count a call that is over."""
+        with self._lock:
+            self.open -= 1
+            self.open_bytes -= size
+
+    def refuse(self, size: int) -> None:
+        """Count a call that was refused."""
+        with self._lock:
+            self.refusals += 1 + size // REFUSAL_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """True while no more messages should be read."""
+        return self.open_bytes > self._limits.max_open_bytes or self.refusals > self._limits.max_refusals
+
+
+# The outcome of a host function, whatever it raises: an error of its call, and of nothing else.
+
+
+class Escaped(AgentToolsError):
+    """A host function raised, as its cause, what would have ended the event loop, and whoever runs it, too."""
+
+
+async def called(function: HostFunction, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+    """Call a function.
+
+    Raises:
+        Escaped: it left as a program does, by SystemExit or the like.
+    """
+    try:
+        return await function.call(args, kwargs)
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as exc:
+        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # the person's own
+        raise Escaped from exc
+
+
+def failure(exc: BaseException) -> tuple[str, str]:
+    """Return the name and the text of what a function raised; making the text may fail itself."""
+    cause = exc.__cause__ or exc if isinstance(exc, Escaped) else exc
+    try:
+        return type(cause).__name__, str(cause)
+    except Exception as again:  # noqa: BLE001  (code of the function's)
+        return type(cause).__name__, f"its text could not be made ({type(again).__name__})"
+
+
+# The arguments of a call as its record shows them: the beginning of each, on one line, whatever the guest sent.
+
+
+MOST_ARGUMENTS = 6  # that are shown: by their place, and as many by name
+MAX_NAME_CHARS = 40  # of an argument
+
+
+class _Repr(reprlib.Repr):
+    """Shows the beginning of values; of a dict, too, where all keys would be sorted otherwise."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = most
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
+
+
+_repr_of = cache(_Repr)  # of a limit: making one takes longer than most previews
+
+
+def preview(args: list[Any], kwargs: dict[str, Any], most: int) -> str:
+    """Return the arguments in at most so many characters."""
+    shown = _repr_of(most)
+    parts = [shown.repr(each) for each in args[:MOST_ARGUMENTS]]
+    parts += [f"{name[:MAX_NAME_CHARS]}={shown.repr(each)}" for name, each in islice(kwargs.items(), MOST_ARGUMENTS)]
+    text = neutralise(", ".join(parts))
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -10,11 +10,17 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent_tools.guest.wire.frames import FrameError, Reader, Screen
-from agent_tools.runtime.threads.event_loop import READ, EventLoop, join, leave
+from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, FrameError, Reader, Screen, pack
+from agent_tools.guest.wire.values import Rich
+from agent_tools.limits import CallLimits
+from agent_tools.machine.event_loop import READ, EventLoop, join, leave
+from agent_tools.results.execution import HostCall, Omitted
+from agent_tools.runtime.host_calls.function import Clock, HostFunction
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 MAX_UNREAD = 32 * 1024 * 1024  # bytes of answers that wait for the guest to read, from which on further ones are held
@@ -220,3 +226,104 @@ class CallWire:
             self._loop.remove_reader(self._socket.fileno())
             self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
+
+
+# The service behind the calls of one session: the functions, their limits, and the wire with the answers.
+
+
+MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
+ROOM_SECONDS = 0.005  # until a result that waits for the guest to read looks again
+
+
+@dataclass(eq=False)
+class CallService:
+    """`rich` makes values of the guest's frames, arrays and pictures. Without a wire, answers go nowhere."""
+
+    functions: Mapping[str, HostFunction]
+    limits: CallLimits
+    rich: Rich | None = None
+    wire: Wire | None = None
+
+    def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
+        """A message for the guest.
+
+        Raises:
+            TooLarge: it is over the limit.
+        """
+        return pack(head, attachments, self.limits.max_message_bytes, MAX_ANSWER_MARKS)
+
+    def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
+        """The answer to a call that failed."""
+        head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
+        return pack(head, [])
+
+    async def room_for(self, answer: bytes) -> bytes:
+        """Return the answer when the guest has read enough for it."""
+        while self.wire and self.wire.is_crowded:  # noqa: ASYNC110  (this loop is often another than the wire's)
+            await asyncio.sleep(ROOM_SECONDS)
+        return answer
+
+    def send(self, message: bytes) -> None:
+        """Send the guest a message."""
+        if self.wire:
+            self.wire.send(message)
+
+    def reply(self, head: dict[str, Any], attachments: list[bytes]) -> None:
+        """Make a message and send it."""
+        self.send(self.packed(head, attachments))
+
+    def fail(self, number: int, kind: str, message: str) -> None:
+        """Answer a call with an error."""
+        self.send(self.error(number, kind, message))
+
+    def read_on(self, wanted: bool) -> None:
+        """Read what the guest sends, or leave it where it is for now."""
+        if self.wire:
+            self.wire.read_on(wanted)
+
+    def hang_up(self) -> None:
+        """Close the wire, if there is one."""
+        if self.wire:
+            self.wire.close()
+            self.wire = None
+
+
+# The seam to whatever answers the calls of a session: `HostCalls` here, or a relay to another machine.
+
+
+TakeOver = Callable[[], Sequence[HostCall | Omitted]]
+"""Gives the calls that are over by now, each once."""
+
+
+class ServesCalls(Protocol):
+    """Answers the calls of one session. `HostCalls` says what each does."""
+
+    @property
+    def limits(self) -> CallLimits:
+        """The bounds on its calls."""
+        ...
+
+    @property
+    def is_calling(self) -> bool:
+        """True while this very task or thread works on a call of this session."""
+        ...
+
+    def sibling(self) -> ServesCalls:
+        """Return the same functions under the same limits, for another session."""
+        ...
+
+    def add(self, functions: Mapping[str, HostFunction], *, others: bool = True) -> None:
+        """Serve further functions, from now on; without `others`, these alone."""
+        ...
+
+    def serve(self, wire: Wire) -> None:
+        """Take the calls of another kernel."""
+        ...
+
+    def run(self, clock: Clock) -> AbstractContextManager[TakeOver]:
+        """Around a run: calls are answered."""
+        ...
+
+    def close(self) -> None:
+        """Hang up and end what is running."""
+        ...

@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from agent_tools.execution import Cleared, Display, HostCall, Omitted, Output, Result, Stream, pictures_of
 from agent_tools.limits import Limits
+from agent_tools.results.execution import (
+    Cleared,
+    Display,
+    HostCall,
+    Notice,
+    Omitted,
+    Output,
+    Restarted,
+    Result,
+    Stream,
+    pictures_of,
+)
 
 
 def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
@@ -137,3 +148,57 @@ class _Budget:
 
 def _is_update(output: Result | Display) -> bool:
     return isinstance(output, Display) and output.is_update
+
+
+# Outputs settled while they come: what was cleared or replaced is as if it had never been.
+
+
+OURS = (Restarted, Omitted, Notice, HostCall)  # what the code cannot clear
+
+
+class Settling:
+    """Outputs as they come: stream texts joined, displays updated in place, and nothing kept of what was cleared."""
+
+    def __init__(self) -> None:
+        self._outputs: list[Output] = []
+        self._clears_next = False
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs that have come so far, settled."""
+        return tuple(self._outputs)
+
+    def add(self, output: Output) -> None:
+        """Settle one more."""
+        if isinstance(output, Cleared):
+            self._clears_next = output.wait
+            if not output.wait:
+                self._clear()
+            return
+        if self._clears_next and not isinstance(output, OURS):
+            self._clears_next = False
+            self._clear()
+        self._settle(output)
+
+    def _clear(self) -> None:
+        self._outputs = [output for output in self._outputs if isinstance(output, OURS)]
+
+    def _settle(self, output: Output) -> None:
+        last = self._outputs[-1] if self._outputs else None
+        if isinstance(output, Stream) and isinstance(last, Stream) and last.name == output.name:
+            self._outputs[-1] = Stream(last.name, last.text + output.text)
+            return
+        if isinstance(output, Display) and output.is_update and output.display_id is not None:
+            for index, earlier in enumerate(self._outputs):
+                if isinstance(earlier, Display) and earlier.display_id == output.display_id:
+                    self._outputs[index] = Display(output.data, output.display_id)
+                    return
+        self._outputs.append(output)
+
+
+def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
+    """Settle outputs that are all there."""
+    settling = Settling()
+    for output in outputs:
+        settling.add(output)
+    return settling.outputs

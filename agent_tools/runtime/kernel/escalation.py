@@ -27,11 +27,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Union
 
-from agent_tools.execution import Cause
 from agent_tools.guest.wire.alarm import MAX_GRACES
 from agent_tools.guest.wire.frozen import frozen
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
-from agent_tools.limits import Limits
+from agent_tools.limits import GIB, Limits
+from agent_tools.results.execution import Cause
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
 END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was told to kill
@@ -276,3 +276,42 @@ TABLE: Mapping[type[State], Mapping[type[Event], Move]] = {
     Killed: {Exited: _end_killed, Lost: _lose_killed},
     Over: {},
 }
+
+
+# The end of a kernel in words: the one place where an ending becomes a sentence.
+
+
+USE_LESS = "read less at once: usecols, dtype, chunksize"
+
+
+def describe(ended: Ended, memory: int) -> str:
+    """Return why a kernel ended, as a clause without its full stop; `memory` is its limit in bytes."""
+    if ended.why in (Why.BROKE, Why.CONDEMNED) and ended.detail:
+        return f"it sent {ended.detail}" if ended.why is Why.BROKE else ended.detail
+    if ended.why in (Why.OVERDUE, Why.DEAF, Why.CLOSED):
+        return str(ended.why.value)
+    match ended.how:
+        case Exit() as exit_:
+            return describe_exit(exit_, memory)
+        case Gone():
+            return "the sandbox ended"
+        case Silent():
+            return "the sandbox stopped answering"
+        case None:
+            return "it ended"
+
+
+def describe_exit(ended: Exit, memory: int) -> str:
+    """Return how a kernel's process ended, as a clause."""
+    if ended.signal and ended.oom:
+        return f"it was killed at its memory limit of {memory / GIB:g} GiB ({USE_LESS})"
+    if ended.signal:
+        return f"it was killed by {_signal_name(ended.signal)}"
+    return f"its process exited with code {ended.code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

@@ -9,22 +9,21 @@ run goes through is escalation.py; this room brings it the events, and carries i
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
-from agent_tools.execution import Cause, Died, Error, Output, Stream, TimedOut
 from agent_tools.guest.wire.messages import IOPUB, SHELL
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked, Printed
 from agent_tools.limits import Limits
+from agent_tools.results.execution import Cause, Died, Error, Output, Stream, TimedOut
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
-from agent_tools.runtime.kernel.endings import describe
-from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
+from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why, describe
 from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error, streams
-from agent_tools.runtime.kernel.request import Request
 from agent_tools.runtime.kernel.runs import RunKind, Runs
-from agent_tools.runtime.kernel.time_limit import TimeLimit
 from agent_tools.runtime.transport.lifeline import Lifeline
 
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
@@ -309,3 +308,50 @@ class Kernel:
         self._ended = ended
         if isinstance(ended.how, Silent):
             self.lifeline.give_up()
+
+
+# One request to the kernel, while it is served.
+
+
+@dataclass(eq=False)
+class Request:
+    """Its progress, and its last error."""
+
+    request_id: str
+    limit: TimeLimit
+    cancelled: threading.Event
+    state: escalation.State = field(default_factory=escalation.Running)
+    error: Error | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing more will happen to it."""
+        return isinstance(self.state, escalation.Over)
+
+
+# A run's time limit, which stands still while somebody is asked for an approval.
+
+
+class TimeLimit:
+    """`timeout` seconds from now, and as long as it is held. Not thread-safe: whoever has it has a lock."""
+
+    def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.timeout = timeout
+        self._clock = clock
+        self._deadline = clock() + timeout
+        self._left = 0.0
+        self._is_held = False
+
+    @property
+    def deadline(self) -> float:
+        """The moment at which the time is up (monotonic seconds); infinity while the limit is held."""
+        return math.inf if self._is_held else self._deadline
+
+    def hold(self) -> None:
+        """Let it stand still."""
+        self._left, self._is_held = self._deadline - self._clock(), True
+
+    def go(self) -> float:
+        """Let it go on; return the seconds that are left."""
+        self._deadline, self._is_held = self._clock() + self._left, False
+        return self._left

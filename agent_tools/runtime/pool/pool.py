@@ -7,26 +7,91 @@ take after `pool_retry` seconds.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
+import stat
+import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal, Union
 
+from agent_tools.engines.engine import Engine, Guest, Isolation
 from agent_tools.errors import AgentToolsError, PreludeError
-from agent_tools.runtime.engine import Engine
-from agent_tools.runtime.files.blank import Blank
+from agent_tools.limits import Limits
+from agent_tools.machine.background import Do
+from agent_tools.machine.folder import identity, open_folder
+from agent_tools.machine.guest_ids import hand_over
+from agent_tools.machine.machine import IS_LINUX
+from agent_tools.machine.private_base import private_base
+from agent_tools.runtime.files.claims import is_claimed
+from agent_tools.runtime.files.made import is_made_here
+from agent_tools.runtime.files.own_folder import Blank
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool.kind import Kind
-from agent_tools.runtime.pool.place import take_place
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.threads.background import Do
+from agent_tools.runtime.transport.transport import TransportName
+
+# The kind of a sandbox: all that is settled when it is made. It can serve any session that asks for the same.
+
+
+PRELOAD = "AGENT_TOOLS_PRELOAD"  # guest/preload.py reads it, and nobody after that
+_OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # watched from the host
+_OF_EACH_USE = ("max_variables_bytes",)  # told to the sandbox when it matters
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Equal kinds are the same sandbox to any code. `folder` is where the work_dirs lie, and so the blank ones."""
+
+    image: str
+    isolation: Isolation
+    limits: Limits
+    transport: TransportName
+    checkpoint: bool
+    preload: tuple[str, ...]
+    folder: Path
+
+    @classmethod
+    def of(cls, spec: SessionSpec, guest: Guest) -> Kind:
+        """The kind that a session needs.
+
+        Limits do not count of a work_dir that is watched from here, or that come with an order; nor does where one lies
+        that is copied.
+        """
+        shares, usual = guest.shares_files, Limits()
+        free = {name: getattr(usual, name) for name in (*_OF_EACH_USE, *(_OF_THE_FOLDER if shares else ()))}
+        return cls(
+            image=spec.image,
+            isolation=spec.telling_isolation,
+            limits=replace(spec.limits, **free),
+            transport=spec.transport,
+            checkpoint=spec.checkpoint,
+            preload=spec.ahead.preload,
+            folder=spec.work_dir.parent if shares else Path(tempfile.gettempdir()),
+        )
+
+    def spec(self, work_dir: Path) -> SessionSpec:
+        """Return the makings of a sandbox of this kind that is nobody's yet."""
+        told = {PRELOAD: ",".join(self.preload)} if self.preload else {}
+        isolation = replace(self.isolation, env={**self.isolation.env, **told})
+        return SessionSpec(
+            self.image,
+            work_dir,
+            isolation,
+            self.limits,
+            self.transport,
+            checkpoint=self.checkpoint,
+            is_blank=True,
+        )
+
 
 Miss = Literal["empty", "failed", "folder", "ended"]
 """Why a session started cold: none was ready yet; none could be made; its work_dir is not one that can be replaced; all
@@ -251,3 +316,83 @@ class Pool:
             self.failure = ""
             self._ready.append(Ready(sandbox, blank, self._clock()))
             self._changed.notify_all()
+
+
+# The rename that makes the blank folder of a sandbox made ahead the work_dir of a session, or leaves all as it was.
+#
+# What is there already is replaced only where nobody can miss it: nothing; an empty folder; or a folder that this
+# process
+# made and staged files into, which are moved. Nothing is ever replaced that a live sandbox has.
+
+
+MOST_ENTRIES = 64  # of a folder that are moved one by one
+_LOCK = "pool.lock"
+_KNOWN_ATTRIBUTES = {"security.selinux"}  # of every folder, where there are such
+
+
+def take_place(blank: Path, work_dir: Path, after: ExitStack) -> bool:
+    """Rename `blank` to `work_dir`, beside it; False, with everything as it was, where that may not or cannot be.
+
+    The claim on `blank` is one on `work_dir` then: the same folder, in the same place. `after` lets go of the folder
+    that was there, which its file system then removes: that takes milliseconds, and nobody need wait for it.
+
+    Raises:
+        EngineError: the private folder of this user cannot be used.
+    """
+    with ExitStack() as alone, ExitStack() as undo:
+        try:
+            alone.enter_context(_alone())
+            if os.path.lexists(work_dir):
+                new, old = (after.enter_context(open_folder(folder)) for folder in (blank, work_dir))
+                if not _may_go(old, work_dir, new):
+                    return False
+                _move_in(old, new, undo)
+            os.rename(blank, work_dir)
+        except OSError:
+            return False
+        undo.pop_all()
+    return True
+
+
+def _may_go(old: int, work_dir: Path, new: int) -> bool:
+    """Return whether nobody would miss a folder that another one replaces."""
+    if is_made_here(work_dir, identity(old)):
+        return len(os.listdir(old)) <= MOST_ENTRIES
+    found, ours = os.fstat(old), os.fstat(new)
+    is_alike = os.getuid() == 0 or (found.st_uid, found.st_gid) == (ours.st_uid, ours.st_gid)
+    attributes = os.listxattr(old) if IS_LINUX else ()
+    is_plain = not os.listdir(old) and set(attributes) <= _KNOWN_ATTRIBUTES
+    return is_alike and is_plain and not is_claimed(identity(old))
+
+
+def _move_in(old: int, new: int, undo: ExitStack) -> None:
+    """Move what was staged, to the new folder's guest, and give the new folder the old one's mode.
+
+    Raises:
+        OSError: something could not be moved; `undo` moves back what was.
+    """
+    former, owner = os.fstat(old), os.fstat(new)
+    if os.getuid() == 0:
+        undo.callback(hand_over, old, (former.st_uid, former.st_gid))
+        hand_over(old, (owner.st_uid, owner.st_gid))
+    undo.callback(os.fchmod, new, stat.S_IMODE(owner.st_mode))
+    os.fchmod(new, stat.S_IMODE(former.st_mode))
+    for name in os.listdir(old):
+        os.rename(name, name, src_dir_fd=old, dst_dir_fd=new)
+        undo.callback(_move_back, name, new, old)
+
+
+def _move_back(name: str, new: int, old: int) -> None:
+    with contextlib.suppress(OSError):  # then it stays in the blank folder, which is not removed
+        os.rename(name, name, src_dir_fd=new, dst_dir_fd=old)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other processes of this user from replacing a folder at the same moment. Raises OSError."""
+    fd = os.open(private_base() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from agent_tools.runtime.engine import Engine
+from agent_tools.engines.engine import Engine
+from agent_tools.machine.background import Do
 from agent_tools.runtime.files.made import forget_made
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool.kind import Kind
-from agent_tools.runtime.pool.pool import Pool
+from agent_tools.runtime.pool.pool import Kind, Pool
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.threads.background import Do
 
 MOST_KINDS = 8  # pools of one process; one more takes the place of the one that nobody has asked for longest
 

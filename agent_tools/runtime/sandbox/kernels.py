@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Any, get_args
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol, get_args
 
-from agent_tools.checkpoint import LOST, Hindrance, Variables
-from agent_tools.errors import KernelDied, PreludeError
-from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.errors import InvalidParams, KernelDied, PreludeError
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
+from agent_tools.results.checkpoint import LOST, Hindrance, Variables
+from agent_tools.results.execution import Cause, Died, Error, TimedOut
 from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.protocol import Message
 from agent_tools.runtime.kernel.runs import Runs
-from agent_tools.runtime.sandbox.call_line import CallLine
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport
@@ -195,3 +196,176 @@ class Kernels:
 def hindrance(word: object) -> Hindrance:
     """Return the guest's word for what kept a checkpoint from being taken, '' for any other."""
     return next((each for each in get_args(Hindrance) if each == word), "")
+
+
+# The branches that were made of one kernel, each with a session of its own, and how many a sandbox may have.
+
+
+class BranchLike(Protocol):
+    """A branch, as the one sees it that it was made of."""
+
+    def kill(self, reason: str, cause: Cause) -> None:
+        """End its code, and that of branches made of it; the variables come back with its next run."""
+        ...
+
+    def close(self) -> None:
+        """End it, and the branches made of it."""
+        ...
+
+
+class Room:
+    """Room for the branches of a sandbox, at most `most`. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def take(self) -> None:
+        """Make room for one.
+
+        Raises:
+            InvalidParams: there are too many.
+        """
+        with self._lock:
+            if self._taken >= self._most:
+                raise InvalidParams(
+                    f"The sandbox has {self._most} forks already (max_branches): close one of them first."
+                )
+            self._taken += 1
+
+    def leave(self) -> None:
+        """Note that one is gone."""
+        with self._lock:
+            self._taken -= 1
+
+
+class Branches:
+    """Those made of one kernel. Thread-safe."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.had_any = False
+        """Whether code may have run in one."""
+        self._lock = threading.Lock()
+        self._open: list[BranchLike] = []
+        self._is_closed = False
+
+    def add(self, branch: BranchLike) -> None:
+        """Note that one is open; it is closed at once where all have been."""
+        with self._lock:
+            self._open.append(branch)
+            is_late = self._is_closed
+        if is_late:
+            branch.close()
+
+    def remove(self, branch: BranchLike) -> None:
+        """Note that one is closed; one that is not known is no error."""
+        with self._lock:
+            self._open = [each for each in self._open if each is not branch]
+
+    def kill(self, reason: str, cause: Cause) -> None:
+        """End the code of all of them."""
+        for branch in self._all():
+            branch.kill(reason, cause)
+
+    def close(self) -> None:
+        """End all of them, and those that come later."""
+        with self._lock:
+            self._is_closed = True
+        for branch in self._all():
+            branch.close()
+
+    def _all(self) -> list[BranchLike]:
+        with self._lock:
+            return list(self._open)
+
+
+# The socket over which a kernel calls functions of the host: served at once, or kept for a session that will come.
+
+
+class CallLine:
+    """That of the kernel which runs now. Used by the thread whose turn it is."""
+
+    def __init__(self) -> None:
+        self._kept: socket.socket | None = None
+
+    def connect(self, calls: socket.socket, spec: SessionSpec) -> None:
+        """Serve the socket of a fresh kernel, keep it, or close it if nobody will ever serve it."""
+        self.close()
+        self._kept = calls
+        if not spec.is_blank:
+            self.serve(spec)
+
+    def serve(self, spec: SessionSpec) -> None:
+        """Serve the socket that was kept, if the session has functions."""
+        calls, self._kept = self._kept, None
+        if calls and spec.host_calls:
+            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
+
+            spec.host_calls.serve(CallWire(calls, spec.host_calls.limits.max_message_bytes))
+        elif calls:
+            calls.close()
+
+    def close(self) -> None:
+        """Close what is kept."""
+        if self._kept:
+            self._kept.close()
+            self._kept = None
+
+
+# A holder of kernels, one at a time: a running sandbox, or a branch of one.
+
+
+class KernelHolder(ABC):
+    """The part of both that has to do with the kernel that serves now."""
+
+    kernels: Kernels
+    branches: Branches
+    """Those made of its kernel."""
+    is_removed = False
+    """True once it was ended from here."""
+
+    @abstractmethod
+    def use(self) -> AbstractContextManager[None]:
+        """Around a use: what was stopped for want of use goes on."""
+
+    @abstractmethod
+    def start_kernel(self, patience: float) -> Kernel:
+        """Have a kernel start where kernels of this start, in at most `patience` seconds, and connect to it.
+
+        Raises:
+            KernelDied: it did not come up.
+        """
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel that was connected to last; None once hung up."""
+        return self.kernels.current
+
+    @property
+    def runs(self) -> Runs:
+        """The runs that its kernels went through."""
+        return self.kernels.runs
+
+    def go_back(self, run: int, patience: float) -> None:
+        """Have the checkpoint of this run go on in place of the kernel that lives; 0: a kernel that starts does.
+
+        Raises:
+            NoCheckpoint: there is none; the kernel goes on as it is.
+            KernelDied: it did not come up.
+        """
+        with self.use():
+            if run:
+                self.kernels.wake(time.monotonic() + patience, run)
+            else:
+                self.start_kernel(patience)
+
+    def define(self, source: str, seconds: float) -> None:
+        """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
+        with self.use():
+            self.kernels.define(source, seconds)
+
+    def keep_prelude(self, prelude: str) -> None:
+        """Have every later kernel run this prelude."""
+        self.kernels.prelude = prelude

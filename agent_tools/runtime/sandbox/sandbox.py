@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import secrets
 import socket
@@ -10,34 +11,33 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING
 
-from agent_tools.checkpoint import LOST, Variables
-from agent_tools.connection import NetworkConnection
-from agent_tools.errors import (
-    EngineError,
-    KernelDied,
-)
-from agent_tools.execution import Notice, Omitted, Output
+from agent_tools.engines.engine import Container, Engine, Guest, Isolation, SandboxSpec
+from agent_tools.errors import EngineError, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
+from agent_tools.machine.background import Do, do_now
+from agent_tools.machine.deleted import Held, held_files
+from agent_tools.machine.folder import identity_now
+from agent_tools.machine.owner import NAME_LABEL, Owner
+from agent_tools.machine.rounds import rounds
+from agent_tools.results.checkpoint import LOST, Variables
+from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.execution import Notice, Omitted, Output
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.engine import Engine, Guest, SandboxSpec
 from agent_tools.runtime.files.claims import Claim
-from agent_tools.runtime.files.conversation import Conversation
-from agent_tools.runtime.files.deleted import Held, held_files
-from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
-from agent_tools.runtime.files.way import identity_now
-from agent_tools.runtime.host.owner import NAME_LABEL, Owner
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.branches import Branches, Room
-from agent_tools.runtime.sandbox.idle import IdleStop
-from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
-from agent_tools.runtime.sandbox.kernels import Kernels
+from agent_tools.runtime.sandbox.kernels import Branches, KernelHolder, Kernels, Room
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.sandbox.start import await_guest, egress, start_errors
-from agent_tools.runtime.threads.background import Do, do_now
-from agent_tools.runtime.transport.transport import choose
+from agent_tools.runtime.transport.lifeline import Lifeline
+from agent_tools.runtime.transport.transport import Transport, choose
+from agent_tools.text import neutralise
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.egress.egress import Egress
 
 NETWORK_SECONDS = 5.0  # for the end of a network in the guest to be there again, where code has ended it
 HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
@@ -322,3 +322,135 @@ class RunningSandbox(KernelHolder):
     def close(self) -> None:
         """Release everything, in reverse order."""
         self._undo.close()
+
+
+# Stops the processes of a sandbox that nobody uses, and lets them go on at its next use.
+#
+# PID 1 does it, by the words `pause` and `resume`, and goes on itself: so a sandbox that is stopped still ends with
+# the
+# host. Nothing of a stopped sandbox runs, threads that code left behind included; what it holds in memory stays.
+
+
+MIN_SECONDS = 1.0  # the shortest time without use
+
+
+class IdleStop:
+    """The stop of one sandbox after `seconds` without use; 0 for never. Any thread may use it.
+
+    `order` sends a word to PID 1; `is_busy` says that something goes on which holds no use.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        order: Callable[[Pause | Resume], object],
+        is_busy: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_stopped = False
+        self._seconds = seconds
+        self._order = order
+        self._is_busy = is_busy
+        self._clock = clock
+        self._uses = 0
+        self._used_at = clock()
+        self._is_watched = False
+        self._is_closed = False
+        self._lock = threading.RLock()  # a finalizer may close it in the very thread that holds it
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Around a use: the processes go on, and are not stopped meanwhile."""
+        if not self._seconds:
+            yield
+            return
+        with self._lock:
+            self._uses += 1
+            self._wake()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._uses -= 1
+                self._used_at = self._clock()
+                self._watch()
+
+    def is_due(self) -> bool:
+        """Return whether it may be time to stop the processes."""
+        return not self.is_stopped and not self._uses and self._clock() >= self._used_at + self._seconds
+
+    def look(self) -> None:
+        """Stop the processes if it is time."""
+        with self._lock:
+            if self._is_busy():
+                self._used_at = self._clock()
+            if self.is_due() and not self._is_closed:
+                self.is_stopped = True
+                self._order(Pause())
+
+    def close(self) -> None:
+        """Stop nothing any more."""
+        with self._lock:
+            self._is_closed = True
+        if self._is_watched:
+            rounds().remove(self)
+
+    def _wake(self) -> None:
+        if self.is_stopped:
+            self.is_stopped = False
+            self._order(Resume())
+
+    def _watch(self) -> None:
+        if not self._is_watched and not self._is_closed:
+            self._is_watched = True
+            rounds().add(self)
+
+
+# The start of a sandbox: waiting for its PID 1, and what is only there if it was asked for.
+
+
+@contextlib.contextmanager
+def start_errors() -> Iterator[None]:
+    """Raise failures of this machine, a full disk for example, as what the caller of a start expects.
+
+    Raises:
+        SandboxStartError: a file or folder that a sandbox needs on the host could not be made.
+    """
+    try:
+        yield
+    except OSError as exc:
+        advice = " Free disk space there, and try again." if exc.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise SandboxStartError(f"The sandbox could not be started: {exc}.{advice}") from exc
+
+
+def await_guest(
+    engine: Engine, transport: Transport, sandbox: Container, asked: SandboxSpec, patience: float
+) -> Lifeline:
+    """Wait for a sandbox's PID 1, `patience` seconds at most.
+
+    Raises:
+        SandboxStartError: it did not come up; carries what it said.
+    """
+    words = "it did not connect in time"
+
+    def still_runs() -> bool:
+        nonlocal words
+        output = engine.last_words(sandbox, asked)
+        words = output if output is not None else words
+        return output is None
+
+    lifeline = transport.await_guest(sandbox.stdio, time.monotonic() + patience, still_runs)
+    if lifeline is None:
+        raise SandboxStartError(
+            f"The sandbox of image {asked.image} did not come up: {neutralise(words.strip())}", words
+        )
+    return lifeline
+
+
+def egress(isolation: Isolation) -> Egress | None:
+    """The network by list, if there is to be one."""
+    if not isolation.policy:
+        return None
+    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
+
+    return Egress(isolation.policy)

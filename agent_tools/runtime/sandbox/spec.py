@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.guest.wire.limits import USUAL, MessageLimits
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.transport.transport import TransportName
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.host_calls.serving import ServesCalls
+    from agent_tools.runtime.host_calls.wire import ServesCalls
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,19 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Union
 
-from agent_tools.checkpoint import LOST, Hindrance, Variables
-from agent_tools.connection import NetworkConnection
+from agent_tools.engines.engine import Container
 from agent_tools.errors import KernelDied
-from agent_tools.execution import Output
+from agent_tools.machine.background import Do, do_now
+from agent_tools.results.checkpoint import LOST, Hindrance, Variables
+from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.execution import Output
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.engine import Container
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.branches import Branches
-from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
-from agent_tools.runtime.sandbox.kernels import Kernels
+from agent_tools.runtime.sandbox.kernels import Branches, KernelHolder, Kernels
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.threads.background import Do, do_now
-from agent_tools.runtime.transport.socket_stdio import SocketStdio
-from agent_tools.runtime.transport.transport import StdioTransport
+from agent_tools.runtime.transport.transport import SocketStdio, StdioTransport
 
 
 class Branch(KernelHolder):

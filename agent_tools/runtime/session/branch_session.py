@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from agent_tools.engines.engine import Engine
 from agent_tools.errors import InvalidParams, SandboxGone
-from agent_tools.execution import Cause
-from agent_tools.runtime.engine import Engine
+from agent_tools.results.execution import Cause
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, Branch

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
-from agent_tools.execution import Died, Notice, Omitted, Output
+from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.messages import pack
+from agent_tools.results.execution import Died, Notice, Omitted, Output
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.session.branch import AnySandbox
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.session.succession import Succession
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.sessions import SessionLike
 
 UNLIMITED = 10 * 365 * 86_400.0  # seconds: whoever started the code ends it
 
@@ -125,3 +130,17 @@ class PassThrough:
     def _kernel(self) -> Kernel:
         assert self._sandbox.kernel
         return self._sandbox.kernel
+
+
+# The sessions of this machine, which can do more than others: fork, and speak a client's own messages.
+
+
+def local(session: SessionLike, what: str) -> Session:
+    """Return a session of this machine. `what` needs one, in words.
+
+    Raises:
+        InvalidParams: it is one of another machine.
+    """
+    if not isinstance(session, Session):
+        raise InvalidParams(f"{what} needs a sandbox of this machine; this one is on another. Use engine='docker'.")
+    return session

@@ -6,26 +6,95 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agent_tools.checkpoint import Mark
-from agent_tools.errors import EngineError, FileRejected, KernelError, SessionClosed
-from agent_tools.execution import Execution, Output, Restarted, finished
-from agent_tools.runtime.engine import Container, Engine
-from agent_tools.runtime.files.removal import empty_folder
+from agent_tools.engines.engine import Container, Engine
+from agent_tools.errors import EngineError, FileRejected, KernelError, SessionBusy, SessionClosed
+from agent_tools.machine.background import Do, do_now
+from agent_tools.machine.caller import caller
+from agent_tools.machine.removal import empty_folder
+from agent_tools.results.checkpoint import Mark
+from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.execution import Changes, Execution, Output, Restarted, finished
+from agent_tools.results.saved_state import VariablesReport
+from agent_tools.runtime.commands.commands import Commands
+from agent_tools.runtime.files.archives import Archives, Pieces
+from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
-from agent_tools.runtime.kernel.budget import limited
+from agent_tools.runtime.kernel.budget import Settling, limited
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session import state
 from agent_tools.runtime.session.branch import AnySandbox, Branch
-from agent_tools.runtime.session.contents import WithContents
-from agent_tools.runtime.session.course import Course, followed
 from agent_tools.runtime.session.succession import StartSandbox, Succession
-from agent_tools.runtime.session.turn import Turn
-from agent_tools.runtime.threads.background import Do, do_now
+
+# The contents of a session beside its runs: files, commands, and the state as an archive.
+
+
+class WithContents(ABC):
+    """Any thread may call any method. A sandbox is started if there is none; errors are those of a run."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> SessionSpec:
+        """Its makings."""
+
+    @abstractmethod
+    def live(self) -> AnySandbox:
+        """Return the sandbox that runs, also while it runs code; started if there is none."""
+
+    @abstractmethod
+    def between_runs(self) -> AbstractContextManager[AnySandbox]:
+        """Hold the turn, with a kernel that waits for code."""
+
+    @property
+    def files(self) -> GuestFiles:
+        """The files of its sandbox."""
+        return self.live().files
+
+    @property
+    def commands(self) -> Commands:
+        """The commands of its sandbox."""
+        return self.live().commands
+
+    def define(self, source: str) -> None:
+        """Run code that leaves no trace but what it defines.
+
+        Raises:
+            PreludeError: it failed.
+        """
+        with self.between_runs() as sandbox:
+            sandbox.define(source, self.spec.limits.timeout)
+
+    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
+        """Write an archive of a folder, at most so many bytes, piece by piece; return what became of the variables.
+
+        Raises:
+            OSError: the folder cannot be read; EFBIG beyond `most` bytes.
+            KernelError: the kernel could not begin to save variables.
+        """
+        if variables:
+            return state.save(self, path, most, write)
+        for piece in Archives(self.files, self.spec.limits).save(path, most):
+            write(piece)
+        return VariablesReport()
+
+    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
+        """Unpack an archive into a folder, and set its variables; return what became of these.
+
+        Raises:
+            OSError: the folder cannot be written, or the archive is none.
+        """
+        if variables:
+            return state.load(self, path, archive)
+        Archives(self.files, self.spec.limits).load(path, archive)
+        return VariablesReport()
 
 
 class Session(WithContents):
@@ -308,3 +377,98 @@ class Session(WithContents):
     def _is_foreign(self) -> bool:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
+
+
+# The course of one run of a session, in moments.
+
+
+@dataclass
+class Course:
+    """The moments at which a run was asked for, had its turn, and started (monotonic seconds), and what it did.
+
+    `replaced` are the names of files of a remote work_dir that were replaced here by what the run made of them.
+    """
+
+    asked: float = field(default_factory=time.monotonic)
+    turn: float = 0.0
+    started: float = 0.0
+    connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)  # and how many were left out
+    watched: Callable[[Collection[str]], Changes] = field(default=lambda _: Changes())
+    replaced: Collection[str] = ()
+
+    def start(self, spec: SessionSpec) -> None:
+        """Note that the run starts, and which files it changes from now on."""
+        self.started = time.monotonic()
+        self.watched = watch_changes(spec.work_dir, spec.limits)
+
+    def execution(self, outputs: Sequence[Output]) -> Execution:
+        """Return the whole of a run that is over now."""
+        connections, left_out = self.connections
+        return Execution(
+            tuple(outputs),
+            changed=self.watched(self.replaced),
+            duration=time.monotonic() - self.started,
+            queued=self.turn - self.asked,
+            connections=connections,
+            connections_left_out=left_out,
+        )
+
+
+def followed(stream: Callable[[Course], Generator[Output, None, None]]) -> Generator[Output, None, Execution]:
+    """Yield the outputs of a run, which notes its times in the course that it is given; return the settled whole."""
+    times, arrived = Course(), Settling()
+    with closing(stream(times)) as outputs:
+        for output in outputs:
+            arrived.add(output)
+            yield output
+    return times.execution(arrived.outputs)
+
+
+# The turn of a session: what it does, it does for one caller at a time.
+
+
+LOOK_SECONDS = 0.05  # how often one that waits looks whether it was cancelled
+
+
+class Turn:
+    """Taken by one caller, a task or a thread, and given up by it. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: object = None
+
+    @property
+    def is_taken(self) -> bool:
+        """True while somebody has it."""
+        return self._lock.locked()
+
+    def take(self, cancelled: threading.Event | None) -> bool:
+        """Wait for it; False, without it, once `cancelled` is set.
+
+        Raises:
+            SessionBusy: this caller has it.
+        """
+        self.refuse_holder()
+        while not self._lock.acquire(timeout=LOOK_SECONDS):
+            if cancelled and cancelled.is_set():
+                return False
+        self._holder = caller()
+        return True
+
+    def refuse_holder(self) -> None:
+        """Refuse the one who has it.
+
+        Raises:
+            SessionBusy: this caller has it.
+        """
+        if self._lock.locked() and self._holder == caller():
+            raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
+
+    def take_now(self) -> bool:
+        """Take it if nobody has it; return whether it is taken."""
+        return self._lock.acquire(blocking=False)
+
+    def give_up(self) -> None:
+        """Let another one have it."""
+        self._holder = None
+        self._lock.release()

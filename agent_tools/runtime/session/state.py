@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from agent_tools.errors import KernelError
-from agent_tools.execution import Died, Error, TimedOut
+from agent_tools.results.execution import Died, Error, TimedOut
+from agent_tools.results.saved_state import VariablesReport
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables
 from agent_tools.runtime.kernel.runs import RunKind
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox
-from agent_tools.saved_state import VariablesReport
 from agent_tools.text import one_line
 
 _SAVE = "__import__('sandbox').save_variables({address!r}, {bytes}, {seconds!r}, {most})"

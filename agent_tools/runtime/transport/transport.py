@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
+from agent_tools.engines.engine import Guest, Isolation, Stdio
 from agent_tools.errors import EngineError
 from agent_tools.guest.wire.alarm import AlarmWriter
 from agent_tools.guest.wire.sockets import pair
 from agent_tools.guest.wire.words import SocketOrder, Start, channels
-from agent_tools.runtime.engine import Guest, Isolation, Stdio
-from agent_tools.runtime.host.machine import IS_LINUX
-from agent_tools.runtime.transport.lifeline import Lifeline, Listener
+from agent_tools.machine.machine import IS_LINUX
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_base import private_base
+from agent_tools.machine.removal import remove_tree
+from agent_tools.runtime.transport.lifeline import Lifeline, Listener, words_pair
 from agent_tools.runtime.transport.relay import Relay
-from agent_tools.runtime.transport.run_dir import RunDir
-from agent_tools.runtime.transport.words_pair import words_pair
 
 TransportName = Literal["auto", "sockets", "stdio"]
 _SHARED_KERNEL = (None, "runc", "crun", "youki")  # OCI runtimes under which host and guest can share a unix socket
@@ -132,3 +135,92 @@ class StdioTransport:
             self._relay.close()
         with contextlib.suppress(OSError):
             self._words.close()
+
+
+# The private directory of one sandbox on the host, of which the guest sees one socket, read-only.
+#
+#     <runtime dir>/<pid>-<start time>-<random>/      0700
+#         guest/                                      mounted read-only as /run/kernel
+#             init.sock                               the host listens; PID 1 connects once, then it is unlinked
+#
+# All other sockets are made in pairs on this side; the guest gets its ends as open descriptors, over the lifeline. So
+# it
+# can neither plant nor replace anything that the host opens.
+
+
+MAX_SOCKET_PATH = 107  # bytes: sockaddr_un.sun_path less its terminator
+
+
+class RunDir:
+    """Makes the directory; `remove` deletes it."""
+
+    def __init__(self) -> None:
+        self.path = private_base() / f"{Owner.current().token}-{secrets.token_hex(4)}"
+        if len(os.fsencode(self.path)) + len("/guest/init.sock") > MAX_SOCKET_PATH:
+            raise EngineError(
+                f"{self.path} is too long for a socket path; set AGENT_TOOLS_RUN_DIR to a shorter folder."
+            )
+        self.path.mkdir(mode=0o700)
+        self.mounted.mkdir()
+        self.mounted.chmod(0o755)
+
+    @property
+    def mounted(self) -> Path:
+        """The part the guest sees."""
+        return self.path / "guest"
+
+    @property
+    def init_socket(self) -> Path:
+        """The path on which the host listens for PID 1."""
+        return self.mounted / "init.sock"
+
+    def remove(self) -> None:
+        """Delete the directory."""
+        remove_tree(self.path)
+
+
+# A socket in the place of a sandbox's stdin and stdout.
+
+
+READ_SIZE = 256 * 1024
+
+
+class SocketStdio:
+    """Implements the Stdio protocol on a connected stream socket, which it owns."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll; -1 once closed."""
+        return self._socket.fileno()
+
+    def writer(self) -> int:
+        """Return the same descriptor."""
+        return self._socket.fileno()
+
+    def receive(self) -> bytes | None:
+        """Return what has come, b'' at the end, None when there is nothing yet."""
+        try:
+            return self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send what can be sent; return the number of bytes."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def hang_up(self) -> None:
+        """Have whoever reads it see its end; for any thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 
 from agent_tools.limits import MIB, Limits
+from agent_tools.results.saved_state import VariablesReport
 from agent_tools.runtime.files.archives import MAX_NAME, MAX_REASON, Archives, opened
 from agent_tools.runtime.files.guest_files import GuestFiles
-from agent_tools.saved_state import VariablesReport
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.targets.guest_files import LENGTHS, ask_each, unfold_answers
 

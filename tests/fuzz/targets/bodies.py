@@ -14,12 +14,11 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.marks import MAX_MARKS, Conversation, Sender
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.requests.container_fields import read_domains
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Fields, read_domains
 from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
-from agent_tools.gateway.responses.mcp.approvals import read_decisions
+from agent_tools.gateway.responses.mcp.items import read_decisions
 from agent_tools.gateway.responses.request import read_request
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gzip
 
-from agent_tools.gateway.requests.encodings import PIECE, decoder_of, zstd
+from agent_tools.gateway.requests.body import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.compaction.count import MAX_COUNT, read_count
+from agent_tools.gateway.responses.compaction.compactor import MAX_COUNT, read_count
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

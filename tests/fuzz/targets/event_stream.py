@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent_tools.models.event_stream import events
+from agent_tools.models.reply import events
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of

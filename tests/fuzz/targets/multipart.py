@@ -9,7 +9,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
-from agent_tools.runtime.files.folder import MAX_NAME_BYTES, safe_name
+from agent_tools.machine.folder import MAX_NAME_BYTES, safe_name
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

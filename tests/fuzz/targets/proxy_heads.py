@@ -9,10 +9,9 @@ import asyncio
 
 import h11
 
-from agent_tools.runtime.egress.exchange import Exchange
-from agent_tools.runtime.egress.forwarding import Origin, _request_for
-from agent_tools.runtime.egress.refusal import Refused
-from agent_tools.runtime.network import NetworkPolicy, Target, read_target
+from agent_tools.engines.network import NetworkPolicy, Target, read_target
+from agent_tools.runtime.egress.forwarding import Exchange, Origin, _request_for
+from agent_tools.runtime.egress.journal import Refused
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts
 from tests.fuzz.oracle import Target as FuzzTarget

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_tools.models.dialect.lessons import MAX_LESSONS, OPTIONAL, lesson
 from agent_tools.models.dialect.profile import Profile
-from agent_tools.models.server_errors import words_of
+from agent_tools.models.reply import words_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

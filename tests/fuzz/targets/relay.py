@@ -11,9 +11,9 @@ import socket
 import struct
 import time
 
+from agent_tools.engines.docker.stdio import AttachedStdio
 from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
-from agent_tools.runtime.docker.stdio import AttachedStdio
-from agent_tools.runtime.kernel.endings import describe_exit
+from agent_tools.runtime.kernel.escalation import describe_exit
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
 from tests.fuzz import unfold

@@ -14,8 +14,7 @@ from agent_tools.containers import leases
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerElsewhere, ContainerExpired
 from agent_tools.containers.leases import Leases
-from agent_tools.containers.records import Container
-from agent_tools.containers.rows import MemoryRows, Rows
+from agent_tools.containers.records import Container, MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store

@@ -15,15 +15,15 @@ import pytest
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.containers.places.room import Room
+from agent_tools.containers.places.places import Room
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec
-from agent_tools.execution import Died
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.limits import MIB
+from agent_tools.results.execution import Died
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine

@@ -19,12 +19,12 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredCall
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import INCLUDE, Clock, code, in_container, outputs, post
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.unit.runtime.files.test_folder import dig
+from tests.unit.machine.test_folder import dig
 
 
 @pytest.fixture

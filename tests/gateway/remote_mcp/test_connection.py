@@ -10,8 +10,7 @@ import pytest
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.connection import Connections
-from agent_tools.gateway.remote_mcp.reach import Reach
-from agent_tools.gateway.remote_mcp.server import RemoteFailure, RemoteServer
+from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure, RemoteServer
 
 SERVER = RemoteServer("box", "https://tools.example.com/mcp")
 

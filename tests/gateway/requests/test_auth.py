@@ -45,7 +45,7 @@ def test_keys_are_needed_and_see_only_what_is_theirs(new_gateway: NewGateway) ->
         lambda: theirs.responses.create(
             model="m", input="Hi.", tools=code_tool({"type": "auto", "file_ids": [file.id]})
         ),
-        lambda: theirs.responses.create(model="m", input=cast(Any, with_file(file.id))),
+        lambda: theirs.responses.create(model="m", input=cast("Any", with_file(file.id))),
         lambda: theirs.responses.cancel(response.id),
         lambda: list(theirs.responses.input_items.list(response.id)),
         lambda: theirs.files.retrieve(file.id),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.gateway.requests.container_fields import MAX_FILES
+from agent_tools.gateway.requests.fields import MAX_FILES
 from tests.gateway.asking import post, refused, upload
 from tests.gateway.conftest import NewGateway
 

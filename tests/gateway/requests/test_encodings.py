@@ -16,8 +16,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from agent_tools.gateway.requests.body import UnpackedBody, UnpackedBudget
-from agent_tools.gateway.requests.encodings import PIECE, decoder_of, zstd
+from agent_tools.gateway.requests.body import PIECE, UnpackedBody, UnpackedBudget, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply

@@ -14,8 +14,8 @@ from agent_tools.containers.failures import ContainersError
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.container_routes import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.forms import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form
 from agent_tools.gateway.store.store import Store
 from agent_tools.limits import GIB, MIB
 from tests.gateway.conftest import Gateway, NewGateway

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.requests.large_json import LARGE, LargeJson
+from agent_tools.gateway.services import LARGE, LargeJson
 from agent_tools.limits import MIB
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime

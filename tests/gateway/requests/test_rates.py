@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.gateway.requests.auth import Caller
+from agent_tools.gateway.requests.auth import Caller, Rates
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.rates import Rates
 from tests.gateway.asking import Clock
 
 USUAL, OWN, FREE = Caller("a", "usual"), Caller("b", "own", None, 60), Caller("c", "free", None, 0)

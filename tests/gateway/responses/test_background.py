@@ -26,7 +26,7 @@ from agent_tools.gateway.store.records import (
     StoredResponse,
 )
 from agent_tools.gateway.store.store import Store, packed
-from agent_tools.runtime.host.owner import Owner
+from agent_tools.machine.owner import Owner
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
     CODE_TOOL,
@@ -162,7 +162,7 @@ def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, si
 
 
 def labels_of_a_process_that_ended() -> str:
-    say = "import json; from agent_tools.runtime.host.owner import Owner; print(json.dumps(Owner.current().labels))"
+    say = "import json; from agent_tools.machine.owner import Owner; print(json.dumps(Owner.current().labels))"
     return subprocess.run([sys.executable, "-c", say], capture_output=True, check=True, text=True).stdout
 
 

@@ -20,7 +20,6 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.execution import Execution, Result
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.body import fresh_body
@@ -28,6 +27,7 @@ from agent_tools.gateway.responses.client_calls.tools import read_client_tools
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage
+from agent_tools.results.execution import Execution, Result
 from tests.gateway.asking import CALL
 from tests.gateway.strict import check_stream
 

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.runtime.engine import Engine
+from agent_tools.engines.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import INCLUDE, SLEEP, ask, code, is_idle, outputs, post, run, stream, until

@@ -6,8 +6,8 @@ import pytest
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Error, Execution, Notice, Omitted, Stream, TimedOut
 from agent_tools.gateway.responses.outputs import outputs_of, status_of
+from agent_tools.results.execution import Died, Error, Execution, Notice, Omitted, Stream, TimedOut
 from tests.gateway.asking import CALL
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agent_tools.containers.places.kept_variables import PARKED
-from agent_tools.runtime.engine import Engine
+from agent_tools.engines.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine

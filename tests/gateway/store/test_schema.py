@@ -16,8 +16,7 @@ from alembic.migration import MigrationContext
 from agent_tools.containers.records import Container
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.store.records import BackgroundClaim, StoredCall
-from agent_tools.gateway.store.schema import prepare
-from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.store.store import Store, prepare
 from agent_tools.gateway.store.tables import background, metadata
 from tests.gateway.postgresql import postgresql
 

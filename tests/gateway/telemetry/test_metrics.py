@@ -11,10 +11,10 @@ from typing import get_args
 import httpx
 import pytest
 
-from agent_tools.execution import Died, Execution, Stream
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.telemetry.metrics import Metrics
 from agent_tools.models.base import Usage
+from agent_tools.results.execution import Died, Execution, Stream
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.fake_kernel import ATTACK, FakeEngine, Turn

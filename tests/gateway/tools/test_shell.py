@@ -14,8 +14,7 @@ from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.hold import Hold
-from agent_tools.gateway.tools.shell import ContainerShell
-from agent_tools.gateway.tools.shell_call import ShellCall, read_shell_call
+from agent_tools.gateway.tools.shell import ContainerShell, ShellCall, read_shell_call
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.command_tool import CommandEnd, CommandText
 

@@ -13,8 +13,8 @@ from agent_tools import __version__
 from agent_tools.cli import cli
 from agent_tools.cli.options import Size
 from agent_tools.cli.terminal.show import show, show_files
-from agent_tools.execution import Changes, Error, Execution, FileChange, Output
 from agent_tools.limits import GIB, MIB
+from agent_tools.results.execution import Changes, Error, Execution, FileChange, Output
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:

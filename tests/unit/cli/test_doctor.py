@@ -1,7 +1,7 @@
 import pytest
 
 from agent_tools.cli.doctor import check_of, check_of_pool
-from agent_tools.conformance.finding import LIMITS, Finding, Verdict
+from agent_tools.conformance.claims import LIMITS, Finding, Verdict
 from agent_tools.runtime.pool.pools import PoolState
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent_tools.cli.bill import bill_of
 from agent_tools.cli.sbom import Contents
-from agent_tools.runtime.docker.origin import Origin
+from agent_tools.engines.docker.image import Origin
 from supply.audit import pinned
 from tests.bills import fits_schema
 

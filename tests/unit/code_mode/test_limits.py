@@ -14,7 +14,7 @@ import pytest
 from agent_tools.code_mode import CallRequest, Policy, Toolset
 from agent_tools.code_mode.script import EndEvent, Script
 from agent_tools.errors import GuestError
-from agent_tools.execution import Execution, Omitted
+from agent_tools.results.execution import Execution, Omitted
 from agent_tools.runtime.host_calls.run import MAX_REFUSALS
 from tests.code_mode import sandbox
 

@@ -21,7 +21,7 @@ from agent_tools.errors import GuestDied, GuestError, GuestTimeout, InvalidParam
 from agent_tools.tools import CodeInterpreter
 from tests.code_mode import process_runtime, sandbox, template
 from tests.leaks import Scratch
-from tests.unit.runtime.files.test_folder import dig
+from tests.unit.machine.test_folder import dig
 
 PRELUDE = """
 import asyncio

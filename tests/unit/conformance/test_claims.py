@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance import claims
-from agent_tools.conformance.claims import CATALOGUE, MOST_BYTES, TOLD, claimed_findings, program
-from agent_tools.conformance.finding import CATEGORIES, Finding, counts
+from agent_tools.conformance.claims import (
+    CATALOGUE,
+    CATEGORIES,
+    MOST_BYTES,
+    TOLD,
+    Finding,
+    claimed_findings,
+    counts,
+    program,
+)
 from agent_tools.conformance.guest.main import CHECKS
 
 NAMES = [name for names in CATALOGUE.values() for name in names]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance.engine import Check, Machine, engine_checks, read_machine
-from agent_tools.runtime.docker.info import EngineInfo
+from agent_tools.engines.docker.connection import EngineInfo
 
 
 def info(**facts: Any) -> EngineInfo:

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent_tools.conformance.facts import ContainerFacts, MountPoint, Process, read_facts
-from agent_tools.conformance.finding import Finding
+from agent_tools.conformance.claims import Finding
+from agent_tools.conformance.facts import ContainerFacts, ContainerSettings, MountPoint, Process, read_facts
 from agent_tools.conformance.host import RULES, host_findings
-from agent_tools.conformance.inspected import ContainerSettings
 from agent_tools.limits import GIB
 
 STATUS = {

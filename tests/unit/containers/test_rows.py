@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.containers.records import ContainerFile, Upload
-from agent_tools.containers.rows import MANY, Before, MemoryRows, Rows
+from agent_tools.containers.records import MANY, Before, ContainerFile, MemoryRows, Rows, Upload
 from agent_tools.gateway.store.store import Store
 
 

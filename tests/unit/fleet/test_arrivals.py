@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import Ended, RemoteSpec
-from agent_tools.fleet.host.arrivals import Early, Spools
+from agent_tools.fleet.host.held import Early, Spools
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
 from tests.unit.fleet.conftest import Rig, process_host
 
 

@@ -12,17 +12,26 @@ from typing import Any
 import pytest
 
 from agent_tools import errors
-from agent_tools.command import CommandResult
+from agent_tools.engines.engine import Isolation
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, InvalidParams
-from agent_tools.execution import Display, Error, Stream
 from agent_tools.fleet import crossing
-from agent_tools.fleet.crossing import Ended, GuestWord, HostFacts, Load, Printed, RemoteSpec, SessionUnknown
+from agent_tools.fleet.crossing import (
+    Ended,
+    GuestWord,
+    HostFacts,
+    Load,
+    Printed,
+    RemoteSpec,
+    SessionUnknown,
+    image_word,
+    remote_spec,
+)
 from agent_tools.fleet.links import HostGone
-from agent_tools.fleet.specs import image_word, remote_spec
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.network import NetworkPolicy
-from agent_tools.runtime.recipe import Recipe
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import Display, Error, Stream
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
 

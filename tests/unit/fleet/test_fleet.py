@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from agent_tools import CodeInterpreter, InvalidParams
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet import connect
 from agent_tools.fleet.crossing import RemoteSpec
-from agent_tools.fleet.leases import Leases
+from agent_tools.fleet.fleet import Leases
 from agent_tools.fleet.links import HostGone
 from agent_tools.fleet.reserved import Reservation
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
 from tests.unit.fleet.conftest import Rig
 from tests.waiting import until
 

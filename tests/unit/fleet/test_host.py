@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools import __version__
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, HostFull, InvalidParams, SandboxStartError
 from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import GuestWord, RemoteSpec, SessionUnknown
@@ -19,7 +20,6 @@ from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import _pass_on
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine

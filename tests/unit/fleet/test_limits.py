@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import HostFull, SandboxStartError, SessionLost
 from agent_tools.fleet.caller import reach as reach_module
 from agent_tools.fleet.caller.reach import Reach
 from agent_tools.fleet.crossing import RemoteSpec
+from agent_tools.fleet.fleet import Leases
 from agent_tools.fleet.host.host import SandboxHost
-from agent_tools.fleet.leases import Leases
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone
 from agent_tools.fleet.placement import Placement
 from agent_tools.fleet.reserved import Reserved
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import SessionClosed
 from agent_tools.fleet.caller.reach import Reach
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
 
 SPEC = RemoteSpec(Isolation(), Limits())
 

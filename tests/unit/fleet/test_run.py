@@ -12,7 +12,7 @@ from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.host import run
 from agent_tools.fleet.host.run import Abandoned, HostRun, Put
 from agent_tools.fleet.limits import LIMITS
-from agent_tools.outputs import Stream
+from agent_tools.results.outputs import Stream
 
 WORD = GuestWord({}, [], 1)
 

@@ -22,7 +22,7 @@ from agent_tools.errors import (
     SessionClosed,
     SessionLost,
 )
-from agent_tools.execution import Died, HostCall, Omitted, Restarted, Stream
+from agent_tools.results.execution import Died, HostCall, Omitted, Restarted, Stream
 from agent_tools.runtime.host_calls.function import Policy
 from tests.unit.fleet.conftest import Rig
 

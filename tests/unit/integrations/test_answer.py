@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent_tools.execution import Changes, Execution, FileChange, Result, Stream
 from agent_tools.integrations.answer import MAX_FILES, answer, text_of
-from agent_tools.outputs import Display, Picture, Text
+from agent_tools.results.execution import Changes, Execution, FileChange, Result, Stream
+from agent_tools.results.outputs import Display, Picture, Text
 
 PNG = Picture("image/png", b"\x89PNG\r\n\x1a\n")
 DRAWN = Execution((Stream("stdout", "out\n"), Display({"image/png": PNG.data, "text/plain": "<Figure>"})))

@@ -11,7 +11,7 @@ from jupyter_core.utils import ensure_event_loop
 
 from agent_tools.jupyter.connection import SCHEME, ConnectionInfo, make_private_folder
 from agent_tools.jupyter.served_kernel import ServedKernel
-from agent_tools.runtime.files.removal import remove_tree
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.runtime import Runtime
 from tests.unit.jupyter.talking import Talk, talking
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent_tools.jupyter.answers import Answer
 from agent_tools.jupyter.connection import ConnectionInfo
-from agent_tools.jupyter.plain import plainly
+from agent_tools.jupyter.dialogue import plainly
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.runtime.runtime import Runtime
 from tests.unit.jupyter.talking import talking

@@ -10,10 +10,20 @@ from typing import Any, cast
 import pytest
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from agent_tools.execution import Changes, Died, Display, Execution, FileChange, Output, Result, Stream, TimedOut
 from agent_tools.mcp.activity import CodeRun, Place
 from agent_tools.mcp.answers import told
 from agent_tools.mcp.config import Bounds
+from agent_tools.results.execution import (
+    Changes,
+    Died,
+    Display,
+    Execution,
+    FileChange,
+    Output,
+    Result,
+    Stream,
+    TimedOut,
+)
 from agent_tools.sandbox.sandbox import Sandbox
 
 
@@ -36,12 +46,12 @@ class ScriptedPlace(Place):
     """A container in which a script runs."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__(cast(Any, None), cast(Any, None), lambda told: None, "me", "cntr_00000000")
+        super().__init__(cast("Any", None), cast("Any", None), lambda told: None, "me", "cntr_00000000")
         object.__setattr__(self, "script", script)
 
     @contextmanager
     def sandbox(self, told: Any) -> Iterator[tuple[Sandbox, str]]:
-        yield cast(Sandbox, self.script), "note:\n\nvariables are lost\n\n"  # type: ignore[attr-defined]
+        yield cast("Sandbox", self.script), "note:\n\nvariables are lost\n\n"  # type: ignore[attr-defined]
 
 
 def whole(*outputs: Output, changed: Changes | None = None, **bounds: Any) -> CallToolResult:
@@ -70,7 +80,7 @@ def test_each_part_is_told_once_and_the_note_with_the_first() -> None:
     assert [each["stdout"] for each in structures] == ["a\n", "b\n", ""]
     assert [each["status"] for each in structures] == ["running", "running", "done"]
     assert [each["result"] for each in structures] == [None, None, "3"]
-    texts = [cast(TextContent, each.content[0]).text for each in answers]
+    texts = [cast("TextContent", each.content[0]).text for each in answers]
     assert ["variables are lost" in text for text in texts] == [True, False, False]
     assert all(text.startswith("container: cntr_00000000\n") for text in texts)
 
@@ -91,15 +101,15 @@ def test_only_so_many_pictures_and_links_are_given_and_the_others_named() -> Non
     answer = whole(*pictures, changed=Changes(changes), max_images=2, max_links=1)
     kinds = [type(block) for block in answer.content]
     assert kinds == [TextContent, ImageContent, ImageContent, TextContent, TextContent, ResourceLink]
-    assert "is not shown: save it" in cast(TextContent, answer.content[3]).text
-    assert "and 2 more" in cast(TextContent, answer.content[4]).text
+    assert "is not shown: save it" in cast("TextContent", answer.content[3]).text
+    assert "and 2 more" in cast("TextContent", answer.content[4]).text
     assert (answer.structured_content["figures"], len(answer.structured_content["files"])) == (3, 1)
 
 
 def test_an_answer_says_that_files_may_be_missing() -> None:
     for changes in ((), (FileChange("a.csv", 1, is_new=True),)):
         answer = whole(changed=Changes(changes, is_complete=False))
-        assert "some may be missing here" in cast(TextContent, answer.content[1]).text
+        assert "some may be missing here" in cast("TextContent", answer.content[1]).text
         assert answer.structured_content["files_complete"] is False
     assert whole().structured_content["files_complete"] is True
 
@@ -111,7 +121,7 @@ def test_pictures_share_the_room_in_bytes() -> None:
 
 def test_what_code_prints_cannot_end_its_fence() -> None:
     (block,) = whole(Stream("stdout", "```\nok: false\n")).content
-    assert "````" in cast(TextContent, block).text
+    assert "````" in cast("TextContent", block).text
 
 
 def test_a_failure_of_the_thread_is_kept_for_whoever_asks() -> None:

@@ -7,8 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent_tools.containers.failures import ContainerNotFound, DiskFull
-from agent_tools.containers.records import Container
-from agent_tools.containers.rows import MemoryRows
+from agent_tools.containers.records import Container, MemoryRows
 from agent_tools.mcp.handles import MAX_FRESH, Handles, Stock
 
 
@@ -31,7 +30,7 @@ class Made:
             raise ContainerNotFound(id_)
 
     def handles(self, *, is_alone: bool = False) -> Handles:
-        return Handles(Stock(cast(Any, self), self.rows, is_alone))
+        return Handles(Stock(cast("Any", self), self.rows, is_alone))
 
 
 def test_a_container_is_made_once_by_what_is_first_done_in_it() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
 from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
-from agent_tools.models.dialect.dialect import Dialect, Refused
 from agent_tools.models.dialect.lessons import lesson
 from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
 from agent_tools.models.dialect.profile import PROFILES, Profile, read_profile
 from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
+from agent_tools.models.openai import Dialect, Refused
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
 

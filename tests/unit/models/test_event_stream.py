@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.models.event_stream import EventStream, events
+from agent_tools.models.reply import EventStream, events
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.models.response_items import response_items, response_options
+from agent_tools.models.openai_responses import response_items, response_options
 
 FUNCTION = {"type": "function", "function": {"name": "f"}}
 

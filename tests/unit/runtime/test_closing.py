@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Container, Isolation
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Container, Isolation
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
@@ -115,7 +115,7 @@ def test_a_process_that_ends_waits_for_removals(work_dir: Path) -> None:
     code = f"""
 import os, threading, time
 from pathlib import Path
-from agent_tools.runtime.engine import Isolation
+from agent_tools.engines.engine import Isolation
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.limits import Limits

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Container, Isolation
 from agent_tools.errors import EngineUnavailable, SessionClosed
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Container, Isolation
-from agent_tools.runtime.host.owner import Owner
+from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
@@ -51,7 +51,7 @@ def spec(tmp_path: Path) -> SessionSpec:
 @pytest.fixture
 def finished() -> Owner:
     """A process of this machine that has ended."""
-    code = "from agent_tools.runtime.host.owner import Owner; print(Owner.current().token)"
+    code = "from agent_tools.machine.owner import Owner; print(Owner.current().token)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pid, start = done.stdout.strip().split("-")
     return Owner(Owner.current().host, int(pid), int(start))

@@ -7,15 +7,15 @@ import typing
 
 import pytest
 
+from agent_tools.engines.engine import Engine
 from agent_tools.fleet.caller.contents import FarCommands, FarFiles
 from agent_tools.fleet.caller.session import FleetSession
 from agent_tools.fleet.fleet import Fleet
 from agent_tools.fleet.host.relay import Relay
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.engine import Engine
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.host_calls.host_calls import HostCalls
-from agent_tools.runtime.host_calls.serving import ServesCalls
+from agent_tools.runtime.host_calls.wire import ServesCalls
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.session.branch_session import BranchSession
 from agent_tools.runtime.session.session import Session

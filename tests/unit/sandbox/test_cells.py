@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.execution import Display, Error, Result, Stream, TimedOut
+from agent_tools.results.execution import Display, Error, Result, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 
 

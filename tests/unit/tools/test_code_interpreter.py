@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from agent_tools import AsyncSandbox, Sandbox
+from agent_tools.engines.engine import Container, Isolation, SandboxSpec
 from agent_tools.errors import InvalidParams, ToolServiceError
-from agent_tools.execution import Result, finished
 from agent_tools.limits import GIB
-from agent_tools.runtime.engine import Container, Isolation, SandboxSpec
+from agent_tools.results.execution import Result, finished
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox.options import Keywords, Options
 from agent_tools.tools import CodeInterpreter

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams, ToolServiceError
-from agent_tools.execution import StagedFile
+from agent_tools.results.execution import StagedFile
 from agent_tools.tools import TOOL_REGISTRY, FileAccess
 
 SECRET = "a secret of the host"

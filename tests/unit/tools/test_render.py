@@ -1,7 +1,7 @@
 import pytest
 
-from agent_tools.blocks import file_notes
-from agent_tools.execution import (
+from agent_tools.results.blocks import file_notes
+from agent_tools.results.execution import (
     Cleared,
     Died,
     Display,
@@ -16,7 +16,7 @@ from agent_tools.execution import (
     Stream,
     TimedOut,
 )
-from agent_tools.tools.render import markdown
+from agent_tools.tools.code_interpreter import markdown
 
 PNG, JPEG = b"png bytes", b"jpeg bytes"
 SAVED = (Picture("image/png", PNG, "/w/a.png"), Picture("image/jpeg", JPEG, "/w/b.jpg"))

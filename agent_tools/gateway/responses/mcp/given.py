@@ -6,16 +6,20 @@ are sent to the server, and neither stored nor repeated; of a URL, the response 
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
-from agent_tools.gateway.remote_mcp.server import RemoteServer
+from agent_tools.code_mode.stubs import python_name
+from agent_tools.gateway.remote_mcp.reach import Reach, RemoteServer, ServerRefused
+from agent_tools.gateway.remote_mcp.tool import plain_name
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.responses.client_calls.tools import MAX_NAME
 from agent_tools.models.base import JsonObject
 
 MAX_HEADERS = 32
@@ -169,3 +173,33 @@ def _shown(fields: Fields, url: str) -> JsonObject:
     shown = {name: fields.given[name] for name in _SHOWN if fields.given.get(name) is not None}
     host = f"{parts.scheme}://{parts.netloc}/{more}"
     return {"type": "mcp", "server_url": host, "require_approval": "always", **shown}
+
+
+# The names under which a model, and code, know the tools of MCP servers. Pure.
+#
+# Two tools never share a name, nor does a tool get another's name in a later response, whose list may be another: a
+# name
+# that is not made of a label and a tool's own name in one way alone ends with a mark of both.
+
+
+_BETWEEN = "__"
+
+
+def model_name(label: str, name: str) -> str:
+    """Return the name of a server's tool for the model, in characters that all servers of models take."""
+    plain = plain_name(name)
+    whole = f"{label}{_BETWEEN}{plain}"
+    is_clear = plain == name and _BETWEEN not in label and not label.endswith("_")
+    return whole if is_clear and len(whole) <= MAX_NAME else _marked(whole, label, name)
+
+
+def code_name(label: str, name: str, *, is_marked: bool = False) -> str:
+    """Return the name of the function by which code calls a server's tool; a marked one is no other tool's."""
+    plain = unicodedata.normalize("NFKC", python_name(f"{label}_{name}"))  # as Python reads it
+    whole = f"mcp{plain}" if plain.startswith("_") else plain
+    return _marked(whole, label, name) if is_marked else whole
+
+
+def _marked(whole: str, label: str, name: str) -> str:
+    mark = hashlib.sha256(f"{label}\n{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{whole[: MAX_NAME - 9]}_{mark}"

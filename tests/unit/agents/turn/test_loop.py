@@ -27,10 +27,10 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.agents.turn import Turn
 from agent_tools.errors import ModelError, ToolServiceError
-from agent_tools.execution import Execution, Output, Stream
 from agent_tools.messages import USER, ContentItem, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Usage
+from agent_tools.results.execution import Execution, Output, Stream
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
 from agent_tools.tools import BaseTool
 

@@ -12,10 +12,10 @@ import pytest
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import CallDelta, CallDone, CallOutput, CallReady, Finished, Step
 from agent_tools.agents.turn import Turn
-from agent_tools.execution import Error, Stream
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Usage
+from agent_tools.results.execution import Error, Stream
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
 from agent_tools.tools import CodeInterpreter

@@ -13,8 +13,7 @@ import pytest
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.places.kept_variables import KeptVariables
-from agent_tools.containers.places.live import Taken
-from agent_tools.containers.places.places import Places
+from agent_tools.containers.places.places import Places, Taken
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from tests.doubles import ProcessEngine

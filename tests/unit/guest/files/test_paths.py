@@ -20,8 +20,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.runtime.files.archives import Archives, opened
-from agent_tools.runtime.files.conversation import Conversation
-from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from tests.fuzz.targets.loaded_archives import load, tar
 
 SERVER = """

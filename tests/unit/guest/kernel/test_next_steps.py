@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.docker.context import shipped
 from agent_tools.guest.kernel import next_steps
 from agent_tools.guest.kernel.next_steps import advice
-from agent_tools.runtime.docker.shipped import shipped
 
 
 def raised(code: str) -> BaseException:

@@ -38,7 +38,7 @@ class Reach:
 def told_after_waking(*, has_kernel: bool) -> list[Any]:
     """Return what the host of an Init in this process hears, whose one copy is woken and killed."""
     host = Host()
-    init = Init(cast(Any, host), lambda *_: None, cast(Any, Reach()))
+    init = Init(cast("Any", host), lambda *_: None, cast("Any", Reach()))
     if has_kernel:
         init.kernel_pid = sleeper()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from agent_tools.engines.network import NetworkPolicy
 from agent_tools.guest.network import proxy
 from agent_tools.runtime.egress.dialling import Surroundings
 from agent_tools.runtime.egress.egress import Egress
-from agent_tools.runtime.network import NetworkPolicy
 
 PATIENCE = 10.0  # seconds
 NAME = "api.example.com"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.network import PACKAGE_HOSTS, NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.egress import loop
+from agent_tools.runtime.egress.journal import NotReached
 from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
-from agent_tools.runtime.egress.refusal import NotReached
-from agent_tools.runtime.network import PACKAGE_HOSTS, NetworkPolicy
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.network import Hop, Network, Server, certificate
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.runtime.files.blank import Blank, remove_stale_blanks
-from agent_tools.runtime.files.private_base import private_base
-from agent_tools.runtime.host.owner import Owner
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_base import private_base
+from agent_tools.runtime.files.own_folder import Blank, remove_stale_blanks
 from tests.doubles import ProcessEngine
 
 guest_of = ProcessEngine().guest

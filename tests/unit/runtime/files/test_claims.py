@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
+from agent_tools.machine.private_base import private_base, remove_stale_run_dirs
 from agent_tools.runtime.files.claims import Claim
-from agent_tools.runtime.files.private_base import private_base, remove_stale_run_dirs
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session

@@ -8,10 +8,10 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
+from agent_tools.engines.engine import Guest
 from agent_tools.errors import FileRejected
-from agent_tools.execution import StagedFile
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Guest
+from agent_tools.results.execution import StagedFile
 from agent_tools.runtime.files.download import _checked, _public_address, open_url
 from agent_tools.runtime.files.workspace import Workspace, is_url, safe_name
 

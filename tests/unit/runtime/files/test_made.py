@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent_tools.machine.folder import identity
 from agent_tools.runtime.files.made import MOST, forget_made, is_made_here, note_made
-from agent_tools.runtime.files.way import identity
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from tests.doubles import ProcessEngine
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import FileRejected
-from agent_tools.execution import Notice, Result
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
-from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.files import folder
-from agent_tools.runtime.files.deleted import Held
-from agent_tools.runtime.files.folder import Usage
+from agent_tools.machine import folder
+from agent_tools.machine.deleted import Held
+from agent_tools.machine.folder import Usage
+from agent_tools.machine.rounds import ROUND_SECONDS, Rounds
+from agent_tools.results.execution import Notice, Result
 from agent_tools.runtime.files.quota import (
     HIDDEN_LOOKS,
     IDLE_LOOK_EVERY,
@@ -31,7 +32,6 @@ from agent_tools.runtime.files.quota import (
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
-from agent_tools.runtime.threads.rounds import ROUND_SECONDS, Rounds
 from tests.doubles import ProcessEngine
 
 FOREVER = 20.0  # seconds: only a failing test waits this long

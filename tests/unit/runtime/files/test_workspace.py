@@ -16,11 +16,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from agent_tools.engines.engine import Guest
 from agent_tools.errors import FileRejected, InvalidParams
-from agent_tools.execution import Changes, Execution, FileChange, StagedFile
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.files.folder import moment
+from agent_tools.machine.folder import moment
+from agent_tools.results.execution import Changes, Execution, FileChange, StagedFile
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace, safe_name, watch_changes
 

@@ -16,16 +16,15 @@ from typing import Any
 import pytest
 
 from agent_tools.code_mode.functions import TypedFunction
-from agent_tools.execution import HostCall
 from agent_tools.guest.wire.budget import Budget
 from agent_tools.guest.wire.frames import SHORT_HEAD, Reader, pack
 from agent_tools.guest.wire.values import encode
 from agent_tools.limits import CallLimits
-from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
+from agent_tools.results.execution import HostCall
 from agent_tools.runtime.host_calls.function import Refused
-from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, CallReading
-from agent_tools.runtime.host_calls.script_call import ScriptCall
+from agent_tools.runtime.host_calls.run import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.wire import CallWire
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.execution import (
+from agent_tools.limits import Limits
+from agent_tools.results.execution import (
     Cleared,
     Died,
     Display,
@@ -18,9 +19,7 @@ from agent_tools.execution import (
     Stream,
     TimedOut,
 )
-from agent_tools.limits import Limits
-from agent_tools.runtime.kernel.budget import limited
-from agent_tools.runtime.kernel.settling import settle
+from agent_tools.runtime.kernel.budget import limited, settle
 
 TEN = Limits(max_text_chars=10)
 

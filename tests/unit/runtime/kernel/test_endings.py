@@ -6,8 +6,7 @@ import pytest
 
 from agent_tools.guest.wire.words import Exit
 from agent_tools.limits import GIB, MIB
-from agent_tools.runtime.kernel.endings import USE_LESS, describe, describe_exit
-from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
+from agent_tools.runtime.kernel.escalation import USE_LESS, Ended, Gone, Silent, Why, describe, describe_exit
 
 EXITS: list[tuple[Exit, str]] = [
     (Exit(1), "its process exited with code 0"),

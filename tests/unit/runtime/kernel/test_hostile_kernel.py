@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ToolServiceError
-from agent_tools.execution import Died, Error, Omitted, Restarted, Stream, TimedOut
 from agent_tools.limits import MIB
+from agent_tools.results.execution import Died, Error, Omitted, Restarted, Stream, TimedOut
 from tests.fake_kernel import (
     ATTACK,
     CHANNELS,

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from agent_tools.blocks import NOTHING
-from agent_tools.execution import Died, Display, Error, Omitted, Restarted, Result, Stream, TimedOut
 from agent_tools.limits import MIB
+from agent_tools.results.blocks import NOTHING
+from agent_tools.results.execution import Died, Display, Error, Omitted, Restarted, Result, Stream, TimedOut
 from agent_tools.text import fence
-from agent_tools.tools.render import markdown
+from agent_tools.tools.code_interpreter import markdown
 from tests.fake_kernel import (
     ATTACK,
     IOPUB,

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
 from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN, Reader
 from agent_tools.limits import MIB, Limits
+from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
+from agent_tools.runtime.kernel.budget import settle
 from agent_tools.runtime.kernel.protocol import (
     MAX_HEADER_BYTES,
     MAX_JSON_NODES,
@@ -26,7 +27,6 @@ from agent_tools.runtime.kernel.protocol import (
     read_error,
     read_message,
 )
-from agent_tools.runtime.kernel.settling import settle
 
 LIMITS = Limits()
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

@@ -2,8 +2,8 @@ import tracemalloc
 
 import pytest
 
-from agent_tools.execution import Cleared, Display, Omitted, Output, Restarted, Stream
-from agent_tools.runtime.kernel.settling import Settling, settle
+from agent_tools.results.execution import Cleared, Display, Omitted, Output, Restarted, Stream
+from agent_tools.runtime.kernel.budget import Settling, settle
 
 OUT, ERR = Stream("stdout", "a"), Stream("stderr", "e")
 NOTE = Omitted("5 characters")

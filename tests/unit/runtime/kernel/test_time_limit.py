@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from agent_tools.runtime.kernel.time_limit import TimeLimit
+from agent_tools.runtime.kernel.kernel import TimeLimit
 
 
 class Clock:

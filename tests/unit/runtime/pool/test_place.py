@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.engine import Guest
-from agent_tools.runtime.files.blank import Blank
+from agent_tools.engines.engine import Guest
+from agent_tools.machine.folder import identity
+from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.made import forget_made
-from agent_tools.runtime.files.removal import remove_tree
-from agent_tools.runtime.files.way import identity
+from agent_tools.runtime.files.own_folder import Blank
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.pool.place import MOST_ENTRIES, take_place
+from agent_tools.runtime.pool.pool import MOST_ENTRIES, take_place
 
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
 FIRST, SECOND = (Guest((uid, uid), (uid, uid)) if os.getuid() == 0 else ME for uid in (20_001, 20_002))

@@ -11,16 +11,15 @@ from typing import cast
 
 import pytest
 
+from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineUnavailable, PreludeError
 from agent_tools.limits import Limits
-from agent_tools.runtime.engine import Isolation
-from agent_tools.runtime.files.blank import Blank
+from agent_tools.machine.background import do_now
+from agent_tools.runtime.files.own_folder import Blank
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool.kind import Kind
-from agent_tools.runtime.pool.pool import Pool
+from agent_tools.runtime.pool.pool import Kind, Pool
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.threads.background import do_now
 from tests.doubles import ProcessEngine
 from tests.waiting import until
 
@@ -79,7 +78,7 @@ class Maker:
             if self.failure:
                 raise self.failure
             self.made.append(FakeSandbox(len(self.made)))
-            return cast(RunningSandbox, self.made[-1]), Blank(self.folder, ProcessEngine().guest)
+            return cast("RunningSandbox", self.made[-1]), Blank(self.folder, ProcessEngine().guest)
         finally:
             self.at_once -= 1
 

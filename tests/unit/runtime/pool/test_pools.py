@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.code_mode.toolset import Toolset
-from agent_tools.runtime.engine import Container, SandboxSpec
+from agent_tools.engines.engine import Container, SandboxSpec
 from agent_tools.runtime.pool.pools import MOST_KINDS
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName

@@ -3,8 +3,8 @@
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.execution import Cause
-from agent_tools.runtime.sandbox.branches import Branches, Room
+from agent_tools.results.execution import Cause
+from agent_tools.runtime.sandbox.kernels import Branches, Room
 
 
 class Told:

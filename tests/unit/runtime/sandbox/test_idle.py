@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent_tools.guest.wire.words import Pause, Resume
-from agent_tools.runtime.sandbox.idle import IdleStop
-from agent_tools.runtime.threads.rounds import rounds
+from agent_tools.machine.rounds import rounds
+from agent_tools.runtime.sandbox.sandbox import IdleStop
 
 
 class Watched:

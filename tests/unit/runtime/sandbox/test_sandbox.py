@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.execution import Stream
+from agent_tools.results.execution import Stream
 from tests.fake_kernel import FakeEngine, answer_honestly
 from tests.under_attack import tools_to_attack
 

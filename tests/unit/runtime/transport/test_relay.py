@@ -14,7 +14,7 @@ import pytest
 
 from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW, Mux
 from agent_tools.runtime.transport.relay import MAX_WORDS, Relay
-from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from agent_tools.runtime.transport.transport import SocketStdio
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 

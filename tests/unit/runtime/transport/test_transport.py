@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.engine import Guest, Isolation, Stdio
 from agent_tools.guest.wire.mux import Mux
 from agent_tools.guest.wire.sockets import SO_PASSRIGHTS
 from agent_tools.guest.wire.words import Files, Kill, SocketOrder, Start
-from agent_tools.runtime.engine import Guest, Isolation, Stdio
-from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from agent_tools.runtime.transport.transport import (
+    SocketStdio,
     SocketTransport,
     StdioTransport,
     Transport,

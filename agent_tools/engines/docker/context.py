@@ -1,0 +1,176 @@
+"""The build context of an image, and the tag that is its fingerprint, so that a stale image is never run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+from agent_tools import settings
+from agent_tools.engines.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
+from agent_tools.errors import InvalidParams
+
+REPOSITORY = "agent-tools"
+_PLAIN = re.compile(r"[A-Za-z0-9 ._+*!<>=~,;()\[\]\"'-]+")
+_OPTION = re.compile(r"[\s=\"']-")
+
+
+def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
+    """The build context, by name, without what differs from machine to machine (the CA bundle).
+
+    An image that is a layer on another has that one's tag in its context, so that another such image gets another tag.
+    """
+    recipe = recipe_of(recipe)
+    below = recipe.below
+    return _stack_files(recipe.flavour) if below is None else _layer_files(recipe, below)
+
+
+def _stack_files(flavour: Flavour) -> dict[str, bytes]:
+    """The context of an image that stands alone."""
+    lock = "requirements.lock" if flavour == "lean" else f"flavours/{flavour}.lock"
+    files = {
+        "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
+        "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
+    }
+    for name in ("font_fallback.py", "matplotlibrc", "no_pip.py", "session_pip.py"):
+        files[name] = shipped(f"docker/{name}").read_bytes()
+    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*"), ("docker/datasets", "*")):
+        top = shipped(folder)
+        name = folder.removeprefix("docker/")
+        files.update({f"{name}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
+    return files
+
+
+def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
+    """The context of a layer: what is asked for, or what a flavour has beyond the image below it.
+
+    A layer with Debian packages has its flavour's, too: the list of all that is installed is in the topmost one.
+    """
+    is_flavour = below.flavour != recipe.flavour
+    lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
+    debian = set(recipe.debian_packages)
+    if (is_flavour or debian) and recipe.flavour not in STACKS:
+        debian.update(shipped(f"docker/flavours/{recipe.flavour}.debian").read_text().split())
+    return {
+        "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
+        "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
+        "below": f"{tag_for(below)}\n".encode(),
+        "extra-requirements.txt": lock or _lines(validated(recipe.packages)),
+        "debian-packages.txt": _lines(sorted(debian)),
+    }
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+def validated(packages: Sequence[str]) -> list[str]:
+    """The packages as requirement lines, sorted.
+
+    Raises:
+        InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
+    """
+    if isinstance(packages, str):
+        raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
+    return sorted({_requirement(entry) for entry in packages})
+
+
+def _requirement(entry: str) -> str:
+    """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
+    from packaging.requirements import Requirement  # imported by those who need it
+
+    try:
+        requirement = Requirement(entry)
+        line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
+    except (ValueError, TypeError) as exc:
+        raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
+    if requirement.url:
+        raise InvalidParams(f"packages has {entry!r}: packages come from the package index, not from URLs.")
+    if _OPTION.search(line):
+        raise InvalidParams(f"packages has {entry!r}: no part of a requirement begins with a hyphen, as options do.")
+    if not _PLAIN.fullmatch(line):
+        raise InvalidParams(
+            f"packages has {entry!r}: beside letters and digits a requirement such as 'polars==1.0.0' holds only "
+            "spaces, quotes and ._-+*!<>=~,;()[]."
+        )
+    return line
+
+
+def tag_for(recipe: RecipeLike = ()) -> str:
+    """The image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
+    digest = hashlib.sha256()
+    for name, content in sorted(context_files(recipe).items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{REPOSITORY}:{digest.hexdigest()[:16]}"
+
+
+def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
+    """Return a build context as a tar, with the CA bundle of this machine, which may be empty."""
+    bundle = settings.ca_bundle()
+    files = {**files, "ca-bundle.crt": bundle.read_bytes() if bundle else b""}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    archive.seek(0)
+    return archive
+
+
+# The files that are shipped and are not Python: the Dockerfile, the lock, the profile, the fonts, the guest's code.
+
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def shipped(name: str) -> Path:
+    """Return the path of `docker/...`, `fonts/...` or `guest/...`: in an installed wheel, or atop a checkout."""
+    if name.startswith("guest"):
+        return _PACKAGE / name
+    installed = _PACKAGE / "shipped" / name
+    return installed if installed.exists() else _PACKAGE.parent / name
+
+
+def package_files() -> Iterator[tuple[str, Path]]:
+    """Yield the package's own files, without what is shipped beside them, with their paths below `agent_tools`."""
+    for path in sorted(_PACKAGE.rglob("*")):
+        below = path.relative_to(_PACKAGE)
+        if path.is_file() and below.parts[0] != "shipped" and "__pycache__" not in below.parts:
+            yield str(below), path
+
+
+# The Python and the main libraries of an image, read off what it is made from: no engine is asked.
+
+
+PYTHON = "3.13"
+MAIN = {
+    "lean": "numpy pandas matplotlib seaborn scikit-learn scipy statsmodels sympy pyarrow openpyxl pillow networkx "
+    "lxml beautifulsoup4 xlsxwriter",
+    "full": "plotly altair polars duckdb scikit-image opencv-python-headless "
+    "python-docx python-pptx pypdf pdfplumber reportlab nltk",
+    "agent": "pytest",
+}
+_PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
+
+
+@lru_cache(maxsize=64)
+def contents_told(recipe: Recipe) -> str:
+    """Return a sentence for a model: the Python, the main libraries with their versions, and what was added."""
+    stack = "newest" if recipe.flavour == "newest" else "lean"
+    named = _named(f"{'requirements' if stack == 'lean' else 'flavours/newest'}.lock", MAIN["lean"])
+    if recipe.flavour in ("full", "agent"):
+        named += _named(f"flavours/{recipe.flavour}.lock", MAIN[recipe.flavour])
+    if recipe.flavour == "agent":
+        named += shipped("docker/flavours/agent.debian").read_text().split()
+    return f"Python {PYTHON} with {', '.join([*named, *recipe.packages, *recipe.debian_packages])}."
+
+
+def _named(lock: str, names: str) -> list[str]:
+    pins = dict(_PIN.findall(shipped(f"docker/{lock}").read_text()))
+    return [f"{name} {pins[name]}" for name in names.split()]

@@ -1,0 +1,363 @@
+"""The Docker engine, on the docker SDK."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import requests
+
+from agent_tools.engines.docker.connection import DockerConnection, EngineInfo, explained, failed_step, translated
+from agent_tools.engines.docker.context import REPOSITORY, shipped
+from agent_tools.engines.docker.payload import (
+    SHARES,
+    cgroup_v1_config,
+    container_config,
+    limit_tcp,
+    local_log,
+    podman_config,
+    processes_of_user,
+)
+from agent_tools.engines.docker.sdk import docker
+from agent_tools.engines.docker.stdio import AttachedStdio, OutputFrames, conversation
+from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
+from agent_tools.machine.deleted import family
+from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
+from agent_tools.machine.machine import IS_LINUX
+from agent_tools.machine.owner import NAME_LABEL
+
+DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
+CONFLICT = 409  # the status of an engine that does such a thing already
+LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
+
+
+class DockerEngine:
+    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (address.py).
+
+    `timeout` is how many seconds one answer may take; pulling and building have an hour.
+    """
+
+    def __init__(self, timeout: int = 60) -> None:
+        self.connection = DockerConnection(timeout)
+        self._info: EngineInfo | None = None
+        self._doubtful = Doubtful(self.connection)
+        self._guest_ids = GuestIds()
+        self.restore_image: Callable[[str], bool] = lambda _tag: False
+        """Tries to get an image back that was there and is not any more; returns whether it has."""
+
+    # -- the Engine protocol ------------------------------------------------------------------------------------------
+
+    @translated()
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """The caller's own ids; for root an unprivileged pair of the folder's; the mapped root of a rootless engine."""
+        caller = (os.getuid(), os.getgid())
+        info = self.info()
+        is_local = self.connection.is_local
+        is_here = is_local and IS_LINUX and not info.is_desktop  # elsewhere the engine runs in a virtual machine
+        shares = {"shares_sockets": is_here, "shares_files": is_here or (is_local and info.is_desktop)}
+        if info.is_rootless and os.getuid() != 0:
+            return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
+        if os.getuid() == 0:
+            uid = self._guest_ids.of(work_dir) if work_dir else GUEST_UIDS[0]
+            caller = (uid, uid)
+        return Guest(inside=caller, outside=caller, **shares)
+
+    @translated()
+    def start(self, spec: SandboxSpec) -> Container:
+        """Create and start a sandbox.
+
+        Raises:
+            SandboxStartError: the engine does not have what the spec asks for.
+        """
+        self._doubtful.remove()
+        spec = replace(spec, is_ahead=spec.is_ahead and self.info().changes_shares)
+        sandbox = self._create(spec)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._doubtful.add, spec)
+            try:
+                if spec.run_dir is None:  # before the start, so that no output is missed
+                    stdio = self._attach(sandbox)
+                    undo.callback(stdio.close)
+                    sandbox = replace(sandbox, stdio=stdio)
+                self.connection.api().start(sandbox.id)
+                if spec.work_dir is not None:
+                    sandbox = replace(sandbox, pid=self._pid(sandbox))
+                if self._is_cgroup_v1():  # before any code runs
+                    limit_tcp(sandbox.pid or self._pid(sandbox))
+            except docker.errors.APIError as exc:
+                raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
+            undo.pop_all()
+        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
+
+    @translated()
+    def _promote(self, id_: str) -> None:
+        self.connection.api().update_container(id_, cpu_shares=SHARES)
+
+    def _is_cgroup_v1(self) -> bool:
+        return self.info().cgroup_version == "1"
+
+    def _pid(self, sandbox: Container) -> int:
+        """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
+        with contextlib.suppress(docker.errors.APIError, OSError):
+            pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
+            said = (
+                Path(f"/proc/{pid}/{name}").read_text() for name in ("cgroup", "mountinfo")
+            )  # a cgroup, or no limits
+            return pid if any(sandbox.id in words for words in said) else 0
+        return 0
+
+    def _attach(self, sandbox: Container) -> AttachedStdio:
+        """Its stdin and stdout, on a connection of its own."""
+        with contextlib.ExitStack() as undo:
+            client = self.connection.new_client(timeout=60)
+            undo.callback(client.close)
+            everything = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            return AttachedStdio(client.api.attach_socket(sandbox.id, params=everything), undo.pop_all().close)
+
+    def _create(self, spec: SandboxSpec, for_diagnosis: bool = False) -> Container:
+        config = container_config(spec, shipped("docker/seccomp.json").read_text())
+        if for_diagnosis:
+            config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        if self._is_cgroup_v1():
+            config = cgroup_v1_config(config, self.info().kernel)
+        if self.connection.engine == "Podman":
+            config = podman_config(config, shipped("docker"), processes_of_user())
+        try:
+            return self._create_from(config, spec)
+        except docker.errors.ImageNotFound as exc:
+            if self.restore_image(spec.image):
+                return self._create_from(config, spec)
+            how = "Run `agent-tools image build`." if spec.image.startswith(REPOSITORY) else "Pull it, or build it."
+            raise SandboxStartError(f"The image {spec.image} is missing. {how}") from exc
+
+    def _create_from(self, config: dict[str, Any], spec: SandboxSpec) -> Container:
+        try:
+            return Container(self.connection.api().create_container_from_config(config)["Id"])
+        except docker.errors.ImageNotFound:
+            raise
+        except docker.errors.APIError as exc:
+            raise SandboxStartError(f"The engine cannot make the sandbox: {_explain(exc, spec)}") from exc
+        except BaseException:
+            self._doubtful.add(spec)
+            raise
+
+    @translated()
+    def remove(self, sandbox: Container) -> None:
+        """Kill and remove at once."""
+        try:
+            self.connection.api().remove_container(sandbox.id, force=True, v=True)
+        except docker.errors.NotFound:
+            pass
+        except docker.errors.APIError as exc:
+            if exc.status_code != CONFLICT:  # its removal is already in progress
+                raise
+
+    @translated()
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+        """None while the container runs. One that ended is removed with its log, so a second one is asked to fail."""
+        try:
+            if self.connection.api().inspect_container(sandbox.id)["State"]["Running"]:
+                return None
+        except docker.errors.NotFound:
+            pass
+        again = self._create(spec, for_diagnosis=True)
+        try:
+            self.connection.api().start(again.id)
+            with contextlib.suppress(requests.RequestException):
+                self.connection.api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
+            output: bytes = self.connection.api().logs(again.id, tail=40)
+            return output[-LOG_TAIL:].decode("utf-8", "replace")
+        finally:
+            self.remove(again)
+
+    @translated()
+    def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
+        """Containers in any state whose labels contain `host`."""
+        filters = {"label": [f"{name}={value}" for name, value in host.items()]}
+        found = self.connection.api().containers(all=True, filters=filters)
+        return [(Container(each["Id"]), each.get("Labels") or {}) for each in found]
+
+    # -- images -------------------------------------------------------------------------------------------------------
+
+    @translated()
+    def has_image(self, tag: str) -> bool:
+        """Return whether the engine has the image."""
+        try:
+            self.connection.api().inspect_image(tag)
+        except docker.errors.ImageNotFound:
+            return False
+        return True
+
+    @translated()
+    def image_facts(self, tag: str) -> dict[str, Any]:
+        """`docker image inspect` of one image."""
+        facts: dict[str, Any] = self.connection.api().inspect_image(tag)
+        return facts
+
+    @translated()
+    def images(self, repository: str) -> list[dict[str, Any]]:
+        """All images of one repository, with `RepoTags` and `Size` (bytes)."""
+        found: list[dict[str, Any]] = self.connection.api().images(name=repository)
+        return found
+
+    @translated()
+    def remove_image(self, tag: str) -> None:
+        """Remove an image; containers that use it make this an error."""
+        self.connection.api().remove_image(tag)
+
+    def pull(self, tag: str) -> Iterator[str]:
+        """Pull an image, yielding the engine's progress lines.
+
+        Raises:
+            EngineError: no registry answers, or it does not have the image.
+        """
+        with translated():
+            for line in self.connection.api(is_patient=True).pull(tag, stream=True, decode=True):
+                if "error" in line:
+                    raise EngineError(f"{tag} could not be pulled: {line['error']}")
+                yield str(line.get("status", ""))
+
+    def build(self, context: BinaryIO, tag: str, arguments: Mapping[str, str]) -> Iterator[str]:
+        """Build an image from a tar of its context, yielding output lines.
+
+        Raises:
+            ImageBuildError: a step failed; carries the end of the log.
+        """
+        log: list[str] = []
+        options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
+        with translated():
+            for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
+                if "error" in line:
+                    told = failed_step(line["error"], log)
+                    raise ImageBuildError(f"The image {tag} could not be built: {told}", "".join(log)[-8192:])
+                log.append(str(line.get("stream", "")))
+                yield log[-1]
+
+    @translated()
+    def import_image(self, archive: Path, repository: str, tag: str) -> None:
+        """Make an image of one layer from a tar of its file system."""
+        self.connection.api(is_patient=True).import_image_from_file(str(archive), repository, tag)
+
+    @translated()
+    def prune_build_stage(self, label: str) -> None:
+        """Remove the untagged images a build left that carry `label`; a removal under way elsewhere does it, too."""
+        try:
+            self.connection.api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
+        except docker.errors.APIError as exc:
+            if exc.status_code != CONFLICT:
+                raise
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    @translated()
+    def info(self) -> EngineInfo:
+        """The engine's facts, asked once."""
+        if self._info is None:
+            api = self.connection.api()
+            self._info = EngineInfo.of(api.info(), api.api_version, self.connection.engine)
+        return self._info
+
+    @translated()
+    def bridge(self) -> str:
+        """Return the interface of its default network; '' if it has no such network, or runs on another machine."""
+        if not self.connection.is_local:
+            return ""
+        try:
+            options = self.connection.api().inspect_network("bridge").get("Options") or {}
+        except docker.errors.NotFound:
+            return ""
+        return str(options.get("com.docker.network.bridge.name", ""))
+
+    @translated()
+    def inspect(self, sandbox: Container) -> dict[str, Any]:
+        """`docker inspect` of one sandbox."""
+        facts: dict[str, Any] = self.connection.api().inspect_container(sandbox.id)
+        return facts
+
+    @translated()
+    def processes(self, container: Container) -> list[int]:
+        """Return the pids of a running container's processes, as the engine's host numbers them.
+
+        Podman 5 answers `top` with the container's own numbers, and a rootless engine may not answer at all: then the
+        pids are those of the container's first process and of its descendants.
+        """
+        api = self.connection.api()
+        first = int(api.inspect_container(container.id)["State"]["Pid"])
+        with contextlib.suppress(docker.errors.APIError, ValueError):
+            named = [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
+            if first in named:
+                return named
+        return list(family(first))
+
+    @translated()
+    def execute(
+        self, container: Container, command: Sequence[str], data: bytes, seconds: float, most: int
+    ) -> tuple[int | None, bytes]:
+        """Run a command in a container that is not a sandbox of ours, with `data` as its input (`docker exec`).
+
+        Returns its exit code, None if it has none after `seconds`, and what it printed, cut where it passes `most`.
+        """
+        api = self.connection.api()
+        process = api.exec_create(container.id, list(command), stdin=True)["Id"]
+        stream = api.exec_start(process, socket=True)
+        with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
+            raw = conversation(connection, data, seconds, 2 * most)
+        exit_code: int | None = api.exec_inspect(process)["ExitCode"]
+        return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
+
+    @translated()
+    def memory_usage(self, sandbox: Container) -> int:
+        """Bytes of memory the sandbox uses now, its page cache not counted."""
+        stats = self.connection.api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
+        cache = stats.get("stats", {}).get("total_inactive_file", stats.get("stats", {}).get("inactive_file", 0))
+        return int(stats.get("usage", 0)) - int(cache)
+
+
+def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
+    text = explained(exc)
+    if spec.isolation.runtime and "runtime" in text.lower():
+        return f"{text}. Install the runtime {spec.isolation.runtime!r} and add it to the engine's daemon.json."
+    if "bind source path does not exist" in text or "invalid mount config" in text:
+        return f"{text}. The engine does not see this machine's files (a remote engine, or a VM)."
+    return text
+
+
+# Containers that were given up while they were being made: only their names are known, and they may still turn up.
+
+
+DOUBT_SECONDS = 600  # how long one may turn up
+LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
+
+
+class Doubtful:
+    """Removes them as soon as they are there."""
+
+    def __init__(self, connection: DockerConnection) -> None:
+        self._connection = connection
+        self._names: dict[str, float] = {}
+
+    def add(self, spec: SandboxSpec) -> None:
+        """Note that what was being made by this spec was given up."""
+        self._names[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove those that have turned up; an engine that does not answer is asked again later."""
+        for name, since in list(self._names.items()):
+            if time.monotonic() > since + DOUBT_SECONDS:
+                self._names.pop(name, None)
+        if not self._names:
+            return
+        failures = (docker.errors.DockerException, requests.RequestException, OSError, EngineError)
+        with contextlib.suppress(*failures), contextlib.closing(self._connection.new_client(LOOK_SECONDS)) as client:
+            for name in list(self._names):
+                for found in client.api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
+                    client.api.remove_container(found["Id"], force=True, v=True)
+                    self._names.pop(name, None)

@@ -1,0 +1,230 @@
+"""The sandbox's image: how it comes to be, once, on whatever machine this is. context.py tells which one it is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from agent_tools import __version__, settings
+from agent_tools.engines.docker.context import context_files, packed_context, shipped, tag_for
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
+from agent_tools.errors import EngineError, ImageBuildError
+from agent_tools.machine.private_base import private_base
+
+REGISTRY_BASE = "python:3.13-slim-trixie"
+DEBIAN_BASE = "agent-tools-base:trixie-apt"
+BUILD_STAGE_LABEL = "agent_tools.stage=builder"
+
+Progress = Callable[[str], None]
+LOST_LAYERS = ("layer does not exist", "failed to get digest")
+"""The words of an engine that lost one, as it may where another image is removed meanwhile: once more helps."""
+
+
+def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
+    """Return the tag of an image that is there, building it first if need be; concurrent processes build it once.
+
+    Raises:
+        ImageBuildError: it could not be built.
+        EngineUnavailable: no engine answers.
+    """
+    tag = tag_for(recipe)
+    if engine.has_image(tag):
+        return tag
+    with _build_lock(tag, progress):
+        if not engine.has_image(tag):
+            build(engine, recipe, progress)
+    return tag
+
+
+class Images:
+    """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts."""
+
+    def __init__(self, engine: DockerEngine) -> None:
+        self._engine = engine
+        self._tags: dict[Recipe, str] = {}
+        engine.restore_image = self._restore
+
+    def ensure(self, recipe: RecipeLike = ()) -> str:
+        """Return the tag of an image that was there, or was built, when it was first asked for.
+
+        Raises:
+            ImageBuildError: it could not be built.
+            EngineUnavailable: no engine answers.
+        """
+        key = recipe_of(recipe)
+        if key not in self._tags:
+            self._tags[key] = ensure(self._engine, key)
+        return self._tags[key]
+
+    def _restore(self, tag: str) -> bool:
+        for recipe, known in list(self._tags.items()):
+            if known == tag:
+                ensure(self._engine, recipe)
+                return True
+        return False
+
+
+def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
+    """Build the image now, whether or not it is there."""
+    recipe = recipe_of(recipe)
+    tag, below = tag_for(recipe), recipe.below
+    stack = {"STACK_IMAGE": ensure(engine, below, progress)} if below else {}
+    base = ensure_base(engine, progress)
+    progress(f"Building {tag} on {base}: {_contents(recipe)}")
+    origin = origin_on(base, engine.image_facts(base))
+    arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
+    with only_build(progress):
+        try:
+            _run(engine, recipe, arguments, progress)
+        except ImageBuildError as exc:
+            if not any(words in str(exc) for words in LOST_LAYERS):
+                raise
+            _run(engine, recipe, arguments, progress)
+        engine.prune_build_stage(BUILD_STAGE_LABEL)
+    progress(f"Built {tag}")
+    return tag
+
+
+def _run(engine: DockerEngine, recipe: Recipe, arguments: Mapping[str, str], progress: Progress) -> None:
+    run_build(engine, packed_context(context_files(recipe)), tag_for(recipe), arguments, progress)
+
+
+def run_build(
+    engine: DockerEngine, context: BinaryIO, tag: str, arguments: Mapping[str, str], progress: Progress
+) -> None:
+    """Build an image from a context.
+
+    Raises:
+        ImageBuildError: a step failed.
+    """
+    for line in engine.build(context, tag, arguments):
+        for part in filter(None, (part.strip() for part in line.splitlines())):
+            progress(part)
+
+
+def _contents(recipe: Recipe) -> str:
+    if recipe.below is None:
+        return f"Python, IPython and the data stack, {recipe.flavour} (a minute or two, once)"
+    return "further packages" if recipe.packages or recipe.debian_packages else f"flavour {recipe.flavour}"
+
+
+def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> str:
+    """The image to build on: a given one, one that is there, pulled, or made from Debian packages; in that order."""
+    given = settings.base_image()
+    for candidate in (given,) if given else (REGISTRY_BASE, DEBIAN_BASE):
+        if engine.has_image(candidate):
+            return candidate
+    wanted = given or REGISTRY_BASE
+    try:
+        progress(f"Pulling {wanted}")
+        for line in engine.pull(wanted):
+            progress(line)
+        return wanted
+    except EngineError as exc:
+        if given:
+            raise ImageBuildError(f"AGENT_TOOLS_BASE_IMAGE: {exc}") from exc
+        progress(f"No container registry answers ({exc})")
+        return _make_debian_base(engine, progress, exc)
+
+
+def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception) -> str:
+    script = shipped("docker/debian_base.sh")
+    if os.getuid() != 0 or not shutil.which("mmdebstrap"):
+        raise ImageBuildError(
+            f"No container registry answers, and the base image cannot be made here ({cause}). Either load "
+            f"{REGISTRY_BASE} into the engine; or, as root on Debian or Ubuntu, `apt-get install mmdebstrap` and try "
+            "again; or set AGENT_TOOLS_BASE_IMAGE to a Python 3.13 image that the engine has."
+        ) from cause
+    progress("Making the base image from Debian packages (about half a minute)")
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "base.tar"
+        made = subprocess.run(["sh", str(script), str(archive)], capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise ImageBuildError(f"{script} failed: {made.stderr.strip()[-500:]}", made.stderr[-8192:])
+        engine.import_image(archive, *DEBIAN_BASE.split(":"))
+    return DEBIAN_BASE
+
+
+@contextmanager
+def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
+    """One build at a time among the processes of this user."""
+    with open(private_base() / f"{tag.replace(':', '-')}.lock", "w") as file:
+        _take(file, "Another process is building the image; waiting for it", progress)
+        yield
+
+
+@contextmanager
+def only_build(progress: Progress) -> Iterator[None]:
+    """One build at a time of whatever image: the end of one removes stages, of which another could be made."""
+    with open(private_base(settings.builds_dir()) / "builds.lock", "w") as file:
+        _take(file, "Another image is being built; waiting for it", progress)
+        yield
+
+
+def _take(file: IO[str], told: str, progress: Progress) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        progress(told)
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+# The origin of an image, in the standard labels: the base it was built on, and the version that built it.
+
+
+PREFIX = "org.opencontainers.image."
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of an image.
+
+    Attributes:
+        base: the name of the image it was built on.
+        digest: that image's digest in its registry; the engine's id of it if it is from none.
+        version: of agent_tools.
+    """
+
+    base: str
+    digest: str
+    version: str = __version__
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """As arguments of the build, which makes labels of them."""
+        return {"BASE_NAME": self.base, "BASE_DIGEST": self.digest, "VERSION": self.version}
+
+
+def origin_on(base: str, facts: Mapping[str, Any]) -> Origin:
+    """The origin of an image that is built on `base`, which may be pinned (NAME@sha256:...), with its `inspect`."""
+    name = base.partition("@")[0]
+    return Origin(name, _digest(_repository(name), facts))
+
+
+def origin_of(facts: Mapping[str, Any]) -> Origin:
+    """Read the labels in an image's `inspect`; images of other makers may have none."""
+    labels = (facts.get("Config") or {}).get("Labels") or {}
+    base, digest, version = (labels.get(PREFIX + name) or UNKNOWN for name in ("base.name", "base.digest", "version"))
+    return Origin(base, digest, version)
+
+
+def _digest(repository: str, facts: Mapping[str, Any]) -> str:
+    """The digest under this repository's name, else under any, else the id."""
+    known = dict(reference.split("@", 1) for reference in reversed(facts.get("RepoDigests") or ()) if "@" in reference)
+    return str(known.get(repository) or next(iter(known.values()), None) or facts["Id"])
+
+
+def _repository(name: str) -> str:
+    """An image's name without its tag; a colon before a slash is a registry's port."""
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name

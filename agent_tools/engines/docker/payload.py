@@ -1,0 +1,228 @@
+"""The exact request that creates a sandbox: a SandboxSpec as the Docker Engine API's container configuration.
+
+Pure, so that one test can hold the whole of it. Field names: https://docs.docker.com/reference/api/engine/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal
+
+from agent_tools.engines.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_SESSION, GUEST_WORK_DIR, Isolation, SandboxSpec
+from agent_tools.engines.first_process import COMMAND, environment
+from agent_tools.errors import SandboxStartError
+from agent_tools.limits import MIB
+from agent_tools.machine.machine import IS_LINUX
+
+SHARES, SHARES_AHEAD = 1024, 128  # of the CPU where it is short: the engine's default, and of what nobody waits for
+
+
+def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
+    """The body of POST /containers/create. `seccomp_profile` is the profile's JSON text."""
+    limits = spec.isolation
+    uid, gid = spec.guest.inside
+    over_stdio = spec.run_dir is None
+    return {
+        "Image": spec.image,
+        "Cmd": [*COMMAND, "stdio"] if over_stdio else COMMAND,
+        "Entrypoint": [],
+        "User": f"{uid}:{gid}",
+        "Hostname": "sandbox",
+        "WorkingDir": "/",
+        "Env": [f"{name}={value}" for name, value in environment(limits).items()],
+        "Labels": dict(spec.labels),
+        "Tty": False,
+        "OpenStdin": over_stdio,
+        "StdinOnce": over_stdio,  # the engine closes it when we go, however we go
+        "NetworkDisabled": limits.engine_network == "none",
+        "HostConfig": _host_config(spec, seccomp_profile),
+    }
+
+
+def local_log(limits: Isolation) -> dict[str, Any]:
+    """A log driver that keeps a bounded file."""
+    config = {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"}
+    return {"Type": "local", "Config": config}
+
+
+def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
+    limits = spec.isolation
+    return {
+        "NetworkMode": limits.engine_network,
+        "IpcMode": "private",
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
+        "ReadonlyRootfs": True,
+        "Mounts": _mounts(spec),
+        "Tmpfs": _tmpfs(spec),
+        "Memory": limits.memory,
+        "MemorySwap": limits.memory,  # equal: no swap
+        "NanoCpus": round(limits.cpus * 1_000_000_000),
+        "PidsLimit": limits.pids,
+        **({"CpuShares": SHARES_AHEAD} if spec.is_ahead else {}),
+        "ShmSize": limits.shm,
+        "Ulimits": [
+            {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
+            {"Name": "core", "Soft": 0, "Hard": 0},
+            {"Name": "fsize", "Soft": limits.file_size, "Hard": limits.file_size},
+        ],
+        "LogConfig": {"Type": "none"} if spec.run_dir is None else local_log(limits),
+        "RestartPolicy": {"Name": "no"},
+        "AutoRemove": True,
+        **({"Runtime": limits.runtime} if limits.runtime else {}),
+        **({"DeviceRequests": [_gpus(limits.gpus)]} if limits.gpus is not None else {}),
+    }
+
+
+def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
+    run_dir = [_bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True)] if spec.run_dir else []
+    work_dir = [_bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False)] if spec.work_dir else []
+    return run_dir + work_dir
+
+
+def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
+    limits = spec.isolation
+    owner = "uid={},gid={},mode=0700".format(*spec.guest.inside)
+    work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{owner}"
+    return {
+        "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
+        GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{owner}",
+        **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
+        **({GUEST_SESSION: f"rw,nosuid,nodev,exec,size={limits.installed},{owner}"} if limits.policy else {}),
+    }
+
+
+def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    """A mount that fails when its source is missing (a `Binds` entry would be created, owned by root)."""
+    options = {"Propagation": "rprivate"}
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}
+
+
+def _gpus(gpus: int | str) -> dict[str, Any]:
+    return {"Count": -1 if gpus == "all" else gpus, "Capabilities": [["gpu"]]}
+
+
+# The dialects of the engine API: Docker's, in which requests are written (payload.py), and Podman's, which differs.
+#
+# Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differs where a request of ours touches it:
+#
+# * a seccomp profile is the path of a file that the engine reads, where Docker takes the profile itself;
+# * a tmpfs cannot be given an owner: it is root's, so that it has to be open to all where the guest is another user;
+# * under a read-only root /run and /var/tmp are writable and unbounded, unless they are mounted otherwise;
+# * /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
+# * limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
+# * RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
+# * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
+# * an OCI runtime that is asked for is passed over in silence: here it is refused;
+# * a container's share of the CPU is not changed while it runs (info.py): none is made with less.
+#
+# An engine on cgroup v1 counts the buffers of TCP connections in no limit of memory, those of a sandbox's own loopback
+# neither. Three layers bound them there: the engine is asked for a limit of theirs, which crun heeds, but not runc
+# since
+# 1.0; this process sets the limit of the cgroup itself, where it is root; and each buffer is kept small.
+
+
+EngineName = Literal["Docker", "Podman"]
+
+PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman's, and its version
+MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
+MOST_TCP = 64 * MIB  # bytes of all TCP buffers of a sandbox
+_TCP_BUFFERS = {"net.ipv4.tcp_rmem": "4096 131072 262144", "net.ipv4.tcp_wmem": "4096 16384 262144"}
+_OWN_TCP_BUFFERS = (4, 15)  # the first Linux where a network namespace has these settings
+_MEMORY_CGROUP = re.compile(r"^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:/(.+)$", re.MULTILINE)
+_ULIMIT_BLOCK = 512  # bytes: the unit of `ulimit -f` (POSIX)
+_SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
+_OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
+_OWN_FILES = ("hosts", "resolv.conf")  # of /etc, which Podman fills from the host's
+
+
+def engine_name(headers: Mapping[str, str]) -> EngineName:
+    """The engine that sent an answer with these headers."""
+    return "Podman" if PODMAN_HEADER in headers else "Docker"
+
+
+def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dict[str, Any]:
+    """A request to create a container in Podman's words.
+
+    `files` is the folder of the seccomp profile and of what is mounted in /etc, as the engine sees it, `processes` what
+    one user may have in all containers (RLIMIT_NPROC).
+
+    Raises:
+        SandboxStartError: it asks for an OCI runtime, which Podman would pass over in silence.
+    """
+    asked: dict[str, Any] = deepcopy(dict(config))
+    host = asked["HostConfig"]
+    if runtime := host.get("Runtime"):
+        raise SandboxStartError(
+            f"Podman takes no OCI runtime from its clients: run its service with --runtime {runtime}."
+        )
+    host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
+    is_root = asked["User"].partition(":")[0] == "0"
+    tmpfs = {target: _mounted_tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
+    host["Tmpfs"] = {**dict.fromkeys(_OWN_TMPFS, _SEALED), **tmpfs}
+    if asked["NetworkDisabled"]:
+        host["Mounts"] += [_mount(files / name, f"/etc/{name}") for name in _OWN_FILES]
+    host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
+    if is_root:
+        asked["Cmd"] = _limited(asked["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
+    host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
+    return asked
+
+
+def cgroup_v1_config(config: Mapping[str, Any], kernel: str) -> dict[str, Any]:
+    """A request to create a container on cgroup v1, where TCP buffers need bounds. `kernel` is the engine's version."""
+    host = dict(config["HostConfig"])
+    host["KernelMemoryTCP"] = MOST_TCP
+    version = tuple(map(int, re.findall(r"\d+", kernel)[:2]))
+    if config["NetworkDisabled"] and "Runtime" not in host and version >= _OWN_TCP_BUFFERS:
+        host["Sysctls"] = _TCP_BUFFERS
+    return {**config, "HostConfig": host}
+
+
+def limit_tcp(pid: int, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
+    """Bound the TCP buffers of a container by its cgroup (v1), where this process may; `pid` is its PID 1."""
+    with contextlib.suppress(OSError):
+        if found := _MEMORY_CGROUP.search((proc / str(pid) / "cgroup").read_text()):
+            limit = cgroup / "memory" / found[1] / "memory.kmem.tcp.limit_in_bytes"
+            limit.write_text(str(MOST_TCP))
+
+
+def processes_of_user() -> int:
+    """The number of processes that one user may have in all containers: what the caller may, up to a kernel's usual."""
+    if not IS_LINUX:
+        return MOST_PROCESSES
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    return MOST_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, MOST_PROCESSES)
+
+
+def _security(option: str, profile: Path) -> str:
+    return f"seccomp={profile}" if option.startswith("seccomp=") else option
+
+
+def _mounted_tmpfs(options: str, is_root: bool) -> str:
+    """The options without an owner, and without what the image has in that folder, which Podman would copy."""
+    kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode="))]
+    asked = next((option for option in options.split(",") if option.startswith("mode=")), "mode=0755")
+    return ",".join([*kept, asked if is_root else "mode=1777", "notmpcopyup"])
+
+
+def _limited(command: Sequence[str], most: Mapping[str, int]) -> list[str]:
+    """The command after a shell that lowers its own limits for good. More open files than there may be are no error."""
+    files = f"{{ ulimit -n {most['nofile']} 2>/dev/null || :; }}"
+    script = f'ulimit -c {most["core"]} && ulimit -f {most["fsize"] // _ULIMIT_BLOCK} && {files} && exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", *command]
+
+
+def _mount(source: Path, target: str) -> dict[str, Any]:
+    options = {"Propagation": "rprivate"}
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": True, "BindOptions": options}
+
+
+def _log(local: Mapping[str, Any]) -> dict[str, Any]:
+    return {"Type": "k8s-file", "Config": {"max-size": local["Config"]["max-size"]}}

@@ -1,0 +1,237 @@
+"""The seam to whatever runs sandboxes, and the description of one sandbox with all its limits."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Protocol
+
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.errors import InvalidParams
+from agent_tools.guest.wire.frozen import frozen
+from agent_tools.limits import GIB, KIB, MIB, with_sizes
+
+GUEST_RUN_DIR = "/run/kernel"
+GUEST_WORK_DIR = "/workspace"
+GUEST_HOME = "/home/sandbox"
+GUEST_SESSION = "/opt/session"
+
+_HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTALL)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@frozen
+class Isolation:
+    """The limits of one sandbox. Every field has a safe default; no field can widen access to the host.
+
+    Sizes are bytes, or text such as '512m' and '4g' (1024-based).
+
+    Raises:
+        InvalidParams: a value is out of range or would break the isolation.
+    """
+
+    network: str | NetworkPolicy = "none"
+    """'none', a list of what may be reached (see `agent_tools.engines.network`), or the name of an engine network (e.g.
+    'bridge') to opt in to; host and shared namespaces are refused. With a list the sandbox has no interface either."""
+    memory: int = 2 * GIB
+    """Bytes of memory, files in /tmp, HOME and /dev/shm included; there is no swap beyond it."""
+    cpus: float = 1.0
+    """CPU cores, fractions allowed."""
+    pids: int = 256
+    """Processes and threads."""
+    tmp: int = 256 * MIB
+    """Bytes of /tmp (memory-backed, not executable)."""
+    home: int = 64 * MIB
+    """Bytes of HOME (memory-backed, not executable)."""
+    shm: int = 64 * MIB
+    """Bytes of /dev/shm."""
+    installed: int = 512 * MIB
+    """Bytes of the packages that the code installs (memory-backed, executable); the place is there with a list only."""
+    file_size: int = GIB
+    """Bytes of the largest file the code may write."""
+    open_files: int = 1024
+    """File descriptors of one process."""
+    log: int = MIB
+    """Bytes of container log the engine keeps."""
+    runtime: str | None = None
+    """An OCI runtime the engine knows, e.g. 'runsc' or 'kata'; a missing one is an error, never a silent fall-back."""
+    gpus: int | str | None = None
+    """None, a number of GPUs, or 'all'."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables for the code; nothing of the host's environment is passed otherwise."""
+
+    def __post_init__(self) -> None:
+        _check_network(self.network)
+        _check_env(self.env)
+        sizes = with_sizes({name: getattr(self, name) for name in _LEAST})
+        for name, least in _LEAST.items():
+            value = sizes[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+                kind = "a number" if least < KIB else "bytes, or a size such as '512m' or '4g',"
+                raise InvalidParams(f"{name}={value!r:.80} is not usable: give {kind} of at least {least:,}.")
+            if name != "cpus":
+                object.__setattr__(self, name, _whole(name, value))
+        if self.runtime is not None and (not isinstance(self.runtime, str) or not self.runtime):
+            raise InvalidParams(
+                f"runtime={self.runtime!r:.80} is not usable: give the name of an OCI runtime, or None."
+            )
+        if self.gpus is not None and self.gpus != "all" and not (type(self.gpus) is int and self.gpus > 0):
+            raise InvalidParams(f"gpus={self.gpus!r} is not usable: give a number, 'all', or None.")
+
+    @property
+    def policy(self) -> NetworkPolicy | None:
+        """The list of what may be reached, if there is one."""
+        return self.network if isinstance(self.network, NetworkPolicy) else None
+
+    @property
+    def engine_network(self) -> str:
+        """The engine's name of the network: 'none' with a list, too."""
+        return self.network if isinstance(self.network, str) else "none"
+
+
+_LEAST = {
+    "memory": 128 * MIB,
+    "cpus": 0.05,
+    "pids": 32,
+    "tmp": MIB,
+    "home": 4 * MIB,
+    "shm": MIB,
+    "installed": MIB,
+    "file_size": MIB,
+    "open_files": 128,
+    "log": 64 * 1024,
+}
+
+
+def _whole(name: str, value: float) -> int:
+    if int(value) != value:
+        raise InvalidParams(f"{name}={value!r} is not usable: give a whole number.")
+    return int(value)
+
+
+def _check_network(network: object) -> None:
+    if isinstance(network, NetworkPolicy):
+        return
+    if not isinstance(network, str) or not network:
+        raise InvalidParams(
+            f"network={network!r:.80} is not usable: give 'none', a list such as {{'allow': ['pypi']}}, or the name of "
+            "an engine network."
+        )
+    if _HOST_NETWORKS.fullmatch(network):
+        raise InvalidParams(f"network={network!r} would share a network namespace and break the isolation; use 'none'.")
+
+
+def _check_env(env: Mapping[str, str]) -> None:
+    if not isinstance(env, Mapping):
+        raise InvalidParams(f"env is of type {type(env).__name__}: give a dict of names and values.")
+    for name, value in env.items():
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
+            raise InvalidParams(f"env has an unusable entry {name!r}: names are identifiers, values are text.")
+
+
+@frozen
+class Guest:
+    """The user of the guest's processes: `inside` the sandbox, and as the owner of their files seen from the host.
+
+    Attributes:
+        shares_sockets: whether a unix socket of the host can be mounted and connected to (not from within a VM).
+        shares_files: whether folders of the host can be mounted (not by an engine on another machine).
+    """
+
+    inside: tuple[int, int]
+    outside: tuple[int, int]
+    shares_sockets: bool = True
+    shares_files: bool = True
+
+    @classmethod
+    def own(cls, *, shares: bool = True) -> Guest:
+        """Return this process's own user, for files that no guest owns here."""
+        me = (os.getuid(), os.getgid())
+        return cls(me, me, shares, shares)
+
+
+@frozen
+class SandboxSpec:
+    """One sandbox to start.
+
+    Without a `run_dir` to mount, it is spoken to over stdio; without a `work_dir`, it gets a memory-backed one of
+    `work_dir_bytes`.
+    """
+
+    image: str
+    run_dir: Path | None
+    work_dir: Path | None
+    guest: Guest
+    isolation: Isolation
+    labels: Mapping[str, str]
+    work_dir_bytes: int = 0
+    is_ahead: bool = False
+    """True for one that nobody waits for: it yields the CPU to others until `Container.promote`."""
+
+
+class Stdio(Protocol):
+    """The stdin and stdout of a sandbox, as one stream that never waits. Closing it ends the sandbox."""
+
+    def fileno(self) -> int:
+        """The descriptor to poll for what there is to receive; -1 once closed."""
+        ...
+
+    def writer(self) -> int:
+        """The descriptor to poll for room to send; the same one, but where there are two pipes. -1 once closed."""
+        ...
+
+    def receive(self) -> bytes | None:
+        """Return what it printed, b'' at its end, None when there is nothing yet."""
+        ...
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send what can be sent; the number of bytes."""
+        ...
+
+    def close(self) -> None:
+        """Hang up. May be called twice, and in a forked child."""
+        ...
+
+
+@frozen
+class Container:
+    """One running sandbox, by the engine's id.
+
+    Attributes:
+        stdio: there when it was started without a run directory.
+        pid: its PID 1 as this machine numbers it; 0 where it is not seen from here, or holds no folder of this machine.
+        promote: gives one that was started ahead the weight of all others. Raises EngineError.
+    """
+
+    id: str
+    stdio: Stdio | None = field(default=None, compare=False, repr=False)
+    pid: int = field(default=0, compare=False)
+    promote: Callable[[], object] = field(default=bool, compare=False, repr=False)
+
+
+class Engine(Protocol):
+    """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
+
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """Return the user of the guest's processes in a sandbox of this work_dir: always the same for one folder."""
+        ...
+
+    def start(self, spec: SandboxSpec) -> Container:
+        """Create and start a sandbox."""
+        ...
+
+    def remove(self, sandbox: Container) -> None:
+        """End a sandbox at once and remove all of it; one that is already gone is no error."""
+        ...
+
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+        """None while the sandbox runs; once it has ended at its start, what such a sandbox prints before it ends."""
+        ...
+
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+        """Every sandbox of ours with labels that contain `host`, with its labels."""
+        ...

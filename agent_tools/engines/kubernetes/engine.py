@@ -1,0 +1,255 @@
+"""An engine of pods: a pod for each sandbox, spoken to over the streams of a program that is executed in it once.
+
+It shares no folder and no socket with this machine. Nothing is executed in a pod after that program, which starts
+before any code of the user's. The end of its stream ends the sandbox, and so does the end of this process, at which the
+stream ends; what is left of the pod then is an entry in the cluster's table, which the next sweep of anybody removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from urllib.parse import urlencode
+
+from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.kubernetes import pod as claims
+from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, Json, Refused, quoted
+from agent_tools.engines.kubernetes.pod import (
+    CONTAINER,
+    HAND_OVER,
+    HOST_LABEL,
+    LABELS_ANNOTATION,
+    MANAGED_BY,
+    USER,
+    PodMaker,
+    digest,
+)
+from agent_tools.engines.kubernetes.stdio import ExecStdio
+from agent_tools.engines.kubernetes.watch import Progress, Watch, progress_of, table
+from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
+from agent_tools.limits import KIB
+
+CLAIMED = "claim/"  # begins the ids of sandboxes that came out of a pool
+LOG_TAIL = 2 * KIB  # bytes of a failed sandbox's log that are shown
+EXEC_TRIES = 5  # a pod may run before its kubelet knows that it does
+EXEC_PAUSE = 0.5  # seconds between two
+ENDED_SECONDS = 120.0  # after its end, in which a pod of another process is left alone
+
+
+class KubernetesEngine:
+    """Runs sandboxes as pods of one namespace."""
+
+    def __init__(self, api: Api, maker: PodMaker) -> None:
+        self.api = api
+        self.maker = maker
+        namespace = quoted(maker.options.namespace)
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._extensions = f"/apis/{claims.API_VERSION}/namespaces/{namespace}"
+        self._sandboxes = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{namespace}/sandboxes"
+        ours = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
+        self._ours = ours
+        self._pod_watch = Watch(api, self.pods, ours, progress_of)
+        self._claim_watch = Watch(api, f"{self._extensions}/{claims.CLAIMS}", ours, claims.progress_of_claim)
+
+    # -- the Engine protocol ------------------------------------------------------------------------------------------
+
+    def guest(self, work_dir: Path | None = None) -> Guest:
+        """One user for all: pods share nothing with this machine, and files are brought over and back.
+
+        Raises:
+            EngineUnavailable: without a work_dir, where only the engine is asked for: no API server answers.
+        """
+        if work_dir is None:
+            with contextlib.suppress(Refused):  # it answers
+                self.api.ask("GET", "/version")
+        me = (os.getuid(), os.getgid())
+        return Guest(inside=(USER, USER), outside=me, shares_sockets=False, shares_files=False)
+
+    def start(self, spec: SandboxSpec) -> Container:
+        """Make a pod, or take one out of a pool, and speak to it.
+
+        Raises:
+            SandboxStartError: it does not come up, or a pod cannot be what the spec asks for; says why.
+        """
+        deadline = time.monotonic() + self.maker.options.start_timeout
+        name = f"sandbox-{secrets.token_hex(8)}"
+        is_warm = self.maker.options.warm_pool and self._has_warm(spec)
+        container = Container(f"{CLAIMED}{name}" if is_warm else name)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._try_to_remove, container)
+            pod = self._claimed(spec, name, deadline) if is_warm else self._created(spec, name, deadline)
+            stdio = self._executed(pod, deadline)
+            undo.pop_all()
+        return replace(container, stdio=stdio)
+
+    def remove(self, sandbox: Container) -> None:
+        """Delete the pod, or the claim that holds it, without grace."""
+        with _already_gone():
+            if sandbox.id.startswith(CLAIMED):
+                name = sandbox.id.removeprefix(CLAIMED)
+                self.api.ask("DELETE", f"{self._extensions}/{claims.CLAIMS}/{quoted(name)}")
+            else:
+                self.api.ask("DELETE", f"{self.pods}/{quoted(sandbox.id)}", query={"gracePeriodSeconds": "0"})
+
+    def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
+        """None while its stream goes on; then what was said on it, and what the pod's status and log say."""
+        stdio = sandbox.stdio
+        if sandbox.id.startswith(CLAIMED):
+            words = stdio.last_words if isinstance(stdio, ExecStdio) else ""
+            return words or None
+        progress = self._progress(sandbox.id)
+        if progress.is_running:
+            return None
+        said = stdio.last_words if isinstance(stdio, ExecStdio) else ""
+        parts = (progress.failure or "it is gone", said, self._log(sandbox.id))
+        return "\n".join(part for part in parts if part)
+
+    def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
+        """Sandboxes with labels that contain `host`. Those that ended long ago are removed, whosever they were."""
+        selector = self._ours
+        if "agent_tools.host" in host:
+            selector += f",{HOST_LABEL}={digest(host['agent_tools.host'])}"
+        found = []
+        for pod in self.api.items(self.pods, {"labelSelector": selector}):
+            labels = _labels(pod)
+            if host.items() <= labels.items():
+                found.append((_container(pod), labels))
+        self._remove_ended()
+        return found
+
+    # -- the start ----------------------------------------------------------------------------------------------------
+
+    def _created(self, spec: SandboxSpec, name: str, deadline: float) -> str:
+        body = self.maker.pod(spec, name)
+        with self._pod_watch.expect(name):
+            self._make(self.pods, body)
+            _check(self._pod_watch.wait(name, deadline), self.maker.options.start_timeout)
+        return name
+
+    def _claimed(self, spec: SandboxSpec, name: str, deadline: float) -> str:
+        with self._claim_watch.expect(name):
+            self._make(f"{self._extensions}/{claims.CLAIMS}", claims.claim(self.maker, spec, name))
+            progress = self._claim_watch.wait(name, deadline)
+            _check(progress, self.maker.options.start_timeout)
+        sandbox = self.api.ask("GET", f"{self._sandboxes}/{quoted(progress.pod)}")
+        return claims.pod_name_of(sandbox, progress.pod)
+
+    def _has_warm(self, spec: SandboxSpec) -> bool:
+        """Return whether there is a pool for such sandboxes, with one to take: a pod is faster than an empty pool."""
+        name = claims.pool_name(self.maker, spec)
+        try:
+            return claims.has_ready(self.api.ask("GET", f"{self._extensions}/{claims.POOLS}/{quoted(name)}"))
+        except Refused as exc:
+            if exc.status == NOT_FOUND:
+                return False
+            raise
+
+    def _make(self, path: str, body: Json) -> None:
+        try:
+            self.api.ask("POST", path, body)
+        except Refused as exc:
+            hint = " The service account needs the rights of deploy/kubernetes." if exc.status == FORBIDDEN else ""
+            raise SandboxStartError(f"Kubernetes makes no sandbox: {exc}{hint}") from exc
+
+    def _executed(self, pod: str, deadline: float) -> ExecStdio:
+        """Execute the program that hands over its streams."""
+        options = [("container", CONTAINER), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
+        query = urlencode([*options, *(("command", word) for word in HAND_OVER)])
+        path = f"{self.pods}/{quoted(pod)}/exec?{query}"
+        tries = 1
+        while True:
+            try:
+                return ExecStdio(self.api.cluster, path, min(self.api.timeout, max(1.0, deadline - time.monotonic())))
+            except Refused as exc:
+                if exc.status == FORBIDDEN or tries == EXEC_TRIES:
+                    raise SandboxStartError(f"Nothing can be executed in the sandbox: {exc}") from exc
+            tries += 1
+            time.sleep(EXEC_PAUSE)
+
+    def _try_to_remove(self, container: Container) -> None:
+        """Remove what may have been made.
+
+        Where that fails, a pod of our own ends by itself after HOLD_SECONDS, as nobody hands over a stream. One out of
+        a pool waits without an end, and nothing in the cluster tells whether it was ever executed in: a sweep of this
+        host removes its claim after the end of this process, or else the claim's `shutdownTime` comes.
+        """
+        with contextlib.suppress(AgentToolsError):
+            self.remove(container)
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def _progress(self, pod: str) -> Progress:
+        try:
+            return progress_of(self.api.ask("GET", f"{self.pods}/{quoted(pod)}"))
+        except Refused as exc:
+            if exc.status == NOT_FOUND:
+                return Progress(has_ended=True, failure="its pod is gone")
+            raise
+
+    def _log(self, pod: str) -> str:
+        with contextlib.suppress(EngineError):
+            query = {"container": CONTAINER, "tailLines": "40", "limitBytes": str(LOG_TAIL)}
+            return self.api.text(f"{self.pods}/{quoted(pod)}/log", LOG_TAIL, query)
+        return ""
+
+    def _remove_ended(self) -> None:
+        """Remove pods of any host that ended a while ago: they hold nothing, and have no owner who comes back."""
+        query = {"labelSelector": self._ours, "fieldSelector": "status.phase!=Running,status.phase!=Pending"}
+        for pod in self.api.items(self.pods, query):
+            if progress_of(pod).has_ended and _ended_before(pod, ENDED_SECONDS):
+                self._try_to_remove(_container(pod))
+
+
+def _check(progress: Progress, seconds: float) -> None:
+    if progress.failure:
+        raise SandboxStartError(f"Kubernetes cannot start the sandbox: {progress.failure}", progress.failure)
+    if not progress.is_running:
+        raise SandboxStartError(
+            f"Kubernetes did not start the sandbox within {seconds:g} s (AGENT_TOOLS_KUBERNETES_START_TIMEOUT). "
+            f"It waits for {progress.waits_for}"
+        )
+
+
+@contextlib.contextmanager
+def _already_gone() -> Iterator[None]:
+    """Take what is not there, or is on its way out, for removed."""
+    try:
+        yield
+    except Refused as exc:
+        if exc.status not in (NOT_FOUND, CONFLICT):
+            raise
+
+
+def _labels(pod: Json) -> Mapping[str, str]:
+    """Our labels as a pod's annotation tells them: anybody in the namespace may have written that."""
+    try:
+        found = json.loads(table(table(pod.get("metadata")).get("annotations")).get(LABELS_ANNOTATION, ""))
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return {key: value for key, value in table(found).items() if isinstance(value, str)}
+
+
+def _container(pod: Json) -> Container:
+    metadata = table(pod.get("metadata"))
+    claimed = table(metadata.get("annotations")).get(claims.CLAIM_ANNOTATION)
+    return Container(f"{CLAIMED}{claimed}" if isinstance(claimed, str) else str(metadata.get("name")))
+
+
+def _ended_before(pod: Json, seconds: float) -> bool:
+    """Return whether a pod ended that long ago, by the times of its containers, or of its making."""
+    states = table(pod.get("status")).get("containerStatuses")
+    first = table(states[0]) if isinstance(states, list) and states else {}
+    ended = table(table(first.get("state")).get("terminated")).get("finishedAt")
+    said = ended or table(pod.get("metadata")).get("creationTimestamp")
+    try:
+        at = datetime.strptime(str(said), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return False
+    return datetime.now(timezone.utc) - at > timedelta(seconds=seconds)

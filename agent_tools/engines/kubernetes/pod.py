@@ -1,0 +1,283 @@
+"""The exact pod that is a sandbox: a SandboxSpec as Kubernetes takes it.
+
+Pure, so that one test can hold the whole of it. It passes Pod Security's level "restricted". Field names:
+https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
+
+A pod has no field for some limits: PID 1 sets those of descriptors, file size and core dumps at its start
+(guest/pid1/hold.py); that of processes is the kubelet's (`podPidsLimit`); folders in memory cannot be made "noexec". It
+has no log limit either, and nothing is logged: what PID 1 and the code print goes nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from agent_tools.engines.engine import GUEST_HOME, GUEST_SESSION, GUEST_WORK_DIR, Isolation, SandboxSpec
+from agent_tools.engines.first_process import COMMAND, PYTHON, environment
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes.seccomp import Profiles
+from agent_tools.engines.kubernetes.watch import Progress, table, tables
+from agent_tools.errors import SandboxStartError
+from agent_tools.limits import MIB
+
+CONTAINER = "sandbox"
+USER = 10001
+HAND_OVER = [*PYTHON, "agent_tools_guest.pid1.hand_over"]
+"""The program to execute in the pod; its stdin and stdout are the sandbox's."""
+HOLD_SECONDS = 120  # in which it must have been executed, or the pod ends
+FOR_EVER = 0
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "agent-tools"}
+HOST_LABEL = "agent-tools/host"  # a digest: a label has 63 characters, and no slash
+LABELS_ANNOTATION = "agent-tools/labels"
+_GPU = "nvidia.com/gpu"
+_TERMINATION_LOG = "/root/termination-log"
+"""Where code cannot get at it. It is a file of the node, which counts in no limit, and a pod cannot be without one."""
+
+
+@dataclass(frozen=True)
+class PodMaker:
+    """Makes the pods of one engine."""
+
+    options: KubernetesOptions
+    profiles: Profiles
+
+    def pod(self, spec: SandboxSpec, name: str) -> dict[str, Any]:
+        """Return the body of POST .../pods.
+
+        Raises:
+            SandboxStartError: the spec asks for what a pod does not have, or what nobody could hold here.
+        """
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.options.namespace, **metadata(spec)},
+            "spec": self.pod_spec(spec, HOLD_SECONDS),
+        }
+
+    def pod_spec(self, spec: SandboxSpec, hold_seconds: int) -> dict[str, Any]:
+        """Return what comes below `spec`; its PID 1 waits so long for a host, FOR_EVER without an end.
+
+        A pod that waits for ever has no deadline either, which would count from the pod's start and not from its
+        session's: the claim that takes it has one (claim.py).
+        """
+        limits = spec.isolation
+        runtime = limits.runtime or self.options.runtime_class
+        self._check(spec, runtime)
+        return {
+            "restartPolicy": "Never",
+            **({"activeDeadlineSeconds": round(self.options.deadline)} if hold_seconds != FOR_EVER else {}),
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "hostNetwork": False,
+            "hostPID": False,
+            "hostIPC": False,
+            "shareProcessNamespace": False,
+            **({"hostUsers": False} if self.options.user_namespaces else {}),
+            "hostname": "sandbox",
+            "dnsPolicy": "None",
+            "dnsConfig": {"nameservers": ["127.0.0.1"]},
+            "securityContext": {"fsGroup": USER, "seccompProfile": self._seccomp(limits)},
+            **({"runtimeClassName": runtime} if runtime else {}),
+            **({"imagePullSecrets": [{"name": self.options.pull_secret}]} if self.options.pull_secret else {}),
+            **({"nodeSelector": dict(self.options.node_selector)} if self.options.node_selector else {}),
+            "containers": [self._container(spec, hold_seconds)],
+            "volumes": [
+                {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}}
+                for name, (_, size) in _folders(spec).items()
+            ],
+        }
+
+    def _container(self, spec: SandboxSpec, hold_seconds: int) -> dict[str, Any]:
+        limits = spec.isolation
+        return {
+            "name": CONTAINER,
+            "image": spec.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": [*COMMAND, "hold", str(limits.open_files), str(limits.file_size), str(hold_seconds)],
+            "workingDir": "/",
+            "env": [{"name": name, "value": _literal(value)} for name, value in environment(limits).items()],
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "privileged": False,
+                "readOnlyRootFilesystem": True,
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": self._seccomp(limits),
+                "procMount": "Default",
+            },
+            "resources": self._resources(limits),
+            "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _folders(spec).items()],
+            "terminationMessagePath": _TERMINATION_LOG,
+            "terminationMessagePolicy": "File",
+        }
+
+    def _resources(self, limits: Isolation) -> dict[str, Any]:
+        gpus = {_GPU: str(limits.gpus)} if limits.gpus else {}
+        memory = min(self.options.memory_request, limits.memory)
+        cpus = min(self.options.cpu_request, limits.cpus)
+        return {
+            "requests": {"cpu": _cores(cpus), "memory": str(memory), "ephemeral-storage": str(MIB), **gpus},
+            "limits": {
+                "cpu": _cores(limits.cpus),
+                "memory": str(limits.memory),
+                "ephemeral-storage": str(16 * MIB),
+                **gpus,
+            },
+        }
+
+    def _seccomp(self, limits: Isolation) -> dict[str, str]:
+        if self.options.seccomp == "runtime-default":
+            return {"type": "RuntimeDefault"}
+        profile = self.profiles.loopback if limits.policy else self.profiles.sealed
+        return {"type": "Localhost", "localhostProfile": profile.path}
+
+    def _check(self, spec: SandboxSpec, runtime: str) -> None:
+        limits = spec.isolation
+        if spec.run_dir is not None or spec.work_dir is not None:
+            raise SandboxStartError("A pod shares no folder with this machine: leave `transport` at 'auto' or 'stdio'.")
+        if limits.engine_network != "none":
+            raise SandboxStartError(
+                f"network={limits.engine_network!r:.80} is a network of a Docker engine; a pod takes 'none' or a list."
+            )
+        if limits.gpus == "all":
+            raise SandboxStartError("gpus='all' is not known to Kubernetes: give a number.")
+        if (limits.policy or runtime) and not self.options.holds_policies:
+            what = "a network by list needs sockets" if limits.policy else f"the runtime {runtime!r} has its own kernel"
+            raise SandboxStartError(
+                f"Nothing here seals such a sandbox: {what}, so only a network policy can. If the cluster's network "
+                "holds policies, set AGENT_TOOLS_KUBERNETES_NETWORK_POLICY=enforced."
+            )
+
+
+def metadata(spec: SandboxSpec) -> dict[str, dict[str, str]]:
+    """Return the labels and annotations by which a sandbox is found again."""
+    host = spec.labels.get("agent_tools.host", "")
+    return {
+        "labels": {**MANAGED_BY, HOST_LABEL: digest(host)},
+        "annotations": {LABELS_ANNOTATION: json.dumps(dict(spec.labels), sort_keys=True)},
+    }
+
+
+def digest(text: str) -> str:
+    """Return a text as a value of a label."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
+    """The folders in memory: their places and sizes in bytes, by name."""
+    limits = spec.isolation
+    return {
+        "tmp": ("/tmp", limits.tmp),
+        "home": (GUEST_HOME, limits.home),
+        "shm": ("/dev/shm", limits.shm),
+        "work-dir": (GUEST_WORK_DIR, spec.work_dir_bytes),
+        **({"session": (GUEST_SESSION, limits.installed)} if limits.policy else {}),
+    }
+
+
+def _cores(cpus: float) -> str:
+    return f"{max(1, round(cpus * 1000))}m"
+
+
+def _literal(value: str) -> str:
+    """Escape what Kubernetes would take for a reference to another variable, $(NAME), or for an escape."""
+    return value.replace("$", "$$")
+
+
+# Warm pods of agent-sandbox (SIG Apps): the pool to make once, and the claim that takes one out of it. Pure.
+#
+# A pool holds pods of one spec, so its name carries a digest of the spec: an engine takes a pod only out of the pool
+# that
+# holds just what it would make itself, release and options included. Environment variables or volumes in a claim would
+# make it start cold, and a claim that is not deleted gets its pod made anew. The API:
+# extensions.agents.x-k8s.io/v1beta1,
+# https://github.com/kubernetes-sigs/agent-sandbox.
+
+
+API_VERSION = "extensions.agents.x-k8s.io/v1beta1"
+CLAIMS, POOLS = "sandboxclaims", "sandboxwarmpools"
+CLAIM_ANNOTATION = "agent-tools/claim"
+POD_NAME = "agents.x-k8s.io/pod-name"
+FINISHED_SECONDS = 60  # for which a claim is kept whose pod has ended
+_ENDED = ("ClaimExpired", "SandboxExpired", "TemplateNotFound", "WarmPoolNotFound", "InvalidMetadata")
+
+
+def pool_name(maker: PodMaker, spec: SandboxSpec) -> str:
+    """Return the name of the pool for sandboxes of this spec."""
+    content = json.dumps(maker.pod_spec(spec, FOR_EVER), sort_keys=True)
+    return f"agent-tools-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def pool(maker: PodMaker, spec: SandboxSpec, size: int) -> list[dict[str, Any]]:
+    """Return the SandboxTemplate and the SandboxWarmPool that keep `size` sandboxes of this spec waiting."""
+    name, namespace = pool_name(maker, spec), maker.options.namespace
+    named = {"name": name, "namespace": namespace, "labels": dict(MANAGED_BY)}
+    template = {
+        "podTemplate": {"metadata": {"labels": dict(MANAGED_BY)}, "spec": maker.pod_spec(spec, FOR_EVER)},
+        "service": False,
+        "networkPolicy": {"ingress": [], "egress": []},  # the controller's own would allow the internet
+        "envVarsInjectionPolicy": "Disallowed",
+        "volumeClaimTemplatesPolicy": "Disallowed",
+    }
+    return [
+        {"apiVersion": API_VERSION, "kind": "SandboxTemplate", "metadata": named, "spec": template},
+        {
+            "apiVersion": API_VERSION,
+            "kind": "SandboxWarmPool",
+            "metadata": named,
+            "spec": {"replicas": size, "sandboxTemplateRef": {"name": name}, "updateStrategy": {"type": "Recreate"}},
+        },
+    ]
+
+
+def claim(maker: PodMaker, spec: SandboxSpec, name: str) -> dict[str, Any]:
+    """Return the claim of one sandbox of this spec."""
+    found = metadata(spec)
+    on_pod = {**found, "annotations": {**found["annotations"], CLAIM_ANNOTATION: name}}
+    end = datetime.now(timezone.utc) + timedelta(seconds=round(maker.options.deadline))
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SandboxClaim",
+        "metadata": {"name": name, "namespace": maker.options.namespace, **found},
+        "spec": {
+            "warmPoolRef": {"name": pool_name(maker, spec)},
+            "lifecycle": {
+                "shutdownTime": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "shutdownPolicy": "Delete",
+                "ttlSecondsAfterFinished": FINISHED_SECONDS,
+            },
+            "additionalPodMetadata": on_pod,
+        },
+    }
+
+
+def has_ready(found: dict[str, Any]) -> bool:
+    """Return whether a SandboxWarmPool has a sandbox to take."""
+    ready = table(found.get("status")).get("readyReplicas")
+    return isinstance(ready, int) and ready > 0
+
+
+def progress_of_claim(found: dict[str, Any]) -> Progress:
+    """Read a claim; `pod` is the name of the Sandbox that it got."""
+    status = table(found.get("status"))
+    name = table(status.get("sandbox")).get("name")
+    for condition in tables(status.get("conditions")):
+        if condition.get("type") == "Ready" and condition.get("status") == "True" and isinstance(name, str) and name:
+            return Progress(is_running=True, pod=name)
+        if condition.get("reason") in _ENDED:
+            return Progress(failure=f"{condition['reason']}: {condition.get('message')!s:.300}")
+    return Progress(waits_for="a sandbox out of the pool")
+
+
+def pod_name_of(sandbox: dict[str, Any], name: str) -> str:
+    """Return the name of the pod of a Sandbox: its own, unless it was adopted from a pool."""
+    adopted = table(table(sandbox.get("metadata")).get("annotations")).get(POD_NAME)
+    return adopted if isinstance(adopted, str) and adopted else name

@@ -1,0 +1,258 @@
+"""A network by list: the names and addresses that code may reach, and the headers that the host adds on the way.
+
+    {"allow": ["pypi", "api.example.com", "*.example.org:8443", "192.0.2.7:5432"],
+     "headers": {"api.example.com": {"Authorization": "Bearer ..."}},
+     "private": ["10.1.0.0/16"],
+     "packages_cache": "/var/cache/wheels",
+     "limits": {"max_connections": 8}}
+
+A name stands for itself on port 443 unless it says another; `*.` in front for all names below it. On port 80 it is
+spoken to in plain HTTP, on every other port in TLS that must name it. An address opens that address and port, whatever
+is spoken there. `pypi` stands for Python's package index and its file host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Union
+
+from agent_tools.errors import InvalidParams
+from agent_tools.guest.wire.frozen import frozen
+from agent_tools.limits import EgressLimits, with_sizes
+from agent_tools.machine.addresses import ascii_name, is_public
+
+TLS_PORT, PLAIN_PORT = 443, 80
+PACKAGE_INDEX = "pypi"
+PACKAGE_HOSTS = ("pypi.org", "files.pythonhosted.org")
+MAX_ENTRIES = 1_000
+MAX_NAME = 253  # RFC 1035, 2.3.4
+MAX_AUTHORITY = MAX_NAME + len("[]:65535")
+
+_LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes a URL's host an address, in whatever notation
+_FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
+_OURS = frozenset(
+    (
+        *("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect"),
+        *("keep-alive", "proxy-authorization", "proxy-connection"),
+    )
+)
+"""Headers that say where a message ends and where it goes: never the configuration's to set."""
+
+Block = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A host, a name in small letters or an address in its usual form, and a port."""
+
+    host: str
+    port: int
+
+    @property
+    def is_address(self) -> bool:
+        """True unless the host is a name."""
+        return is_address(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@frozen
+class NetworkPolicy:
+    """The network of one sandbox. Made by `read`, which checks everything.
+
+    Attributes:
+        allow: what was listed, word for word.
+        headers: header fields by name of host; never shown.
+        packages_cache: the host's folder of the package index's files, which the host fills and no sandbox sees.
+        private: blocks of addresses beside the public internet in which listed names may lie.
+    """
+
+    allow: tuple[str, ...]
+    headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    private: tuple[Block, ...] = ()
+    limits: EgressLimits = field(default_factory=EgressLimits)
+    packages_cache: Path | None = None
+    exact: frozenset[Target] = field(default_factory=frozenset, repr=False)
+    below: frozenset[Target] = field(default_factory=frozenset, repr=False)
+
+    @classmethod
+    def read(cls, option: object) -> NetworkPolicy:
+        """Check an option and return what it means.
+
+        Raises:
+            InvalidParams: it cannot be used; the message says which entry and why.
+        """
+        if not isinstance(option, Mapping):
+            raise InvalidParams(f"network={option!r:.80} is not usable: give a dict such as {{'allow': ['pypi']}}.")
+        if unknown := sorted(map(str, option.keys() - {"allow", "headers", "limits", "packages_cache", "private"})):
+            raise InvalidParams(
+                f"network has no entry {unknown[0]!r:.40}. Known: allow, headers, limits, packages_cache, private."
+            )
+        allow = _texts("allow", option.get("allow"))
+        policy = cls(
+            allow=allow,
+            private=tuple(map(_block, _texts("private", option.get("private", ())))),
+            limits=_limits(option.get("limits", {})),
+            packages_cache=Path(option["packages_cache"]) if option.get("packages_cache") else None,
+            exact=frozenset(target for entry in allow if not entry.startswith("*.") for target in _targets(entry)),
+            below=frozenset(_parent(entry) for entry in allow if entry.startswith("*.")),
+        )
+        if policy.packages_cache and not policy.has_packages:
+            raise InvalidParams("network has a packages_cache, but does not allow 'pypi'.")
+        return _with_headers(policy, option.get("headers", {}))
+
+    @property
+    def has_packages(self) -> bool:
+        """True if Python's package index and its file host are both listed."""
+        return all(self.permits(Target(host, TLS_PORT)) for host in PACKAGE_HOSTS)
+
+    def permits(self, target: Target) -> bool:
+        """Return whether a target is listed."""
+        if target in self.exact:
+            return True
+        return not target.is_address and "." in target.host and self._has_below(_above(target))
+
+    def _has_below(self, target: Target) -> bool:
+        """Return whether all names below a target are listed."""
+        return target in self.below or ("." in target.host and self._has_below(_above(target)))
+
+    def covers(self, other: NetworkPolicy) -> bool:
+        """Return whether all that another policy lists is listed here, too."""
+        return all(map(self.permits, other.exact)) and all(map(self._has_below, other.below))
+
+    def may_lie_at(self, address: str) -> bool:
+        """Return whether a listed name may have this address."""
+        ip = ipaddress.ip_address(address.split("%")[0])
+        return is_public(address) or any(ip in block for block in self.private)
+
+
+def _above(target: Target) -> Target:
+    return Target(target.host.partition(".")[2], target.port)
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is an address in its usual form, and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def read_host(text: str) -> str | None:
+    """Return a name in small letters, or an address in its usual form; None for anything else.
+
+    Addresses in the notations that only some programs know (`127.1`, `0x7f000001`, `2130706433`) are neither.
+    """
+    if len(text) > MAX_NAME + 1 or not text.isascii():
+        return None
+    if text.startswith("[") and text.endswith("]"):
+        return _address(text[1:-1], ipaddress.IPv6Address)
+    if address := _address(text, ipaddress.IPv4Address):
+        return address
+    name = text.lower().removesuffix(".")
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name) or _NUMBER.fullmatch(name.rpartition(".")[2]):
+        return None
+    return name
+
+
+def read_target(text: str, port: int | None = None) -> Target | None:
+    """Return the target that `host:port` names, or `host` where there is a usual port; None for anything else."""
+    if len(text) > MAX_AUTHORITY + 1:
+        return None
+    host, colon, digits = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, digits = text, "" if port is None else str(port)
+    known = read_host(host)
+    if known is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 5:
+        return None
+    return Target(known, int(digits)) if 0 < int(digits) < 65_536 else None
+
+
+def _address(text: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> str | None:
+    try:
+        return str(kind(text)) if "%" not in text else None
+    except ValueError:
+        return None
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, (list, tuple, set, frozenset)):
+        raise InvalidParams(f"network has {name}={given!r:.80}: give a list of texts.")
+    if len(given) > MAX_ENTRIES:
+        raise InvalidParams(f"network has {len(given):,} entries in {name}; at most {MAX_ENTRIES:,} are taken.")
+    for entry in given:
+        if not isinstance(entry, str):
+            raise InvalidParams(f"network has {entry!r:.80} in {name}, which is not a text.")
+    return tuple(given)
+
+
+def _parent(entry: str) -> Target:
+    """Return the name below which `*.name` lists all."""
+    (target,) = _targets(entry[2:]) if entry[2:] != PACKAGE_INDEX else (Target(PACKAGE_INDEX, TLS_PORT),)
+    if target.is_address or "." not in target.host:
+        raise InvalidParams(f"network allows {entry!r:.80}: '*.' stands before a name of two parts or more.")
+    return target
+
+
+def _targets(entry: str) -> list[Target]:
+    """Return what one entry stands for."""
+    if entry == PACKAGE_INDEX:
+        return [Target(host, TLS_PORT) for host in PACKAGE_HOSTS]
+    host, colon, port = entry.partition(":")
+    target = read_target(f"{ascii_name(host)}{colon}{port}", TLS_PORT)
+    if target is None:
+        raise InvalidParams(
+            f"network allows {entry!r:.80}, which is no name and no address: write 'example.org', '*.example.org', "
+            "'example.org:8443', '192.0.2.7:5432', '[2001:db8::7]:443' or 'pypi'."
+        )
+    return [target]
+
+
+def _block(entry: str) -> Block:
+    try:
+        return ipaddress.ip_network(entry)
+    except ValueError as exc:
+        raise InvalidParams(f"network has {entry!r:.80} in private, which is no block such as '10.1.0.0/16'.") from exc
+
+
+def _limits(given: object) -> EgressLimits:
+    if isinstance(given, EgressLimits):
+        return given
+    known = {each.name for each in fields(EgressLimits)}
+    if not isinstance(given, Mapping) or not set(given) <= known:
+        raise InvalidParams(f"network has limits={given!r:.80}: give a dict of {', '.join(sorted(known))}.")
+    given = with_sizes(given)
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+            raise InvalidParams(f"network has {name}={value!r:.40} in limits, which is not a positive number.")
+    return EgressLimits(**given)
+
+
+def _with_headers(policy: NetworkPolicy, given: object) -> NetworkPolicy:
+    """Return the policy with checked headers. No message shows a value."""
+    if not isinstance(given, Mapping):
+        raise InvalidParams("network has headers that are no dict of hosts.")
+    headers = {}
+    for name, added in given.items():
+        host = read_host(ascii_name(name)) if isinstance(name, str) else None
+        if host is None or not policy.permits(Target(host, TLS_PORT)):
+            raise InvalidParams(f"network has headers for {name!r:.80}, which it does not allow on port {TLS_PORT}.")
+        if not isinstance(added, Mapping) or not all(_is_header(*pair) for pair in added.items()):
+            raise InvalidParams(f"network has headers for {name!r:.80} that cannot be sent: give texts on one line.")
+        headers[host] = {field_.lower(): value for field_, value in added.items()}
+    return replace(policy, headers=headers)
+
+
+def _is_header(name: object, value: object) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str) or name.lower() in _OURS:
+        return False
+    return bool(_FIELD.fullmatch(name) and _VALUE.fullmatch(value))

@@ -1,0 +1,507 @@
+"""A folder that somebody else writes to: looked at and changed relative to open descriptors, no link ever followed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+import stat
+import time
+import unicodedata
+import uuid
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from agent_tools.machine.machine import birth_time
+
+Facts = tuple[int, int, int]
+"""Of a file: size in bytes, mtime in ns, inode."""
+Snapshot = dict[str, Facts]
+"""Relative names and facts of regular files."""
+
+OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PASS_DIR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""To go on from, on Linux whatever its mode is."""
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MAX_DEPTH = 16  # folders below which nothing is listed
+MAX_LEVELS = 64  # of folders that are counted: each level takes a descriptor while it is looked at
+MAX_NAME_BYTES = 200
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg)", re.ASCII)
+"""The names of figures, by their numbers in a folder."""
+_LEADING = re.compile(r"^[\s.-]+")
+_BLOCK = 512  # bytes: the unit of st_blocks
+_OTHER_CLOCK = 60 * 10**9  # ns by which a file system's clock may differ from this machine's, as a server's may
+_COARSEST = 2 * 10**9  # ns between two ticks of the clock of a file system, such as FAT's
+_TICKS = 20  # ms that are waited for the next tick
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The contents of a folder in numbers: bytes on disk, entries, and levels of folders. Counting stops at a limit.
+
+    Attributes:
+        changed: the bytes on disk of files that changed since a moment.
+        largest: the file with the most bytes on disk, and these; ('', 0) if there is none.
+    """
+
+    bytes: int
+    entries: int
+    levels: int
+    changed: int = field(default=0, compare=False)
+    largest: tuple[str, int] = field(default=("", 0), compare=False)
+
+
+def safe_name(name: str) -> str:
+    """A file name made harmless: no separators, control or direction characters, no leading dots or dashes, short."""
+    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/").rsplit("/", 1)[-1]
+    name = _LEADING.sub("", _UNSAFE.sub("_", name)).rstrip() or "file"
+    stem, dot, suffix = name.rpartition(".")
+    stem, suffix = (stem, dot + suffix) if dot and len(suffix) <= 16 else (name, "")
+    return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a file's name, and then the same with numbers: x.csv, x-1.csv, x-2.csv, ..."""
+    yield name
+    stem, suffix = os.path.splitext(name)
+    for number in itertools.count(1):
+        yield f"{stem}-{number}{suffix}"
+
+
+def last_figure(folder: int, most: int) -> int:
+    """Return the highest number of a figure in an open folder, of which so many entries are looked at; 0 for none."""
+    with os.scandir(folder) as entries:
+        found = [FIGURE.fullmatch(entry.name) for entry in itertools.islice(entries, most)]
+    return max((int(each[1]) for each in found if each), default=0)
+
+
+def _cut_bytes(text: str, limit: int) -> str:
+    return text.encode()[:limit].decode("utf-8", "ignore")
+
+
+@contextlib.contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """A descriptor of a folder, which must not be a link."""
+    fd = os.open(path, OPEN_DIR)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def open_parent(
+    path: Path, name: str, *, make: bool = False, owner: tuple[int, int] | None = None
+) -> Iterator[tuple[int, str]]:
+    """A descriptor of the folder that holds `name` (relative to `path`), and the last part of the name.
+
+    However long the name is, no more than two descriptors are open at once. Folders that root makes on the way are
+    given to `owner`.
+    """
+    *folders, last = Path(name).parts
+    fd = os.open(path, OPEN_DIR)
+    try:
+        for part in folders:
+            is_new = make and _make_folder(fd, part)
+            above, fd = fd, os.open(part, OPEN_DIR, dir_fd=fd)
+            os.close(above)
+            if is_new and owner and os.getuid() == 0:
+                os.fchown(fd, *owner)
+        yield fd, last
+    finally:
+        os.close(fd)
+
+
+def _make_folder(fd: int, name: str) -> bool:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=fd)
+        return True
+    return False
+
+
+def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
+    """The regular files that are there now, and whether these are all: at most `limit` entries are looked at."""
+    found: Snapshot = {}
+    looked_at = 0
+    with contextlib.suppress(OSError), open_folder(path) as fd:
+        for name, facts, _ in _walk(fd, "", MAX_DEPTH):
+            looked_at += 1
+            if looked_at > limit:
+                return found, False
+            if stat.S_ISREG(facts.st_mode):
+                found[name.encode("utf-8", "replace").decode()] = _facts(facts)
+    return found, True
+
+
+def usage(path: Path, limit: Usage, since: int = 0) -> Usage:
+    """Count what the folder holds, until it is more than `limit`. A file with several names counts once.
+
+    `since` is a moment (see `Moment.ns`) for `Usage.changed`.
+    """
+    size = entries = levels = changed = 0
+    largest = ("", 0)
+    several: set[int] = set()
+    with contextlib.suppress(OSError), open_folder(path) as fd:
+        for name, facts, _ in _walk(fd, "", MAX_LEVELS):
+            entries += 1
+            levels = max(levels, name.count("/") + stat.S_ISDIR(facts.st_mode))
+            if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
+                own = facts.st_blocks * _BLOCK
+                size += own
+                changed += own if facts.st_ctime_ns >= since else 0
+                if own > largest[1] and not stat.S_ISDIR(facts.st_mode):
+                    largest = name, own
+            if facts.st_nlink > 1:
+                several.add(facts.st_ino)
+            if size > limit.bytes or entries > limit.entries or levels > limit.levels:
+                break
+    return Usage(size, entries, levels, changed, largest)
+
+
+class Moment(NamedTuple):
+    """A moment by the clock of a file system, for comparison with the ctime of its files.
+
+    Before Linux 6.13 that clock ticks every 1 to 10 ms, so what changed at the moment itself may be of either side.
+
+    Attributes:
+        ns: what changed after the moment has this ctime or a later one.
+        end: what changed before it has an earlier ctime than this.
+        is_known: False where the file system's clock could not be read, so that it is this machine's.
+    """
+
+    ns: int
+    end: int
+    is_known: bool = True
+
+
+def moment(path: Path, *, is_start: bool = False) -> Moment:
+    """Return the present moment by the clock of a folder's file system.
+
+    `is_start` is for a moment that divides: it waits for the next tick where an entry of the folder was made in this
+    one, as the host does when it brings files for a run.
+    """
+    try:
+        with open_folder(path) as fd:
+            for _ in range(_TICKS):
+                mtime, found = _moment(fd)
+                if not is_start or found.end == found.ns or mtime < found.ns:
+                    break
+                time.sleep(0.001)
+            return found
+    except OSError:
+        return _by_own_clock()
+
+
+def _moment(fd: int) -> tuple[int, Moment]:
+    """Return the folder's mtime, and its ctime after its times were set to what they are.
+
+    They are set twice: Linux from 6.13 on gives a finer time to what was looked at since it last changed, and no
+    earlier one to anything that changes later.
+    """
+    before = os.fstat(fd)
+    os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+    first = os.fstat(fd).st_ctime_ns
+    os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+    last = os.fstat(fd).st_ctime_ns
+    if last == before.st_ctime_ns and abs(last - time.time_ns()) > _OTHER_CLOCK:
+        return 0, _by_own_clock()  # it keeps no ctime
+    return before.st_mtime_ns, Moment(last, last if last > first else last + 1)
+
+
+def _by_own_clock() -> Moment:
+    now = time.time_ns()
+    return Moment(now - _COARSEST, now + _COARSEST, is_known=False)
+
+
+def changed(path: Path, began: Moment, ended: Moment, limit: int) -> tuple[list[tuple[str, int, bool]], bool]:
+    """Return the regular files that changed between two moments, and whether these are all.
+
+    Each has its name, its size, and whether it was made between them. A file that changed once more after `ended` is
+    left out, if it was there before `began`. What is in a folder that was moved counts as changed, which a folder has
+    that changed without an entry being made in it. At most `limit` entries are looked at.
+    """
+    found: list[tuple[str, int, bool]] = []
+    is_complete, moved = began.is_known and ended.is_known, ""
+    try:
+        with open_folder(path) as top:
+            for looked_at, (name, facts, fd) in enumerate(_walk(top, "", MAX_DEPTH)):
+                if looked_at >= limit:
+                    return found, False
+                moved = moved if name.startswith(moved) else ""
+                if not moved and facts.st_ctime_ns < began.ns:
+                    continue
+                if stat.S_ISDIR(facts.st_mode) and facts.st_mtime_ns < began.ns:
+                    moved = moved or f"{name}/"
+                if stat.S_ISREG(facts.st_mode):
+                    made = birth_time(fd, name.rpartition("/")[2], facts)
+                    is_new = made is not None and made >= began.ns
+                    if facts.st_ctime_ns < ended.end or (is_new and made is not None and made < ended.end):
+                        found.append((name.encode("utf-8", "replace").decode(), facts.st_size, is_new))
+                    elif not is_new:
+                        is_complete = False
+    except OSError:
+        is_complete = False
+    return found, is_complete
+
+
+def lift_deep(path: Path, levels: int) -> list[str]:
+    """Move folders that lie below so many levels to the top, under free names there; return these names.
+
+    So a folder that is too deep to be walked through, and cannot be deleted for that, is one of several that can be.
+    """
+    lifted: list[str] = []
+    with contextlib.suppress(OSError), open_folder(path) as top:
+        taken = set(os.listdir(top))
+        names = (name for number in itertools.count(1) if (name := f"deep-{number}") not in taken)
+        _lift(top, top, levels, lifted, names)
+        for each in lifted:  # of which it makes more
+            with contextlib.suppress(OSError), _inner(top, each) as fd:
+                _lift(fd, top, levels - 1, lifted, names)
+    return lifted
+
+
+def _lift(fd: int, top: int, depth: int, lifted: list[str], names: Iterator[str]) -> None:
+    with os.scandir(fd) as entries:
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in folders:
+        with contextlib.suppress(OSError):
+            if depth:
+                with _inner(fd, name) as inner:
+                    _lift(inner, top, depth - 1, lifted, names)
+            else:
+                free_name = next(names)
+                os.rename(name, free_name, src_dir_fd=fd, dst_dir_fd=top)
+                lifted.append(free_name)
+
+
+@contextlib.contextmanager
+def _inner(fd: int, name: str) -> Iterator[int]:
+    inner = os.open(name, OPEN_DIR, dir_fd=fd)
+    try:
+        yield inner
+    finally:
+        os.close(inner)
+
+
+@contextlib.contextmanager
+def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
+    """Open a regular file to read; None if no file has that name."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fd, last = stack.enter_context(open_parent(path, name))
+            found = os.open(last, OPEN_FILE, dir_fd=fd)
+        except OSError:
+            yield None
+            return
+        if not stat.S_ISREG(os.fstat(found).st_mode):  # before a file object is made: that of a folder cannot be
+            os.close(found)
+            yield None
+            return
+        yield stack.enter_context(os.fdopen(found, "rb"))
+
+
+def facts_of(file: BinaryIO) -> Facts:
+    """Return the facts of an open file."""
+    return _facts(os.fstat(file.fileno()))
+
+
+def delete(path: Path, name: str, known: Facts) -> None:
+    """Delete a file if it is still the known one; one that is not there is no error."""
+    with contextlib.suppress(OSError), open_parent(path, name) as (fd, last):
+        if _facts(os.stat(last, dir_fd=fd, follow_symlinks=False)) == known:
+            os.unlink(last, dir_fd=fd)
+
+
+def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, int]) -> Facts:
+    """Write a file and put it in place of what has its name now, in one step; the facts of the new one.
+
+    Raises:
+        OSError: there is no room, or a folder that holds something has the name.
+    """
+    with open_parent(path, name, make=True, owner=owner) as (fd, last):
+        temporary = f".{uuid.uuid4().hex}.part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=fd), "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                if os.getuid() == 0:
+                    os.fchown(file.fileno(), *owner)
+                facts = _facts(os.fstat(file.fileno()))
+            _remove_empty_folder(fd, last, MAX_DEPTH)
+            os.replace(temporary, last, src_dir_fd=fd, dst_dir_fd=fd)
+            return facts
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=fd)
+            raise
+
+
+def free(path: Path) -> int:
+    """Bytes that are free on the folder's file system."""
+    with contextlib.suppress(OSError):
+        facts = os.statvfs(path)
+        return facts.f_bavail * facts.f_frsize
+    return 2**63
+
+
+def _facts(found: os.stat_result) -> Facts:
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
+    """Remove a folder that holds nothing but such folders; what is no folder, or holds something, stays."""
+    with contextlib.suppress(OSError):
+        inner = os.open(name, OPEN_DIR, dir_fd=fd)
+        try:
+            for entry in os.listdir(inner) if depth else ():
+                _remove_empty_folder(inner, entry, depth - 1)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=fd)
+
+
+def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, int]]:
+    """Every entry below an open folder, with what lstat says of it, and a descriptor of the folder that it lies in.
+
+    A folder is followed by all that is in it. What vanishes or refuses is passed over.
+    """
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                facts = entry.stat(follow_symlinks=False)
+                yield prefix + entry.name, facts, fd
+                if stat.S_ISDIR(facts.st_mode) and depth:
+                    inner = os.open(entry.name, OPEN_DIR, dir_fd=fd)
+                    try:
+                        yield from _walk(inner, f"{prefix}{entry.name}/", depth - 1)
+                    finally:
+                        os.close(inner)
+
+
+# The way to a folder, walked part by part as the kernel would: which folders it leads through, and where into one.
+#
+# Whoever writes to a folder on the way can bend what comes after it, at any moment. So such a folder is recognised by
+# its
+# device and inode, whatever names and links lead to it.
+
+
+Identity = tuple[int, int]
+"""Of a folder: device and inode."""
+
+NOWHERE: Identity = (0, 0)
+"""Of a folder that is not there."""
+
+MAX_LINKS = 40  # on one way, as in the kernel
+
+
+def identity(folder: Path | int) -> Identity:
+    """Return the identity of a folder, by its path (links are followed) or an open descriptor. Raises OSError."""
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino
+
+
+def identity_now(folder: Path) -> Identity:
+    """Return the identity of what has this path now; NOWHERE if nothing has, or it cannot be told."""
+    try:
+        return identity(folder)
+    except OSError:
+        return NOWHERE
+
+
+def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
+    """The names by which a path goes on from the folder `top`; None if it does not lead into it.
+
+    Links are followed up to `top`. Below it names are taken as they are written, `..` included: nothing in there is
+    asked, so nothing in there can bend the way.
+
+    Raises:
+        OSError: it cannot be told where the path leads: links lead in a circle, a part before a `..` is missing, or it
+            goes into `top` by a name and out again.
+    """
+    try:
+        wanted = identity(top)
+    except OSError:
+        return None
+    with closing(_steps(path)) as steps:
+        for folder, left in steps:
+            if identity(folder) == wanted and (inside := _taken(left)) is not None:
+                return inside
+    return None
+
+
+def folders_passed(path: Path) -> tuple[Identity, ...]:
+    """The folders that the way to a folder leads through, itself the last, or NOWHERE; links are followed.
+
+    Raises:
+        OSError: links lead in a circle, or a folder may not be passed.
+    """
+    passed, is_there = [], False
+    with closing(_steps(path)) as steps:
+        for folder, left in steps:
+            passed.append(identity(folder))
+            is_there = not left
+    return tuple(passed) if is_there else (*passed, NOWHERE)
+
+
+def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
+    """A descriptor of every folder on the way, open until the next one, and the parts that are left after it."""
+    left, links = _parts(str(path.absolute())), 0
+    here = os.open("/", PASS_DIR)
+    try:
+        yield here, left
+        while left:
+            part = left.popleft()
+            try:
+                there = os.open(part, PASS_DIR, dir_fd=here)
+            except (FileNotFoundError, NotADirectoryError):
+                target = _link_target(part, here, left)
+                if target is None:
+                    return
+                if (links := links + 1) > MAX_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+                left.extendleft(reversed(_parts(target)))
+                there = os.open("/" if target.startswith("/") else ".", PASS_DIR, dir_fd=here)
+            os.close(here)
+            here = there
+            yield here, left
+    finally:
+        os.close(here)
+
+
+def _link_target(part: str, folder: int, left: deque[str]) -> str | None:
+    """Return where a link leads; None where the way ends, at a file or at what is not there."""
+    try:
+        return os.readlink(part, dir_fd=folder)
+    except OSError:
+        if ".." in left:
+            raise
+        return None
+
+
+def _parts(path: str) -> deque[str]:
+    return deque(part for part in path.split("/") if part not in ("", "."))
+
+
+def _taken(left: deque[str]) -> tuple[str, ...] | None:
+    """Take off the names that stay in a folder; None if the first one leads out of it."""
+    if left and left[0] == "..":
+        return None
+    inside: list[str] = []
+    while left:
+        part = left.popleft()
+        if part != "..":
+            inside.append(part)
+        elif inside:
+            inside.pop()
+        else:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    return tuple(inside)

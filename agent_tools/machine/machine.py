@@ -1,0 +1,122 @@
+"""This machine's life and its processes', told from others: by /proc on Linux, by `ps` and `sysctl` elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+IS_LINUX: bool = sys.platform == "linux"
+ASK_SECONDS = 5.0  # how long `ps` and `sysctl` may take
+_STATX_BYTES, _NO_FOLLOW, _BIRTH = 256, 0x100, 0x800  # of struct statx; AT_SYMLINK_NOFOLLOW, STATX_BTIME
+
+
+@lru_cache(maxsize=1)
+def machine_id() -> str:
+    """An id of this boot of this machine, and of the PID namespace; '' where it cannot be told."""
+    if not IS_LINUX:
+        return _asked("sysctl", "-n", "kern.bootsessionuuid")
+    boot_id = _read("/proc/sys/kernel/random/boot_id").strip()
+    with contextlib.suppress(OSError):
+        return f"{boot_id}/{os.readlink('/proc/self/ns/pid')}"
+    return boot_id
+
+
+def start_time(pid: int) -> int | None:
+    """The process's start: clock ticks since boot, or seconds since the epoch. None if there is no such process."""
+    if not IS_LINUX:
+        return _time_of(_asked("ps", "-o", "lstart=", "-p", str(pid)))
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the start is field 22
+    return int(fields[19]) if len(fields) > 19 else None
+
+
+def is_zombie(pid: int) -> bool:
+    """Return whether a process has ended with all its threads, and only waits for its parent: it holds nothing."""
+    state = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1]
+    return state == ["Z"] and len(list(Path(f"/proc/{pid}/task").glob("*"))) <= 1
+
+
+def available_memory() -> int | None:
+    """The bytes of memory that programs could still take without swapping; None where it cannot be told."""
+    for line in _read("/proc/meminfo").splitlines():
+        name, _, size = line.partition(":")
+        if name == "MemAvailable":
+            return int(size.split()[0]) * 1024
+    return None
+
+
+def birth_time(fd: int, name: str, facts: os.stat_result) -> int | None:
+    """The moment at which a file in an open folder was made, in ns; None where the file system does not keep it.
+
+    `facts` are what lstat says of the file. On Linux it is asked for by statx(2), whose page has the structure.
+    """
+    if not IS_LINUX:
+        made: float | None = getattr(facts, "st_birthtime", None)
+        return None if made is None else int(made * 1e9) + 1_000  # which is about as exact as such a number
+    statx = _statx()
+    answer = bytearray(_STATX_BYTES)
+    if statx is None or not statx(fd, os.fsencode(name), answer):
+        return None
+    mask, seconds, nanoseconds = struct.unpack_from("=I76xqI", answer)
+    return int(seconds * 10**9 + nanoseconds) if mask & _BIRTH else None
+
+
+@lru_cache(maxsize=1)
+def _statx() -> Callable[[int, bytes, bytearray], bool] | None:
+    """Return the system call of this name, which fills a buffer; None where the C library has none."""
+    import ctypes  # only where files have changed
+
+    call = getattr(ctypes.CDLL(None), "statx", None)
+    buffer = ctypes.c_char * _STATX_BYTES
+    return call and (lambda fd, name, into: call(fd, name, _NO_FOLLOW, _BIRTH, buffer.from_buffer(into)) == 0)
+
+
+def _time_of(words: str) -> int | None:
+    """Read a time as `ps` prints it in the C locale."""
+    try:
+        return int(time.mktime(time.strptime(words, "%a %b %d %H:%M:%S %Y")))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _asked(*command: str) -> str:
+    """Return what a program prints in the C locale; '' if it fails, or is not there."""
+    command = ("env", "LC_ALL=C", *command)
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+# The limit on open descriptors of this process, raised as far as many sandboxes need and the system allows.
+#
+# A sandbox holds three to seven descriptors here, and many systems begin a process with a soft limit of 1,024, for the
+# sake of programs that use select(2): this one does not. What this process starts inherits the limit.
+
+
+MOST_DESCRIPTORS = 65_536  # asked for at most: enough for some 8,000 sandboxes
+
+
+def raise_limit() -> None:
+    """Raise the soft limit to the hard one, but not beyond MOST_DESCRIPTORS; one that is higher stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # it may be forbidden: then as many sandboxes as there is room
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

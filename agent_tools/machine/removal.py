@@ -1,0 +1,175 @@
+"""Removal of a folder with all that somebody hostile put into it, while that somebody may still be at work in there.
+
+Folders may be nested to any depth, so nothing recurses and no path is built: a folder that is found is first renamed
+up, to lie directly in the one that is removed, and emptied there. That takes three descriptors, little memory, and one
+rename for each folder, however deep it lay. No link is ever followed. What something is mounted on cannot be renamed,
+so other file systems are not entered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from agent_tools.machine.folder import OPEN_DIR, PASS_DIR
+from agent_tools.machine.machine import IS_LINUX
+
+REMOVAL_SECONDS = 60.0
+"""Seconds that one removal may take; what is left then is for the next one."""
+BATCH = 1_000
+"""Entries of a folder that are looked at before any is removed."""
+
+
+def remove_tree(
+    path: Path | str,
+    *,
+    dir_fd: int | None = None,
+    seconds: float = REMOVAL_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Remove a folder and all in it, or a file, or a link and not what it leads to; whether nothing is left.
+
+    A relative path is one below `dir_fd`, if that is given. What cannot be removed stays, and is no error.
+    """
+    try:
+        top = _opened(path, dir_fd)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return _is_done(os.unlink, path, dir_fd)
+    try:
+        _Removal(top, clock, clock() + seconds).run()
+    finally:
+        os.close(top)
+    return _is_done(os.rmdir, path, dir_fd)
+
+
+def empty_folder(path: Path | str, *, seconds: float = REMOVAL_SECONDS) -> None:
+    """Remove all that a folder holds, and not the folder. What cannot be removed stays, and is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        top = _opened(path, None)
+        try:
+            _Removal(top, time.monotonic, time.monotonic() + seconds).run()
+        finally:
+            os.close(top)
+
+
+class _Removal:
+    """Empties one open folder. Folders that wait for it lie in there under a number."""
+
+    def __init__(self, top: int, clock: Callable[[], float], deadline: float) -> None:
+        self._top = top
+        self._clock = clock
+        self._deadline = deadline
+        self._prefix = f".{uuid.uuid4().hex}-"
+        self._numbers = itertools.count()
+        self._waiting: list[str] = []
+        self._removed = 0
+
+    def run(self) -> None:
+        """Go on for as long as anything can be removed and there is time."""
+        before = -1
+        while self._removed > before and not self._is_late():
+            before = self._removed
+            self._empty_some(self._top)
+            while self._waiting and not self._is_late():
+                self._empty_waiting(self._waiting.pop())
+
+    def _empty_waiting(self, name: str) -> None:
+        """Remove what a folder holds, folders excepted, which are renamed up to wait; then remove it.
+
+        One that holds more than a batch waits until all that came up with this one is gone, so that never much waits.
+        """
+        try:
+            folder = _opened(name, self._top)
+        except OSError:  # it was swapped for something else
+            self._remove(os.unlink, name, self._top)
+            return
+        try:
+            before, place = self._removed, len(self._waiting)
+            is_more = self._empty_some(folder)
+            has_come_up = len(self._waiting) > place
+        finally:
+            os.close(folder)
+        if is_more and (self._removed > before or has_come_up):
+            self._waiting.insert(place, name)
+        else:
+            self._remove(os.rmdir, name, self._top)
+
+    def _empty_some(self, folder: int) -> bool:
+        """Take out up to a batch of entries; whether there may be more."""
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            found = list(itertools.islice(entries, BATCH))
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False) or not self._remove(os.unlink, entry.name, folder):
+                    self._rename_up(entry.name, folder)
+            return len(found) == BATCH
+        return False
+
+    def _rename_up(self, name: str, folder: int) -> None:
+        up = f"{self._prefix}{next(self._numbers)}"
+        for attempt in (1, 2):
+            try:
+                os.rename(name, up, src_dir_fd=folder, dst_dir_fd=self._top)
+            except PermissionError:  # who is not root may move only folders that they may write to
+                if attempt == 1 and _is_done(_unlock, name, folder):
+                    continue
+                return
+            except OSError:  # a mount, or swapped away
+                return
+            self._waiting.append(up)
+            return
+
+    def _remove(self, remove: Callable[..., None], name: str, folder: int) -> bool:
+        is_removed = _is_done(remove, name, folder)
+        self._removed += is_removed
+        return is_removed
+
+    def _is_late(self) -> bool:
+        return self._clock() >= self._deadline
+
+
+def _opened(name: Path | str, dir_fd: int | None) -> int:
+    """A descriptor of a folder whose owner may do everything with it, whatever its mode was.
+
+    Raises:
+        OSError: it is no folder, or not the caller's to open.
+    """
+    try:
+        folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
+    except PermissionError:
+        _unlock(name, dir_fd=dir_fd)
+        folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
+    if os.fstat(folder).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        with contextlib.suppress(OSError):
+            os.fchmod(folder, stat.S_IRWXU)
+    return folder
+
+
+def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
+    """Give a folder's owner all rights to it, on Linux by a descriptor that needs none."""
+    if not IS_LINUX:
+        os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd, follow_symlinks=False)
+        return
+    folder = os.open(name, PASS_DIR, dir_fd=dir_fd)
+    try:
+        os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
+    finally:
+        os.close(folder)
+
+
+def _is_done(act: Callable[..., None], name: Path | str, dir_fd: int | None) -> bool:
+    """Return whether it succeeded, or there was nothing to do it to."""
+    try:
+        act(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,287 @@
+"""One run of code with all its outputs, as a value. outputs.py has what it can yield, and so has this."""
+
+from __future__ import annotations
+
+import ast
+import html
+import warnings
+from collections.abc import Generator
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+from agent_tools.guest.wire.frozen import frozen
+from agent_tools.results.blocks import PictureStyle, text_and_pictures
+from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.outputs import (
+    Cause,
+    Changes,
+    Cleared,
+    Died,
+    Display,
+    Error,
+    FileChange,
+    HostCall,
+    MimeBundle,
+    Notice,
+    Omitted,
+    Output,
+    Picture,
+    Restarted,
+    Result,
+    StagedFile,
+    Stream,
+    Text,
+    TimedOut,
+    pictures_of,
+)
+from agent_tools.text import one_line
+
+__all__ = [
+    "Cause",
+    "Changes",
+    "Cleared",
+    "Died",
+    "Display",
+    "Error",
+    "Execution",
+    "FileChange",
+    "HostCall",
+    "MimeBundle",
+    "Notice",
+    "Omitted",
+    "Output",
+    "Picture",
+    "Restarted",
+    "Result",
+    "StagedFile",
+    "Stream",
+    "Text",
+    "TimedOut",
+    "finished",
+    "pictures_of",
+]
+
+
+@frozen
+class Execution:
+    """One run of code with all its outputs.
+
+    Attributes:
+        outputs: in order of arrival; consecutive stream texts joined, replaced and cleared displays settled.
+        files: staged files, one for each that was passed in.
+        changed: the files in work_dir that the run has made or changed; `changes` has them.
+        duration: seconds the code ran, as the host saw it.
+        queued: seconds this call waited for an earlier one on the same session.
+        saved: the pictures after the tool saved them, in order, each once; empty if nothing saved them.
+        connections: what the code did on its network by list since the last execution, in the order in which it ended.
+        connections_left_out: how many more there were than are kept.
+    """
+
+    outputs: tuple[Output, ...] = ()
+    files: tuple[StagedFile, ...] = ()
+    changed: Changes = field(default=Changes(), compare=False)
+    duration: float = 0.0
+    queued: float = 0.0
+    saved: tuple[Picture, ...] = ()
+    connections: tuple[NetworkConnection, ...] = ()
+    connections_left_out: int = 0
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The files in work_dir that the run has made or changed, by name.
+
+        Reading it for the first time looks at up to `max_listed_entries` (10,000) entries of work_dir. Read it before
+        files are changed again or deleted, by a later run for example: those are left out.
+        """
+        return self.changed.files
+
+    @property
+    def changes_complete(self) -> bool:
+        """False if `changes` may lack files: not all could be looked at, or some have been changed since the run."""
+        return self.changed.is_complete
+
+    @property
+    def ok(self) -> bool:
+        """True if the code had all files that were passed in, and ran to its end without an exception or a time-out."""
+        return self.error is None and all(file.name is not None for file in self.files)
+
+    @property
+    def stdout(self) -> str:
+        """All text the code printed to stdout."""
+        return self._stream("stdout")
+
+    @property
+    def stderr(self) -> str:
+        """All text the code printed to stderr."""
+        return self._stream("stderr")
+
+    @property
+    def result(self) -> Result | None:
+        """The value of the last expression, if there was one."""
+        return next((output for output in self.outputs if isinstance(output, Result)), None)
+
+    @property
+    def error(self) -> Error | TimedOut | Died | None:
+        """The exception, time-out or death that ended the code early, if one did."""
+        return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)
+
+    @property
+    def value(self) -> Any:
+        """The value of the last expression where it is plain data: numbers, text, None, and containers of these.
+
+        It is read from the text that the kernel shows, so what is abbreviated there, and every other object, such as a
+        DataFrame or an array, is None. Scalars of NumPy are numbers. Mind `nan` and `inf` where JSON is to be written
+        from it: they are floats, and JSON has neither.
+        """
+        return plain_value(self.result.text) if self.result else None
+
+    def blocks(self, pictures: PictureStyle = "inline") -> list[Text | Picture]:
+        """Return what a chat model is handed: text as Markdown and pictures, in order, without any path of the host.
+
+        `pictures` are 'inline', among the text, or only told by 'name' or by 'none'.
+        """
+        return text_and_pictures(self.outputs, self.files, self.pictures_in, pictures)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences of the sandbox about the run, such as what was repaired in the code before it ran, or left out."""
+        return tuple(output.text for output in self.outputs if isinstance(output, Notice))
+
+    @property
+    def host_calls(self) -> tuple[HostCall, ...]:
+        """The calls of host functions, in the order in which they ended."""
+        return tuple(output for output in self.outputs if isinstance(output, HostCall))
+
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The PNG and JPEG pictures, in order, each once; with their paths once they are saved."""
+        return self.saved or tuple(dict.fromkeys(each for output in self.outputs for each in pictures_of(output)))
+
+    @property
+    def images(self) -> tuple[bytes, ...]:
+        """The bytes of the pictures."""
+        return tuple(picture.data for picture in self.pictures)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The paths of the saved pictures; '' stands for one that could not be saved."""
+        return tuple(picture.path for picture in self.saved)
+
+    def __repr__(self) -> str:
+        """Show it in one line: how it ended, and how much of what it has; changed files once they were looked for."""
+        match self.error:
+            case None:
+                parts = ["ok" if self.ok else "a file is missing"]
+            case Error(name, value):
+                parts = [_cut(f"{name}: {value}")]
+            case TimedOut() | Died() as ending:
+                parts = [_cut(ending.text)]
+        if self.result:
+            parts.append(f"result {_cut(self.result.text)}")
+        for name, count in (
+            ("printed character", len(self.stdout) + len(self.stderr)),
+            ("picture", len(self.pictures)),
+            ("changed file", self.changed.known),
+        ):
+            if count:
+                parts.append(f"{count:,} {name}{'' if count == 1 else 's'}")
+        return f"Execution({', '.join(parts)}, {self.duration:.3g} s)"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show it in a notebook, with its pictures; HTML of the code's is shown as text."""
+        self.changed.look()
+        shown = [
+            f"<pre>{html.escape(each.text)}</pre>" if isinstance(each, Text) else f'<img src="{each.data_url}">'
+            for each in self.blocks()
+        ]
+        return {"text/plain": repr(self), "text/html": "\n".join(shown)}
+
+    def pictures_in(self, output: Output) -> tuple[Picture, ...]:
+        """Return the pictures of one of its outputs, with their paths once they are saved."""
+        return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
+
+    def _stream(self, name: str) -> str:
+        return "".join(output.text for output in self.outputs if isinstance(output, Stream) and output.name == name)
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    line = one_line(text[:81])
+    return line if len(text) <= 80 else f"{line[:80]}..."
+
+
+def finished(outputs: Generator[Output, None, Execution]) -> Execution:
+    """Read a stream of outputs to its end and return the execution it made."""
+    try:
+        while True:
+            next(outputs)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        outputs.close()
+
+
+# Plain data from the text that a kernel shows of it. The text is a guest's: it is bounded, parsed, and never run.
+
+
+MAX_CHARS = 64 * 1024
+SCALARS = frozenset(
+    (
+        *("float16", "float32", "float64", "longdouble", "complex64", "complex128", "str_", "bytes_"),
+        *(f"{sign}{name}" for sign in ("", "u") for name in ("int8", "int16", "int32", "int64", "longlong")),
+    )
+)
+"""Types of NumPy whose values are shown as `np.float64(1.5)`."""
+MAX_PARTS = 10_000  # commas and brackets: each may become an object many times its size
+
+
+def plain_value(text: str) -> Any:
+    """Return the value that Python would read from a text of literals; None for any other text.
+
+    `nan` and `inf` are floats, and a scalar of NumPy, such as `np.float64(1.5)`, is the number, text or truth in it.
+    """
+    if len(text) > MAX_CHARS or sum(map(text.count, ",([{")) > MAX_PARTS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in what was never meant as source
+            found = ast.literal_eval(_Numbers().visit(ast.parse(text.strip(), mode="eval")))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return None if _is_cut(found) else found
+
+
+class _Numbers(ast.NodeTransformer):
+    """Puts literals for what is plain data, but has no literal in Python."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(float(node.id)) if node.id in ("nan", "inf") else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Constant(node.attr == "True_") if _is_numpy(node) and node.attr in ("True_", "False_") else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        is_scalar = isinstance(node.func, ast.Attribute) and _is_numpy(node.func) and node.func.attr in SCALARS
+        if is_scalar and len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Call):
+            inner: ast.expr = self.visit(node.args[0])
+            return inner
+        return node
+
+
+def _is_numpy(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "np"
+
+
+def _is_cut(value: Any) -> bool:
+    """Return whether something was left out of it, for which `...` stands."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if each is Ellipsis:
+            return True
+        if isinstance(each, dict):
+            waiting += [*each.keys(), *each.values()]
+        elif isinstance(each, (list, tuple, set)):
+            waiting += each
+    return False

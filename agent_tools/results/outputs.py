@@ -1,0 +1,323 @@
+"""The outputs that one run of code can yield, as values.
+
+The MIME bundle and the message kinds behind these are the Jupyter messaging protocol's
+(https://jupyter-client.readthedocs.io/en/stable/messaging.html). All text is neutralised (see text.py) and bounded.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Literal, Union
+
+from agent_tools.guest.wire.frozen import frozen
+from agent_tools.limits import size_text
+from agent_tools.results.checkpoint import LOST, Variables
+
+MimeBundle = Mapping[str, Any]
+"""MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
+
+
+@frozen
+class Stream:
+    """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
+
+    name: Literal["stdout", "stderr"]
+    text: str
+
+
+@frozen
+class _Rich:
+    """A value that comes in several forms, by MIME type."""
+
+    data: MimeBundle
+
+    @property
+    def text(self) -> str:
+        """Its text/plain form, or ''."""
+        return str(self.data.get("text/plain", ""))
+
+
+def _shown(output: _Rich) -> str:
+    """Return an output in one line, with no picture and no long text in it."""
+    shown = []
+    for mime, value in output.data.items():
+        text = size_text(len(value)) if isinstance(value, bytes) else repr(value)
+        shown.append(f"{mime!r}: {text if len(text) <= 80 else f'{text[:80]}...'}")
+    return f"{type(output).__name__}({{{', '.join(shown)}}})"
+
+
+@frozen
+class Result(_Rich):
+    """The value of the code's last expression."""
+
+    __repr__ = _shown
+
+
+@frozen
+class Display(_Rich):
+    """A figure, a table or HTML that the code displayed."""
+
+    display_id: str | None = None
+    is_update: bool = False
+
+    __repr__ = _shown
+
+
+@frozen
+class Picture:
+    """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
+
+    Attributes:
+        path: the file it was saved as; '' if it is not saved.
+    """
+
+    mime: Literal["image/png", "image/jpeg"]
+    data: bytes = field(repr=False)
+    path: str = field(default="", compare=False)
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its file's name."""
+        return ".png" if self.mime == "image/png" else ".jpg"
+
+    @property
+    def data_url(self) -> str:
+        """The whole picture as a `data:` URL."""
+        return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
+
+
+@frozen
+class Cleared:
+    """The code cleared its outputs so far; with `wait`, once the next output comes."""
+
+    wait: bool = False
+
+
+@frozen
+class Error:
+    """The exception that ended the code."""
+
+    name: str
+    value: str
+    traceback: str
+
+    @property
+    def text(self) -> str:
+        """The traceback, or `name: value` if the kernel sent none."""
+        return self.traceback or f"{self.name}: {self.value}"
+
+
+@frozen
+class TimedOut:
+    """The code passed its time limit.
+
+    Attributes:
+        timeout: in seconds.
+        state_kept: the variables are there, as the code left them or, with `variables.kept`, as they were before it.
+        where: the traceback of the interruption, or ''.
+        variables: what became of them if the code did not stop when it was interrupted.
+    """
+
+    timeout: float
+    state_kept: bool
+    where: str = ""
+    variables: Variables = field(default=LOST, compare=False)
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        if self.variables.kept:
+            known = self.variables.text
+            kept = f"The code did not stop when interrupted, so its kernel was ended; {known}, files are kept."
+        elif self.state_kept:
+            kept = "The code was interrupted; variables are kept."
+        else:
+            lost = self.variables.text
+            kept = f"The code did not stop when interrupted: the kernel was restarted; {lost}, files are kept."
+        where = f"\n\n{self.where}" if self.where else ""
+        return f"Timeout: Code execution exceeded the time limit.\nThe limit was {self.timeout:g} s. {kept}{where}"
+
+
+Cause = Literal["", "work_dir_quota", "protocol_violation"]
+
+
+@frozen
+class Died:
+    """The kernel ended while the code ran.
+
+    `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
+    `variables` says what became of them.
+    """
+
+    reason: str
+    cause: Cause = field(default="", compare=False)
+    variables: Variables = field(default=LOST, compare=False)
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        if self.variables.kept:
+            return f"KernelDied: {self.reason}; {self.variables.text}, files are kept."
+        lost = self.variables.text
+        return f"KernelDied: {self.reason}. V{lost[1:]}, files are kept; the next call gets a fresh kernel."
+
+
+@frozen
+class Restarted:
+    """The kernel had ended before this code ran, so it ran in another one; `variables` says what that one knows."""
+
+    reason: str
+    variables: Variables = field(default=LOST, compare=False)
+
+    @property
+    def text(self) -> str:
+        """A sentence for people and models."""
+        return f"The kernel was restarted before this code ran ({self.reason}); {self.variables.text_later}."
+
+
+@frozen
+class Omitted:
+    """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
+
+    what: str
+
+    @property
+    def text(self) -> str:
+        """The note as it stands among the outputs."""
+        return f"[... {self.what} left out ...]"
+
+
+@frozen
+class Notice:
+    """A sentence of the sandbox about the run, in which nothing is missing."""
+
+    text: str
+
+
+@frozen
+class HostCall:
+    """One finished call of a host function.
+
+    Attributes:
+        id: the guest's number of the call.
+        arguments: a preview, cut to `CallLimits.max_preview_chars`.
+        start: seconds since the run began.
+        duration: seconds, waiting for its turn and for an approval included.
+        error: the exception's type and message, as far as the code was told; '' if there was none.
+        bytes_in: bytes of the arguments.
+        bytes_out: bytes of the result.
+    """
+
+    id: int
+    name: str
+    arguments: str
+    start: float
+    duration: float
+    status: Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
+    error: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """One line for people and models."""
+        ending = f": {self.error}" if self.error else ""
+        return f"{self.name}({self.arguments}) {self.status} after {self.duration:.3g} s{ending}"
+
+
+@frozen
+class Text:
+    """A piece of an answer for a chat model, beside its pictures."""
+
+    text: str
+
+
+Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, Notice, HostCall]
+
+
+@frozen
+class FileChange:
+    """A file in work_dir that a run has made or changed.
+
+    Attributes:
+        name: relative to work_dir.
+        size: in bytes, when it was looked at.
+        is_new: the run made the file; False, too, where the file system does not keep when a file was made.
+    """
+
+    name: str
+    size: int
+    is_new: bool
+
+
+class Changes:
+    """The files in work_dir that a run has made or changed, by name. `find` looks for them when they are asked for.
+
+    Pickling looks, too. A file that was changed again since the run is left out, and then `is_complete` is False.
+    """
+
+    def __init__(
+        self, files: Sequence[FileChange] = (), *, is_complete: bool = True, find: Callable[[], Changes] | None = None
+    ) -> None:
+        self._files, self._is_complete, self._find = tuple(files), is_complete, find
+
+    @property
+    def files(self) -> tuple[FileChange, ...]:
+        """The files that were found."""
+        self.look()
+        return self._files
+
+    @property
+    def known(self) -> int:
+        """The number of files that were found; 0 as long as none were looked for."""
+        return len(self._files)
+
+    @property
+    def is_complete(self) -> bool:
+        """False if not all files were looked at, or some have been changed since."""
+        self.look()
+        return self._is_complete
+
+    @property
+    def note(self) -> str:
+        """A sentence for people and models if some may be missing; '' otherwise."""
+        return "" if self.is_complete else "Not all files of work_dir could be looked at: some may be missing here."
+
+    def look(self) -> None:
+        """Look for the files now, unless that was done."""
+        if find := self._find:
+            found = find()
+            self._files, self._is_complete, self._find = found.files, found.is_complete, None
+
+    def __reduce__(self) -> tuple[Callable[..., Changes], tuple[object, ...]]:
+        return _changes, (self.files, self.is_complete)
+
+
+def _changes(files: tuple[FileChange, ...], is_complete: bool) -> Changes:
+    return Changes(files, is_complete=is_complete)
+
+
+@frozen
+class StagedFile:
+    """A file that was passed in, and its name in work_dir.
+
+    `source` is as the caller gave it; `name` is None if the file could not be brought in, and then `error` says why.
+    """
+
+    source: str
+    name: str | None
+    is_renamed: bool = False
+    error: str = ""
+
+
+_PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "image/jpeg")
+
+
+def pictures_of(output: Output) -> tuple[Picture, ...]:
+    """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
+    if not isinstance(output, _Rich):
+        return ()
+    found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
+    return tuple(found)[:1]

@@ -1,1 +1,0 @@
-"""The cluster: who we are there, and what its API server is asked."""

@@ -1,1 +1,0 @@
-"""A program executed in a pod, with its streams over a WebSocket."""

@@ -1,0 +1,27 @@
+"""Sandboxes and engines' options for the tests of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes.pod import PodMaker
+from agent_tools.engines.kubernetes_pods import pod_maker
+from agent_tools.limits import GIB
+
+
+def spec(**options: Any) -> SandboxSpec:
+    return SandboxSpec(
+        image="registry.example.com/agent-tools:0123456789abcdef",
+        run_dir=None,
+        work_dir=None,
+        guest=Guest((10001, 10001), (1000, 1000), shares_sockets=False, shares_files=False),
+        isolation=Isolation(**options),
+        labels={"agent_tools.host": "boot/pid:[1]", "agent_tools.owner": "4242-123456"},
+        work_dir_bytes=GIB,
+    )
+
+
+def maker(**options: Any) -> PodMaker:
+    return pod_maker(KubernetesOptions(**options), "sandboxes")
