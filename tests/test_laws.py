@@ -1,4 +1,4 @@
-"""The laws of CONTRIBUTING.md that are about source text; the floors are import-linter's, in pyproject.toml."""
+"""The laws of CONTRIBUTING.md that are about source text; `.importlinter` holds the import contracts."""
 
 from __future__ import annotations
 
