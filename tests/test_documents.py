@@ -215,6 +215,16 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [target for target in links(page.read_text()) if not (page.parent / target).exists()] == []
 
 
+def test_every_path_on_the_page_of_the_architecture_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    paths = set(re.findall(r"`((?:agent_tools|docker|docs|scripts|tests)/[\w./-]*)`", text))
+    assert len(paths) > 40
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    named = re.findall(r"`(\w+)`, `(agent_tools/[\w./]+)`", text)
+    assert [name for name, path in named if f"class {name}" not in (ROOT / path).read_text()] == []
+    assert len(text.splitlines()) <= 250
+
+
 def test_limits_are_what_the_settings_say() -> None:
     for page in limits.PAGES:
         text = page.read_text()
