@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from agent_tools.results.checkpoint import Mark
 from agent_tools.results.command import CommandOutput, CommandResult, OnOutput
-from agent_tools.results.execution import Execution, Output, StagedFile
-from agent_tools.results.file_info import FileInfo
-from agent_tools.results.saved_state import SavedState, VariablesReport
+from agent_tools.results.execution import Execution, Output
+from agent_tools.results.saved_state import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.arguments import StrPath
 from agent_tools.sandbox.options import Config, Keywords
@@ -26,7 +24,20 @@ if TYPE_CHECKING:
     from agent_tools.runtime.sessions import Sessions
 
 T = TypeVar("T")
+P = ParamSpec("P")
 LOOK_EVERY = 0.25  # seconds that one look at a command in the background waits in its thread
+
+
+def awaited(
+    method: Callable[Concatenate[Sandbox, P], T],
+) -> Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]]:
+    """Return the method of `AsyncSandbox` that runs this one of `Sandbox` in a thread, with its types and docstring."""
+
+    @wraps(method)
+    async def call(self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await _do(partial(getattr(self.sync, method.__name__), *args, **kwargs))
+
+    return call
 
 
 class AsyncSandbox:
@@ -62,13 +73,8 @@ class AsyncSandbox:
         """True while code runs in it."""
         return self.sync.is_busy
 
-    async def start(self) -> None:
-        """Start the container and its kernel now."""
-        await _do(self.sync.start)
-
-    async def prepare_pool(self, patience: float = 0.0) -> int:
-        """Begin to fill the pool; return how many are ready."""
-        return await _do(partial(self.sync.prepare_pool, patience))
+    start = awaited(Sandbox.start)
+    prepare_pool = awaited(Sandbox.prepare_pool)
 
     async def run_code(
         self,
@@ -87,13 +93,8 @@ class AsyncSandbox:
         cancelled = threading.Event()
         return iterate_in_thread(self.sync.stream(code, timeout, cancelled), partial(self.sync.cancel, cancelled))
 
-    async def add_functions(self, functions: HostCallsLike) -> None:
-        """Let the code call further functions of the host."""
-        await _do(partial(self.sync.add_functions, functions))
-
-    async def put_functions(self, functions: HostCallsLike) -> None:
-        """Let the code call these functions of the host in place of all others."""
-        await _do(partial(self.sync.put_functions, functions))
+    add_functions = awaited(Sandbox.add_functions)
+    put_functions = awaited(Sandbox.put_functions)
 
     async def run_command(
         self,
@@ -127,37 +128,14 @@ class AsyncSandbox:
         work = partial(self.sync.start_command, command, terminal=terminal, **given)  # type: ignore[arg-type]
         return AsyncProcess(await _do(work))
 
-    async def read_file(self, path: StrPath, *, offset: int = 0, max_bytes: int | None = None) -> bytes:
-        """Return the bytes of a file."""
-        return await _do(partial(self.sync.read_file, path, offset=offset, max_bytes=max_bytes))
-
-    async def write_file(self, path: StrPath, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
-        """Write a file anew, or at its end."""
-        await _do(partial(self.sync.write_file, path, data, append=append))
-
-    async def list_files(self, path: StrPath = ".") -> list[FileInfo]:
-        """Return the entries of a folder, by name."""
-        return await _do(partial(self.sync.list_files, path))
-
-    async def stat(self, path: StrPath, *, follow: bool = True) -> FileInfo:
-        """Return one file or folder."""
-        return await _do(partial(self.sync.stat, path, follow=follow))
-
-    async def exists(self, path: StrPath) -> bool:
-        """Return whether there is a file or folder of this path."""
-        return await _do(partial(self.sync.exists, path))
-
-    async def move(self, path: StrPath, to: StrPath) -> None:
-        """Move or rename a file or folder."""
-        await _do(partial(self.sync.move, path, to))
-
-    async def remove(self, path: StrPath, *, recursive: bool = False) -> None:
-        """Remove a file, a link or a folder."""
-        await _do(partial(self.sync.remove, path, recursive=recursive))
-
-    async def make_dir(self, path: StrPath) -> None:
-        """Make a folder and those above it."""
-        await _do(partial(self.sync.make_dir, path))
+    read_file = awaited(Sandbox.read_file)
+    write_file = awaited(Sandbox.write_file)
+    list_files = awaited(Sandbox.list_files)
+    stat = awaited(Sandbox.stat)
+    exists = awaited(Sandbox.exists)
+    move = awaited(Sandbox.move)
+    remove = awaited(Sandbox.remove)
+    make_dir = awaited(Sandbox.make_dir)
 
     @overload
     async def save(self, *, variables: Literal[False] = False) -> bytes: ...
@@ -168,33 +146,17 @@ class AsyncSandbox:
         work: Callable[[], bytes | SavedState] = partial(self.sync.save, variables=variables)
         return await _do(work)
 
-    async def save_to(self, archive: BinaryIO, *, files: bool = True, variables: bool = True) -> VariablesReport:
-        """Write what `save` returns to a file of the host."""
-        return await _do(partial(self.sync.save_to, archive, files=files, variables=variables))
-
-    async def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
-        """Unpack what `save` gave into work_dir, and set its variables; return what became of them."""
-        return await _do(partial(self.sync.load, tar, variables=variables))
-
-    async def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
-        """Bring files of the host, or of http(s) URLs, into work_dir."""
-        return await _do(partial(self.sync.stage, files))
+    save_to = awaited(Sandbox.save_to)
+    load = awaited(Sandbox.load)
+    stage = awaited(Sandbox.stage)
 
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; does not wait."""
         self.sync.interrupt()
 
-    async def undo(self) -> None:
-        """Take the variables back to where they were before the last code."""
-        await _do(self.sync.undo)
-
-    async def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`."""
-        return await _do(self.sync.checkpoint)
-
-    async def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark."""
-        await _do(lambda: self.sync.rollback(mark))
+    undo = awaited(Sandbox.undo)
+    checkpoint = awaited(Sandbox.checkpoint)
+    rollback = awaited(Sandbox.rollback)
 
     async def fork(self) -> AsyncSandbox:
         """Return another kernel in the same container, which goes on from the variables as they are now."""
@@ -202,13 +164,8 @@ class AsyncSandbox:
         forked.sync = await _do(self.sync.fork)
         return forked
 
-    async def restart(self) -> None:
-        """Replace the kernel by a fresh one."""
-        await _do(self.sync.restart)
-
-    async def reset(self) -> None:
-        """Begin anew: a fresh kernel, no commands and no files."""
-        await _do(self.sync.reset)
+    restart = awaited(Sandbox.restart)
+    reset = awaited(Sandbox.reset)
 
     async def close(self) -> None:
         """Remove the container; also when it is cancelled meanwhile."""

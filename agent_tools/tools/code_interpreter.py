@@ -65,42 +65,8 @@ def _link_target(url: str) -> str:
     return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)
 
 
-# The part of the tool that keeps variables and brings them back.
-
-
-class WithState:
-    """Goes back to where the variables were, saves them, and loads them."""
-
-    _sandbox: Sandbox
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
-        with tool_errors():
-            self._sandbox.undo()
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
-        with tool_errors():
-            return self._sandbox.checkpoint()
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
-        with tool_errors():
-            self._sandbox.rollback(mark)
-
-    def save(self) -> SavedState:
-        """Return files and variables, for `load`, and what could not be saved. Raises ToolServiceError."""
-        with tool_errors(), file_errors():
-            return self._sandbox.save(variables=True)
-
-    def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
-        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
-        with tool_errors(), file_errors():
-            return self._sandbox.load(state)
-
-
 @register_tool("code_interpreter")
-class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
+class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
 
     Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
@@ -299,6 +265,31 @@ class CodeInterpreter(WithState, BaseToolWithFileAccess, CodeTool):
         forked = copy.copy(self)
         forked._sandbox, forked.instance_id = sandbox, sandbox.id
         return forked
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
+        with tool_errors():
+            self._sandbox.undo()
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
+        with tool_errors():
+            return self._sandbox.checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
+        with tool_errors():
+            self._sandbox.rollback(mark)
+
+    def save(self) -> SavedState:
+        """Return files and variables, for `load`, and what could not be saved. Raises ToolServiceError."""
+        with tool_errors(), file_errors():
+            return self._sandbox.save(variables=True)
+
+    def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
+        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
+        with tool_errors(), file_errors():
+            return self._sandbox.load(state)
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Does nothing before the first call."""

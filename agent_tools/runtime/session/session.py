@@ -6,9 +6,8 @@ import contextlib
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,70 +33,8 @@ from agent_tools.runtime.session import state
 from agent_tools.runtime.session.branch import AnySandbox, Branch
 from agent_tools.runtime.session.succession import StartSandbox, Succession
 
-# The contents of a session beside its runs: files, commands, and the state as an archive.
 
-
-class WithContents(ABC):
-    """Any thread may call any method. A sandbox is started if there is none; errors are those of a run."""
-
-    @property
-    @abstractmethod
-    def spec(self) -> SessionSpec:
-        """Its makings."""
-
-    @abstractmethod
-    def live(self) -> AnySandbox:
-        """Return the sandbox that runs, also while it runs code; started if there is none."""
-
-    @abstractmethod
-    def between_runs(self) -> AbstractContextManager[AnySandbox]:
-        """Hold the turn, with a kernel that waits for code."""
-
-    @property
-    def files(self) -> GuestFiles:
-        """The files of its sandbox."""
-        return self.live().files
-
-    @property
-    def commands(self) -> Commands:
-        """The commands of its sandbox."""
-        return self.live().commands
-
-    def define(self, source: str) -> None:
-        """Run code that leaves no trace but what it defines.
-
-        Raises:
-            PreludeError: it failed.
-        """
-        with self.between_runs() as sandbox:
-            sandbox.define(source, self.spec.limits.timeout)
-
-    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
-        """Write an archive of a folder, at most so many bytes, piece by piece; return what became of the variables.
-
-        Raises:
-            OSError: the folder cannot be read; EFBIG beyond `most` bytes.
-            KernelError: the kernel could not begin to save variables.
-        """
-        if variables:
-            return state.save(self, path, most, write)
-        for piece in Archives(self.files, self.spec.limits).save(path, most):
-            write(piece)
-        return VariablesReport()
-
-    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
-        """Unpack an archive into a folder, and set its variables; return what became of these.
-
-        Raises:
-            OSError: the folder cannot be written, or the archive is none.
-        """
-        if variables:
-            return state.load(self, path, archive)
-        Archives(self.files, self.spec.limits).load(path, archive)
-        return VariablesReport()
-
-
-class Session(WithContents):
+class Session:
     """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
 
     `behind` does what `close` need not wait for; `start` gives a sandbox, made now or ahead.
@@ -213,6 +150,49 @@ class Session(WithContents):
             assert self._sandbox is not None
             with self._sandbox.use():
                 yield self._sandbox
+
+    @property
+    def files(self) -> GuestFiles:
+        """The files of its sandbox."""
+        return self.live().files
+
+    @property
+    def commands(self) -> Commands:
+        """The commands of its sandbox."""
+        return self.live().commands
+
+    def define(self, source: str) -> None:
+        """Run code that leaves no trace but what it defines.
+
+        Raises:
+            PreludeError: it failed.
+        """
+        with self.between_runs() as sandbox:
+            sandbox.define(source, self.spec.limits.timeout)
+
+    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
+        """Write an archive of a folder, at most so many bytes, piece by piece; return what became of the variables.
+
+        Raises:
+            OSError: the folder cannot be read; EFBIG beyond `most` bytes.
+            KernelError: the kernel could not begin to save variables.
+        """
+        if variables:
+            return state.save(self, path, most, write)
+        for piece in Archives(self.files, self.spec.limits).save(path, most):
+            write(piece)
+        return VariablesReport()
+
+    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
+        """Unpack an archive into a folder, and set its variables; return what became of these.
+
+        Raises:
+            OSError: the folder cannot be written, or the archive is none.
+        """
+        if variables:
+            return state.load(self, path, archive)
+        Archives(self.files, self.spec.limits).load(path, archive)
+        return VariablesReport()
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
         """Serve further host functions, which `prelude` defines for the code, now and in every later kernel.
