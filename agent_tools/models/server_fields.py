@@ -15,6 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+SERVER_FIELDS_KNOWN = ("reasoning_details", "thinking_blocks", "extra_content", "provider_specific_fields")
+"""Fields that servers of models want back with a message or a call."""
 MAX_CHARS = 512 * 1024  # of the JSON of all such fields of a reply, as they come; if there are more, none is sent back
 _TEXTS = ("text", "thinking", "summary", "data")
 _ENDS = ("signature", "data")

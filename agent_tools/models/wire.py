@@ -81,8 +81,9 @@ def _add_assistant(wire: list[JsonObject], message: Message, unanswered: list[st
     if reasoning := text_of(message.reasoning_content):
         wire[-1][REASONING] = wire[-1].get(REASONING, "") + reasoning
     more = (message.extra or {}).get(SERVER_FIELDS) or {}
-    if more.get("message"):
-        wire[-1].setdefault(SERVER_FIELDS, {})["message"] = more["message"]
+    if more:
+        fields = wire[-1].setdefault(SERVER_FIELDS, {})
+        fields.update({name: more[name] for name in ("message", "model") if more.get(name)})
     if message.function_call:
         calls = wire[-1].setdefault("tool_calls", [])
         id_ = message.call_id or f"call_{len(wire)}_{len(calls)}"

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import httpx
 import pytest
 
 from agent_tools.models.dialect.thinking import END_MARKS, PAIRS
 from tests.call_forms import written_calls
 from tests.gateway import dialects
-from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, chunks, outputs, post, stream
+from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, WEATHER, ask, chunks, outputs, post, stream
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.dialects import ARGUMENTS, Request, reasonings, refused, roles
 from tests.recorder import Answer, Recorder
@@ -168,6 +169,55 @@ def test_fields_of_a_server_go_back_in_later_turns_to_their_model_alone(new: New
     third = post(gateway, previous_response_id=second["id"]).json()
     assert third["status"] == "completed"
     assert upstream.seen[-1].body.count(b"c2ln") == 2 * signed[1]
+
+
+@pytest.mark.parametrize(
+    "serve", [dialects.gemini3, dialects.gemini3_by_litellm, dialects.openrouter, dialects.claude_by_litellm]
+)
+def test_fields_of_a_server_go_back_in_conversations_and_with_items_of_clients(new: New, serve: Any) -> None:
+    gateway, upstream = new(serve)
+    id_ = httpx.post(f"{gateway.url}/v1/conversations", json={}).json()["id"]
+    bodies = [post(gateway, conversation=id_, store=store).json() for store in (True, False)]
+    signed = [seen.body.count(b"c2ln") for seen in upstream.seen]
+    assert [spoken(body) for body in bodies] == ["It is 42."] * 2
+    assert signed[1:] == [signed[1], signed[1], 2 * signed[1]]
+    assert signed[1] > 0
+    first = [said_by("user", "Go."), *bodies[0]["output"], said_by("user", "Again.")]
+    assert spoken(post(gateway, input=first).json()) == "It is 42."
+    assert upstream.seen[-2].body.count(b"c2ln") == signed[1]
+    listed = httpx.get(f"{gateway.url}/v1/conversations/{id_}/items").text
+    assert "c2ln" not in listed
+    assert "server_fields" not in listed
+
+
+def test_fields_of_a_server_go_back_with_functions_of_clients(new: New) -> None:
+    gateway, _ = new(lambda request: dialects.gemini3({**request, "tools": request["tools"][::-1]}))
+    question = said_by("user", "Weather?")
+    body = post(gateway, input=[question], tools=[FUNCTION]).json()
+    (call,) = body["output"]
+    done = {"type": "function_call_output", "call_id": call["call_id"], "output": "42"}
+    bare = {name: value for name, value in call.items() if name not in ("id", "status")}
+    for again in (call, bare, {**bare, "extra_content": dialects.SIGNATURE, "call_id": "other"}):
+        done["call_id"] = again["call_id"]
+        assert spoken(post(gateway, input=[question, again, done], tools=[FUNCTION]).json()) == "It is 42."
+    httpx.delete(f"{gateway.url}/v1/responses/{body['id']}")
+    done["call_id"] = bare["call_id"]
+    assert post(gateway, input=[question, bare, done], tools=[FUNCTION]).status_code == 400, "it is forgotten"
+    for is_stream in (False, True):
+        answer = ask(gateway, tools=[WEATHER, CODE_TOOL], stream=is_stream)
+        message = said_in(answer) if is_stream else answer.json()["choices"][0]["message"]
+        told = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "42"}
+        assert message["tool_calls"][0]["extra_content"] == dialects.SIGNATURE
+        said = [said_by("user", "Go."), message, told]
+        assert ask(gateway, messages=said, tools=[WEATHER, CODE_TOOL]).json()["choices"][0]["message"]["content"]
+
+
+def said_in(answer: httpx.Response) -> dict[str, Any]:
+    """The message that chunks of a completion add up to, where each of its fields comes at once."""
+    message: dict[str, Any] = {}
+    for chunk in chunks(answer):
+        message |= {name: value for name, value in chunk["choices"][0]["delta"].items() if value}
+    return message
 
 
 SYSTEMS = [said_by("developer", "B."), said_by("user", "Hi."), said_by("developer", "C."), said_by("user", "Go.")]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from agent_tools.agents.steps import Call, CallRunning, Finished, ReasoningDelta, RefusalDelta, Step, TextDelta
+from agent_tools.agents.steps import CallRunning, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
 from agent_tools.containers.records import new_id
 from agent_tools.models.base import Json, JsonObject, Usage
-from agent_tools.models.wire import wire_usage
+from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
+from agent_tools.models.wire import wire_messages, wire_usage, with_server_fields
 
 Chunk = JsonObject
 _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "cancelled": "stop"}
@@ -31,6 +32,8 @@ class ChatComposer:
         self._refusal: list[str] = []
         self._reasoning: list[str] = []
         self._ends_paragraph = False
+        self._said: JsonObject = {}  # the model's latest message, with the fields of its server
+        self._more: JsonObject = {}
         self.completion: JsonObject = {}
 
     def begin(self) -> Iterator[Chunk]:
@@ -53,13 +56,19 @@ class ChatComposer:
             case ReasoningDelta(text):
                 self._reasoning.append(text)
                 yield self._of({"reasoning_content": text})
+            case RoundDone(messages=messages):
+                self._said = next(iter(with_server_fields(wire_messages(messages), str(self._head["model"]))), {})
             case CallRunning():
                 self._ends_paragraph = True
             case Finished():
                 yield from self._finish(step)
 
     def _finish(self, step: Finished) -> Iterator[Chunk]:
-        calls = [_wire_call(call) for call in step.pending]
+        pending = {call.id for call in step.pending}
+        calls = [call for call in self._said.get("tool_calls") or () if call["id"] in pending]
+        self._more = {name: self._said[name] for name in SERVER_FIELDS_KNOWN if name in self._said}
+        if self._more:  # the client sends them back with the message
+            yield self._of(self._more)
         if calls:
             yield self._of({"tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]})
         known = step.reason in ("stop", "length", "content_filter", "tool_calls")
@@ -75,6 +84,7 @@ class ChatComposer:
         message: JsonObject = {"role": "assistant", "content": content, "refusal": refusal}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
+        message |= self._more
         if calls:
             message["tool_calls"] = calls
         logprobs = self._shown(self._logprobs)
@@ -87,7 +97,3 @@ class ChatComposer:
 
     def _shown(self, logprobs: Sequence[Json]) -> JsonObject | None:
         return {"content": list(logprobs), "refusal": None} if logprobs and self._with_logprobs else None
-
-
-def _wire_call(call: Call) -> JsonObject:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

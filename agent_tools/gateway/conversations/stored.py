@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools.containers.records import MANY, Before, new_id
@@ -30,6 +30,24 @@ class ListedItem:
 
     id: str
     text: str
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What belongs to items and no client sees, by the items' ids.
+
+    Attributes:
+        told: what the model was told of calls.
+        server_fields: fields that only the model's server knows, as JSON.
+    """
+
+    told: Mapping[str, str] = field(default_factory=dict)
+    server_fields: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The characters of all of it."""
+        return sum(map(len, (*self.told.values(), *self.server_fields.values())))
 
 
 class StoredConversations:
@@ -55,7 +73,7 @@ class StoredConversations:
             id=new_id("conv"), owner=owner, created_at=now, used_at=now, notes=packed(notes), container_id=None
         )
         self.check_room(owner, "", items)
-        self._store.add(made, *self._rows(made, items, {}))
+        self._store.add(made, *self._rows(made, items, Hidden()))
         return made
 
     def find(self, owner: str, id_: str) -> StoredConversation:
@@ -93,18 +111,18 @@ class StoredConversations:
         self,
         conversation: StoredConversation,
         items: Sequence[JsonObject],
-        told: Mapping[str, str] | None = None,
+        hidden: Hidden | None = None,
         container_id: str | None = None,
     ) -> list[ListedItem]:
         """Add items, which have ids, at the end; one whose id is there already gets another one. Return them.
 
-        `told` is what the model was told of calls, by their items' ids; `container_id` that of the latest call.
+        `hidden` is what no client sees of them; `container_id` is that of the latest call.
 
         Raises:
             ApiError: 404, the conversation was deleted.
         """
         while True:
-            rows = self._rows(conversation, items, told or {})
+            rows = self._rows(conversation, items, hidden or Hidden())
             if self._store.add_if_new(*rows):  # else another answer has just taken these numbers
                 break
         changes: dict[str, Any] = {"used_at": time.time(), **({"container_id": container_id} if container_id else {})}
@@ -114,7 +132,7 @@ class StoredConversations:
         return [ListedItem(row.item_id, row.item) for row in rows]
 
     def _rows(
-        self, conversation: StoredConversation, items: Sequence[JsonObject], told: Mapping[str, str]
+        self, conversation: StoredConversation, items: Sequence[JsonObject], hidden: Hidden
     ) -> list[ConversationItem]:
         """Return the rows of items that are added after the last one of now."""
         ids = [str(item["id"]) for item in items]
@@ -128,16 +146,18 @@ class StoredConversations:
         for number, (own, item) in enumerate(zip(ids, items), first):
             id_ = new_id(own.partition("_")[0][:8]) if own in taken else own
             taken.add(id_)
-            text, said = packed({**item, "id": id_}), told.get(own, "")
+            text = packed({**item, "id": id_})
+            told, fields = hidden.told.get(own, ""), hidden.server_fields.get(own, "")
             row = ConversationItem(
                 id=_NUMBER.format(conversation.id, number),
                 owner=conversation.owner,
                 created_at=now,
                 conversation_id=conversation.id,
                 item_id=id_,
-                bytes=len(text) + len(said),
+                bytes=len(text) + len(told) + len(fields),
                 item=text,
-                told=said,
+                told=told,
+                server_fields=fields,
             )
             found.append(row)
         return found
@@ -162,11 +182,12 @@ class StoredConversations:
         rows = [texts[each.id] for each in found[:limit] if each.id in texts]  # else it was deleted just now
         return [ListedItem(row.item_id, row.item) for row in rows], len(found) > limit
 
-    def read(self, id_: str) -> tuple[list[JsonObject], dict[str, str]]:
-        """Return the items of a conversation, and what the model was told of calls, by their items' ids."""
+    def read(self, id_: str) -> tuple[list[JsonObject], Hidden]:
+        """Return the items of a conversation, and what no client sees of them."""
         rows = self._store.find(ConversationItem, conversation_id=id_)
         told = {row.item_id: row.told for row in rows if row.told}
-        return [json.loads(row.item) for row in rows], told
+        fields = {row.item_id: row.server_fields for row in rows if row.server_fields}
+        return [json.loads(row.item) for row in rows], Hidden(told, fields)
 
     def item(self, id_: str, item_id: str) -> ListedItem:
         """Return an item.

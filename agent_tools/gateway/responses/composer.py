@@ -179,6 +179,10 @@ class Composer:
         """Know the tools of MCP servers, by their names for the model."""
         self._remote = tools
 
+    def item_of(self, call_id: str) -> Item | None:
+        """Return the item of a call; None for a call of a tool that was never offered."""
+        return self.code_items.get(call_id) or self._functions.get(call_id)
+
     def insert(self, item: Item) -> Iterator[Event]:
         """Yield the events of an item that no step tells of."""
         yield from self._add(item)

@@ -15,9 +15,10 @@ from agent_tools.gateway.responses.input_files import picture_part
 from agent_tools.gateway.responses.mcp.given import model_name
 from agent_tools.gateway.responses.mcp.items import asked, executed, read_decisions
 from agent_tools.gateway.tools.shell import MAX_COMMANDS, told
-from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, FunctionCall, Message
-from agent_tools.models.base import FunctionDefinition, JsonObject
+from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, FunctionCall, Message
+from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
+from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
 from agent_tools.models.wire import wire_messages
 from agent_tools.results.blocks import NOTHING
 from agent_tools.tools.command_tool import CommandEnd
@@ -44,6 +45,8 @@ class CallHistory:
         shell_name: the shell's.
         told: returns what the model was told of a call, by the id of its item or of its output's; None if unknown.
         file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
+        server_fields: returns the fields of an item that only its model's server knows, with the model's name; None
+            for an item without any.
         is_over: the item that is read was answered in an earlier turn.
         executed: the requests for approval whose calls were made.
         asked: all of them that are among the items.
@@ -53,6 +56,7 @@ class CallHistory:
     shell_name: str
     told: Callable[[str], str | None]
     file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
+    server_fields: Callable[[Mapping[str, Any]], Json | None] = lambda _: None
     is_over: bool = False
     executed: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
@@ -80,7 +84,7 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
             found.append(message)
             seen += pictures
             continue
-        found += [*_shown(seen), *_messages(item, param, here)]
+        found += [*_shown(seen), *_with_server_fields(_messages(item, param, here), item, past)]
         seen = []
     return [message for message in wire_messages([*found, *_shown(seen)]) if not _is_lone_thought(message)]
 
@@ -149,6 +153,20 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
                 yield Message(ASSISTANT, reasoning_content=thought)
         case kind:
             raise invalid(f"Items of type {kind!r:.40} are not supported here.", f"{param}.type", "unsupported_value")
+
+
+def _with_server_fields(
+    messages: Iterable[Message | JsonObject], item: Mapping[str, Any], past: CallHistory
+) -> Iterator[Message | JsonObject]:
+    """Give the first message that the model said the fields of its server, those that the client sends included."""
+    own = {name: item[name] for name in SERVER_FIELDS_KNOWN if item.get(name)}
+    holder = "call" if item.get("type") in ("function_call", "custom_tool_call") else "message"
+    fields = {holder: own} if own else past.server_fields(item)
+    for message in messages:
+        if fields and isinstance(message, Message) and message.role == ASSISTANT:
+            message = replace(message, extra={**(message.extra or {}), SERVER_FIELDS: fields})
+            fields = None
+        yield message
 
 
 def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import Turn
+from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.body import fresh_body
@@ -52,6 +53,8 @@ class ResponseJob(TurnJob):
         self._usage = Usage()
         self._compactor = Compactor(plan.turn.model, services.config.turn_timeout)
         self._told: dict[str, str] = {}
+        self._server_fields: dict[str, str] = {}  # as JSON, by the ids of items
+        self._items_of_rounds = 0  # items of the rounds that are over
         self._storage = ResponseStorage(services, plan, self.id)
         self._remote = RemoteTools(services.config, services.mcp_reach, plan.decisions)
 
@@ -138,8 +141,23 @@ class ResponseJob(TurnJob):
             case CallDone(call=call):
                 self._told[call.id] = step.text
             case RoundDone(messages=messages, usage=usage):
-                self._conversation += map(self._with_model, wire_messages(messages))
+                told = [*map(self._with_model, wire_messages(messages))]
+                self._note_server_fields(told)
+                self._conversation += told
                 self._usage += usage or Usage()
+
+    def _note_server_fields(self, messages: Sequence[JsonObject]) -> None:
+        """Note fields of the model's server with the items of a round: those of the message with the first item."""
+        items = self.body["output"][self._items_of_rounds :]
+        self._items_of_rounds = len(self.body["output"])
+        for fields in filter(None, (message.get(SERVER_FIELDS) for message in messages)):
+            found: dict[str, JsonObject] = {}
+            if fields.get("message") and items:
+                found[items[0]["id"]] = {"message": fields["message"]}
+            for call_id, of_call in fields.get("calls", {}).items():
+                if item := self._composer.item_of(call_id):
+                    found.setdefault(item.id, {})["call"] = of_call
+            self._server_fields |= {id_: packed({**each, "model": fields["model"]}) for id_, each in found.items()}
 
     def _with_model(self, message: JsonObject) -> JsonObject:
         """Have fields that only the model's server knows stored with its name: no other one gets them."""
@@ -154,24 +172,24 @@ class ResponseJob(TurnJob):
             hold.close()
         if self.plan.known:
             self._services.conversations.note(self.plan.known, body["output"], container_id or "")
-        told = self._told_by_item()
+        hidden = Hidden(self._told_by_item(), self._server_fields)
         if self.plan.stored and body["status"] in ("completed", "incomplete"):
-            self._add_to_conversation(self.plan.stored, body, told, container_id)
+            self._add_to_conversation(self.plan.stored, body, hidden, container_id)
         self.answer = packed(body)
         if not request.store:
             return
         snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
-        if not self._storage.end(Outcome(body, snapshot, told, [*self.log.events, encoded(event)])):
+        if not self._storage.end(Outcome(body, snapshot, hidden, [*self.log.events, encoded(event)])):
             self._not_stored(body)
 
     def _add_to_conversation(
-        self, stored: StoredConversation, body: JsonObject, told: Mapping[str, str], container_id: str | None
+        self, stored: StoredConversation, body: JsonObject, hidden: Hidden, container_id: str | None
     ) -> None:
         """Add input and output to the conversation; a response that could not be added names none."""
         answer = [item for item in body["output"] if item["type"] not in _CALLS or item.get("status") != "incomplete"]
         try:
             items = [*self.plan.request.input, *answer]
-            self._services.stored_conversations.append(stored, items, told, container_id)
+            self._services.stored_conversations.append(stored, items, hidden, container_id)
         except (StoreError, ApiError) as exc:
             _log.error("a response could not be added to its conversation: %s", type(exc).__name__)
             body["conversation"] = None

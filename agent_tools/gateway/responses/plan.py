@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
@@ -15,7 +16,7 @@ from agent_tools.containers.spec import ContainerSpec, check_memory, check_netwo
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
 from agent_tools.gateway.conversations.marks import Conversation, Sender
-from agent_tools.gateway.conversations.stored import check_item_ids
+from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.body import listed_items
@@ -25,17 +26,16 @@ from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.gateway.responses.mcp.items import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.stored_items import decided, files_before, resolved
+from agent_tools.gateway.responses.stored_items import call_key, decided, files_before, hidden_of, resolved
 from agent_tools.gateway.responses.tools import CODE, SHELL, ContainerChoice, named_choice
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import ResponseEnd, StoredCall, StoredConversation
+from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import HostedTool
-from agent_tools.models.base import FunctionDefinition, JsonObject
+from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 
-_ANSWERED = ("code_interpreter_call", "shell_call_output")  # items that the model was told something of
 LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
 )
@@ -168,9 +168,10 @@ class Planner:
         if self._stored is None:
             self._decisions = decided(store, self._owner, given, ())
             return json.loads(self._previous.conversation) if self._previous else []
-        items, told = self.services.stored_conversations.read(self._stored.id)
+        items, hidden = self.services.stored_conversations.read(self._stored.id)
         self._decisions = decided(store, self._owner, given, items)
-        return messages_of_items(items, replace(self._past(hold), told=told.get), "conversation.items")
+        past = replace(self._past(hold), **self._hidden(hidden))
+        return messages_of_items(items, past, "conversation.items")
 
     def _find_stored(self) -> StoredConversation | None:
         """Return the conversation that the request names; its own items get the ids that they will have there."""
@@ -312,10 +313,19 @@ class Planner:
 
     def _past(self, hold: Hold | None) -> CallHistory:
         services = self.services
-        ids = [str(item.get("id")) for item in self._request.input if item.get("type") in _ANSWERED]
-        told = {call.id: call.told for call in services.store.get_all(StoredCall, ids, owner=self._owner)}
+        hidden = hidden_of(services.store, self._owner, self._request.input)
         config, files = services.config, self._input_files(hold)
-        return CallHistory(config.tool_name, config.shell_name, told.get, files.part)
+        return CallHistory(config.tool_name, config.shell_name, file_part=files.part, **self._hidden(hidden))
+
+    def _hidden(self, hidden: Hidden) -> dict[str, Any]:
+        """Return what a history asks for of what no client sees."""
+        fields = hidden.server_fields
+
+        def server_fields(item: Mapping[str, Any]) -> Json | None:
+            found = fields.get(str(item.get("id"))) or fields.get(call_key(self._owner, item) or "")
+            return json.loads(found) if found else None
+
+        return {"told": hidden.told.get, "server_fields": server_fields}
 
     def _input_files(self, hold: Hold | None) -> InputFiles:
         services, find = self.services, upload_finder(self.services.uploads, self._owner)

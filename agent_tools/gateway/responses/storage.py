@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.jobs.event_log import Logged, packed_events
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.stored_items import forget, rows_of
+from agent_tools.gateway.responses.stored_items import forget, note_calls, rows_of
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import packed, packed_lines
@@ -33,11 +34,11 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A response that has ended. `told` holds the results of its calls, by their items' ids."""
+    """A response that has ended. `hidden` is what no client sees of its items."""
 
     body: JsonObject
     snapshot: Snapshot
-    told: Mapping[str, str]
+    hidden: Hidden
     events: Sequence[Logged]
 
 
@@ -68,13 +69,14 @@ class ResponseStorage:
         is_background = self._plan.request.background
         try:
             self._share.check_disk()
-            more = rows_of(self._plan.owner, outcome.body, outcome.told)
+            note_calls(self._store, self._plan.owner, outcome.body, outcome.hidden)
+            more = rows_of(self._plan.owner, outcome.body, outcome.hidden)
             if not is_background:
-                self._store.add(self._record(outcome.snapshot, _size(outcome.told)), *more)
+                self._store.add(self._record(outcome.snapshot, outcome.hidden.size), *more)
             else:
                 self._store.add(*more)
                 if not self._change(outcome):
-                    forget(self._store, self._id, outcome.told)
+                    forget(self._store, self._id, outcome.hidden.told)
         except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()
@@ -117,12 +119,8 @@ class ResponseStorage:
             StoredResponse,
             self._id,
             status=snapshot.status,
-            bytes=self._input_size + len(snapshot.body) + len(conversation) + _size(outcome.told) + len(data),
+            bytes=self._input_size + len(snapshot.body) + len(conversation) + outcome.hidden.size + len(data),
             container_id=snapshot.container_id,
             body=snapshot.body,
             conversation=conversation,
         )
-
-
-def _size(told: Mapping[str, str]) -> int:
-    return sum(map(len, told.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_tools.containers.records import MANY, Record
+from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.mcp.items import REQUEST, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import (
@@ -19,19 +21,56 @@ from agent_tools.gateway.store.records import (
     StoredItem,
     StoredResponse,
 )
-from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.store.store import Store, packed
 from agent_tools.limits import MIB
 from agent_tools.models.base import Json, JsonObject
 
 MAX_DECIDED = 64 * MIB  # bytes of the responses that hold the requests for approval of one request
 
 
-def rows_of(owner: str, body: Mapping[str, Any], told: Mapping[str, str]) -> list[Record]:
-    """Return the places of a response's items, and what the model was told of each call."""
+def rows_of(owner: str, body: Mapping[str, Any], hidden: Hidden) -> list[Record]:
+    """Return the places of a response's items, and what no client sees of them."""
     now, id_ = time.time(), body["id"]
     items = [StoredItem(id=item["id"], owner=owner, created_at=now, response_id=id_) for item in body["output"]]
-    calls = [StoredCall(id=key, owner=owner, created_at=now, told=text) for key, text in told.items()]
+    told, fields = hidden.told, hidden.server_fields
+    calls = [
+        StoredCall(id=key, owner=owner, created_at=now, told=told.get(key, ""), server_fields=fields.get(key, ""))
+        for key in {**told, **fields}
+    ]
     return [*items, *calls]
+
+
+def note_calls(store: Store, owner: str, body: Mapping[str, Any], hidden: Hidden) -> None:
+    """Store the server's fields of function calls a second time, for clients that send calls without their ids.
+
+    Servers may number the calls of every reply from 0: of calls that are alike the last one counts.
+    """
+    now = time.time()
+    for item in body["output"]:
+        fields, key = hidden.server_fields.get(item["id"]), call_key(owner, item)
+        if not fields or key is None:
+            continue
+        place = StoredItem(id=key, owner=owner, created_at=now, response_id=body["id"])  # deleted with its response
+        call = StoredCall(id=key, owner=owner, created_at=now, told="", server_fields=fields)
+        if not store.add_if_new(place, call):
+            store.change(StoredItem, key, created_at=now, response_id=body["id"])
+            store.change(StoredCall, key, created_at=now, server_fields=fields)
+
+
+def call_key(owner: str, item: Mapping[str, Any]) -> str | None:
+    """Return the key of a function call that does not depend on its item's id; None for an item of another kind."""
+    if item.get("type") not in ("function_call", "custom_tool_call"):
+        return None
+    parts = [owner, *(item.get(name) for name in ("call_id", "namespace", "name", "arguments", "input"))]
+    return f"call_{hashlib.sha256(packed(parts).encode()).hexdigest()[:48]}"
+
+
+def hidden_of(store: Store, owner: str, items: Iterable[Mapping[str, Any]]) -> Hidden:
+    """Return what is stored of items and no client sees, by the ids of items and the keys of function calls."""
+    named = [key for item in items for key in (item.get("id"), call_key(owner, item)) if isinstance(key, str)]
+    rows = store.get_all(StoredCall, named, owner=owner) if named else ()
+    told = {row.id: row.told for row in rows if row.told}
+    return Hidden(told, {row.id: row.server_fields for row in rows if row.server_fields})
 
 
 def forget(store: Store, response_id: str, calls: Iterable[str] = ()) -> None:

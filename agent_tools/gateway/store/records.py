@@ -95,12 +95,13 @@ class StoredItem(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCall(Record):
-    """The result of a call as the model was told of it."""
+    """What belongs to an item, and no client sees: a call's result for the model, and fields of the model's server."""
 
     table = "calls"
     owner: str
     created_at: float
     told: str
+    server_fields: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +186,12 @@ class ConversationText(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationItem(ConversationPlace):
-    """An item of a conversation: its JSON, and what the model was told if it is a call; '' else."""
+    """An item of a conversation: its JSON, and what the model was told if it is a call; '' else.
+
+    `server_fields` are those of its model's server, as JSON.
+    """
 
     owner: str
     item: str
     told: str
+    server_fields: str = ""

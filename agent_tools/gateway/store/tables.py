@@ -51,6 +51,7 @@ calls = sa.Table(
     sa.Column("owner", sa.String(64), nullable=False),
     sa.Column("created_at", sa.Float, nullable=False, index=True),
     sa.Column("told", sa.Text, nullable=False),
+    sa.Column("server_fields", sa.Text, nullable=False, server_default=""),
 )
 marks = sa.Table(  # what conversations are known by, and the container of each
     "marks",
@@ -132,5 +133,6 @@ conversation_items = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),  # of the columns below
     sa.Column("item", sa.Text, nullable=False),
     sa.Column("told", sa.Text, nullable=False),  # what the model was told of a call
+    sa.Column("server_fields", sa.Text, nullable=False, server_default=""),  # those of its model's server, as JSON
     sa.Index("ix_conversation_items_share", "owner", "bytes"),
 )

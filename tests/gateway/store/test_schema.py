@@ -82,6 +82,7 @@ def make_unversioned(url: str) -> None:
         for column in LATER:
             connection.exec_driver_sql(f"ALTER TABLE containers DROP COLUMN {column}")
         connection.exec_driver_sql("ALTER TABLE container_files DROP COLUMN upload_id")
+        connection.exec_driver_sql("ALTER TABLE calls DROP COLUMN server_fields")
         connection.execute(background.insert().values(vars(CLAIM)))
     engine.dispose()
 
