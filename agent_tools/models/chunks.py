@@ -7,6 +7,7 @@ Calls are another matter: call_pieces.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
 from agent_tools.models.server_fields import ServerFields
 
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _CALLED = ("tool_calls", "function_call")
 _SERVER_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of messages that go back to the server, which has them beside reasoning that it shows."""
@@ -59,6 +61,8 @@ class ChunkReader:
         if event.get("usage"):
             self._usage = usage_of(event["usage"])  # the last one counts: some servers send it with every chunk
         for choice in event.get("choices") or ():
+            if choice.get("usage"):  # Moonshot has it there
+                self._usage = usage_of(choice["usage"])
             if not choice.get("index"):
                 yield from self._choice(choice)
 
@@ -157,4 +161,5 @@ def _inner(counts: object, name: str) -> object:
 def _tokens(counts: object, name: str) -> int:
     number = _inner(counts, name)
     number = int(number) if isinstance(number, float) and number.is_integer() else number
+    number = int(number) if isinstance(number, str) and _NUMBER.fullmatch(number) else number
     return number if type(number) is int and 0 <= number <= MAX_TOKENS else 0

@@ -148,6 +148,10 @@ def _deltas(arriving: Iterator[bytes], reader: Reader, hang_up: Callable[[], Non
     head = _head(arriving)
     if head.lstrip().startswith(b"{"):  # no event begins so: the server has ignored that a stream was asked for
         yield from _read(reader.read_whole, head + b"".join(arriving))
+    elif head.lstrip().startswith(b"<"):
+        raise ModelError(
+            "The model's server answered with a web page: is its address that of an API, such as http://host:8000/v1?"
+        )
     else:
         has_end = False
         for event in _events(chain((head,), arriving), reader, hang_up):
@@ -254,6 +258,7 @@ class EventStream:
         self._line = bytearray()  # not over yet
         self._searched = 0  # bytes of it that hold no end of a line
         self._data: list[bytes] = []  # of an event that is not over yet
+        self._is_first = True
 
     def feed(self, arrived: bytes) -> list[bytes]:
         """Return the data of the events that are over with these bytes; events without data are left out."""
@@ -274,6 +279,8 @@ class EventStream:
         return [*self.feed(b"\n"), *self.feed(b"\n")]
 
     def _read(self, line: bytes, events: list[bytes]) -> None:
+        if self._is_first:
+            self._is_first, line = False, line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))

@@ -1,0 +1,178 @@
+"""Upstreams of many wires: the same conversation with each, as JSON and as a stream, and through both APIs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway import dialects, response_dialects
+from tests.gateway.asking import INCLUDE, ask, chunks, in_container, outputs, post, stream
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.dialects import Request
+from tests.gateway.wire_dialects import (
+    BODIES,
+    FRAMINGS,
+    LESSONS,
+    PARTS,
+    SHAPES,
+    TWO,
+    WRITTEN,
+    framed,
+    shaped,
+    with_arguments,
+)
+from tests.recorder import Answer, Recorder, events
+
+Serve = Callable[[Request], Answer]
+LOGS = [{"type": "logs", "logs": "42\n"}]
+CHAT: dict[str, Mapping[str, Serve]] = {
+    "framing": {name: framed(change) for name, change in FRAMINGS.items()},
+    "chunks": {name: shaped(change) for name, change in SHAPES.items()},
+    "arguments": {name: with_arguments(arguments) for name, arguments in WRITTEN.items()},
+    "two calls": TWO,
+    "lessons": LESSONS,
+}
+
+
+class Talk:
+    """A gateway before a server with a dialect for each model; code of all of them runs in one container."""
+
+    def __init__(self, gateway: Gateway, upstream: Recorder) -> None:
+        self.gateway = gateway
+        self.upstream = upstream
+        self._tools = in_container(gateway.client().containers.create(name="c").id)
+
+    def post(self, model: str, **asked: Any) -> httpx.Response:
+        return post(self.gateway, model=model, tools=self._tools, include=INCLUDE, **asked)
+
+    def stream(self, model: str, **asked: Any) -> list[dict[str, Any]]:
+        return stream(self.gateway, model=model, tools=self._tools, include=INCLUDE, **asked)
+
+    def ask(self, model: str, **asked: Any) -> httpx.Response:
+        return ask(self.gateway, model=model, tools=self._tools, **asked)
+
+    def said(self, model: str) -> str:
+        """Return the answer of a chat completion, the same as JSON and as a stream."""
+        answer = self.ask(model)
+        assert answer.status_code == 200, answer.text
+        content = str(answer.json()["choices"][0]["message"]["content"])
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks(self.ask(model, stream=True))]
+        assert "".join(delta.get("content") or "" for delta in deltas) == content
+        return content
+
+    def wrong(self, model: str, *, is_two: bool = False) -> list[Any]:
+        """Return what is not as it should be of a dialect."""
+        calls = [(dialects.CODE, LOGS)] * (1 + is_two)
+        text = "It is 42 and 42." if is_two else "It is 42."
+        answer = self.post(model)
+        if answer.status_code != 200:
+            return [answer.text]
+        bodies = [answer.json(), self.stream(model)[-1]["response"]]
+        found: list[Any] = [shown(body) for body in bodies if shown(body) != ("completed", calls, text)]
+        return found + [content for content in [self.said(model)] if content != text]
+
+
+@pytest.fixture
+def talk(new_gateway: NewGateway) -> Iterator[Callable[..., Talk]]:
+    with Recorder() as recorder:
+
+        def make(dialects: Mapping[str, Serve], **options: Any) -> Talk:
+            recorder.answer = lambda seen: dialects[seen.json["model"]](seen.json) if seen.body else Answer()
+            return Talk(new_gateway({}, upstream=recorder.base_url, upstream_key="k", **options), recorder)
+
+        yield make
+
+
+def shown(body: dict[str, Any]) -> tuple[Any, ...]:
+    """All that a response says of the answer."""
+    calls = [(item["code"], item["outputs"]) for item in outputs(body)]
+    return body["status"], calls, spoken(body)
+
+
+def spoken(body: dict[str, Any]) -> str:
+    return "".join(item["content"][0]["text"] for item in body["output"] if item["type"] == "message")
+
+
+def thought(body: dict[str, Any]) -> str:
+    return "".join(item["content"][0]["text"] for item in body["output"] if item["type"] == "reasoning")
+
+
+@pytest.mark.parametrize("group", CHAT)
+def test_every_form_of_the_same_answer_is_read_alike(talk: Any, group: str) -> None:
+    talking = talk(CHAT[group])
+    found = {name: talking.wrong(name, is_two=group == "two calls") for name in CHAT[group]}
+    assert {name: each for name, each in found.items() if each} == {}
+    requests = 9 if group == "lessons" else 8  # two for each of four answers, and one that teaches something
+    assert len(talking.upstream.seen) == requests * len(found)
+
+
+def test_every_form_of_usage_is_counted(talk: Any) -> None:
+    talking = talk(CHAT["chunks"])
+    for name in ("all chunks", "usage in every chunk", "usage in the choice", "usage as text"):
+        assert talking.post(name).json()["usage"]["total_tokens"] == 2 * 10, name
+
+
+def test_every_form_of_a_response_is_read_alike(talk: Any) -> None:
+    talking = talk(response_dialects.DIALECTS, upstream_api="responses")
+    found = {name: talking.wrong(name) for name in response_dialects.DIALECTS}
+    assert {name: each for name, each in found.items() if each} == {}
+    assert len(talking.upstream.seen) == 8 * len(found)
+    for name in (each for each in found if "reasoning" in each):
+        assert thought(talking.post(name).json()) == response_dialects.THOUGHT * 2, name
+
+
+def failing(error: Any) -> Serve:
+    """A server that fails within its second answer."""
+
+    def serve(request: Request) -> Answer:
+        part = {"choices": [{"index": 0, "delta": {"content": "It is"}}]}
+        return events(part, error) if dialects.told(request) else dialects.called(request)
+
+    return serve
+
+
+def test_every_error_in_a_stream_fails_the_answer(talk: Any) -> None:
+    servers = {str(number): failing(part) for number, part in enumerate(PARTS)}
+    talking = talk(servers)
+    for name in servers:
+        *_, error, failed = talking.stream(name)
+        assert (error["type"], failed["type"]) == ("error", "response.failed"), name
+        assert failed["response"]["status"] == "failed"
+        for answer in (talking.post(name), talking.ask(name)):
+            assert answer.status_code >= 500, name
+            assert "It broke." in answer.json()["error"]["message"], name
+
+
+def test_the_words_of_every_refusal_reach_the_client(talk: Any) -> None:
+    servers = {
+        str(number): lambda _, body=body: Answer(json.dumps(body).encode(), status=400)
+        for number, body in enumerate(BODIES)
+    }
+    talking = talk(servers)
+    for name in servers:
+        for answer in (talking.post(name), talking.post(name, stream=True), talking.ask(name)):
+            assert (answer.status_code, answer.json()["error"]["message"]) == (400, "It broke."), name
+
+
+CUT = dialects.ARGUMENTS[:-6]
+
+
+@pytest.mark.parametrize("reason", ["length", "tool_calls", "stop", "content_filter"])
+def test_half_a_call_is_never_made(talk: Any, reason: str) -> None:
+    def serve(request: Request) -> Answer:
+        if dialects.told(request):
+            return dialects.answered(request)
+        function = {"name": dialects.tool(request), "arguments": CUT}
+        call = {"index": 0, "id": "c", "type": "function", "function": function}
+        return dialects.said({"tool_calls": [call]}, reason=reason)
+
+    talking = talk({"m": serve})
+    bodies = [talking.post("m").json(), talking.stream("m")[-1]["response"]]
+    for body in bodies:
+        assert [item["outputs"] for item in outputs(body)] != [LOGS]
+        assert spoken(body) in ("", "It is ?.")
+    assert "42." not in talking.ask("m").text
