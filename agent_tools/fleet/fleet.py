@@ -161,6 +161,9 @@ class Fleet:
             self._times_closed += 1
         self._reserved.release()
 
+    def stop(self) -> None:
+        """Nothing: hosts end what is not renewed."""
+
     def settle(self) -> None:
         """Nothing: each host removes what it closes."""
 

@@ -40,9 +40,18 @@ READY_PATIENCE = 5.0  # seconds in which the database answers /ready
 
 
 def create_app(
-    config: GatewayConfig, runtime: RuntimeLike, tracer: Tracer | None = None, mounts: Sequence[Mount] = ()
+    config: GatewayConfig,
+    runtime: RuntimeLike,
+    tracer: Tracer | None = None,
+    mounts: Sequence[Mount] = (),
+    *,
+    owns_runtime: bool = False,
 ) -> Starlette:
-    """Build the application. Sandboxes, connections and the store exist while its lifespan does."""
+    """Build the application. Sandboxes, connections and the store exist while its lifespan does.
+
+    With `owns_runtime`, its end stops the runtime, so that it need not wait for a slow engine; then nothing else may
+    use the runtime, nor this process afterwards.
+    """
     routes = [
         *(*token_routes.routes, *token_routes.compact_routes, *response_routes.routes, *container_routes.routes),
         *(*conversation_routes.routes, *chat_routes.routes),
@@ -50,11 +59,12 @@ def create_app(
         *([] if config.metrics_port is not None else [_METRICS]),
         *(mount.route() for mount in mounts),
     ]
+    give_up = runtime.stop if owns_runtime else _stay
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Door, owned=[mount.path for mount in mounts])],
         exception_handlers={HTTPException: _unknown},
-        lifespan=partial(_lifespan, partial(Services, config, runtime, tracer), mounts),
+        lifespan=partial(_lifespan, partial(Services, config, runtime, tracer), mounts, give_up),
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host
     return app
@@ -70,10 +80,12 @@ def create_second_app(app: Starlette) -> Starlette:
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: Starlette) -> AsyncIterator[None]:
+async def _lifespan(
+    make: Callable[[], Services], mounts: Sequence[Mount], give_up: Callable[[], None], app: Starlette
+) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
-    app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe)
+    app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe, give_up)
     services.end_jobs_of = app.state.jobs.end_of
     services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
     try:
@@ -87,6 +99,10 @@ async def _lifespan(make: Callable[[], Services], mounts: Sequence[Mount], app: 
         await services.upstream.aclose()
         await services.peers.aclose()
         await run_in_threadpool(services.close)
+
+
+def _stay() -> None:
+    """Leave a runtime that others use as it is."""
 
 
 async def health(_: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -67,9 +68,9 @@ class Background:
         if thread is None:
             work()
 
-    def join(self) -> None:
-        """Wait for all that was begun."""
+    def join(self, deadline: float | None = None) -> None:
+        """Wait for all that was begun, until the deadline at most (monotonic seconds)."""
         with self._lock:
             threads, self._threads = self._threads, []
         for thread in threads:
-            thread.join()
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_sta
 from agent_tools.runtime.pool.pools import Pools, PoolState
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
+from agent_tools.runtime.stoppable import SETTLE_SECONDS, StoppableEngine
 
 
 class Runtime:
@@ -36,8 +38,8 @@ class Runtime:
         self._sessions: dict[str, Session] = {}
         self._pid = os.getpid()
         self._has_swept = False
-        self._background = Background()
-        self._pools = Pools(engine, self._background.do)
+        self._deadline: float | None = None  # of `settle` (monotonic seconds), set once stopped
+        self._begin()
         atexit.register(self.close_all)
 
     def guest(self, work_dir: Path | None = None) -> Guest:
@@ -51,7 +53,7 @@ class Runtime:
             self._forget_parents()
             session = self._sessions.get(key)
             if session is None or session.is_closed:
-                session = self._sessions[key] = Session(self.engine, spec, self._background.do, self._pools.start)
+                session = self._sessions[key] = Session(self._engine, spec, self._background.do, self._pools.start)
             return session
 
     def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
@@ -100,11 +102,32 @@ class Runtime:
 
     def close_pools(self) -> None:
         """Remove the sandboxes made ahead that nobody took; the next session that asks for one fills a pool anew."""
-        self._pools.close()
+        if not self._engine.is_stopped:
+            self._pools.close()
+            return
+        self._engine.remove_rest()  # one that is being made, too
+        self._pools.close(self._settled_by() - time.monotonic())
+
+    def stop(self) -> None:
+        """Start no sandbox any more, in this process: starts under way fail at once, and removals go on behind.
+
+        From now on `close_pools`, `settle` and `close_all` end every sandbox, and wait SETTLE_SECONDS at most, in all.
+        """
+        self._engine.stop()
 
     def settle(self) -> None:
         """Wait until the engine has removed what was closed before."""
-        self._background.join()
+        if not self._engine.is_stopped:
+            self._background.join()
+            return
+        self._engine.remove_rest()
+        self._engine.settle(self._settled_by())
+        self._background.join(self._settled_by())
+
+    def _settled_by(self) -> float:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + SETTLE_SECONDS
+        return self._deadline
 
     def sweep(self) -> list[Container]:
         """Remove the sandboxes and folders of this user's processes that are gone; return the sandboxes."""
@@ -131,8 +154,12 @@ class Runtime:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._sessions = {}
-            self._background = Background()
-            self._pools = Pools(self.engine, self._background.do)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._engine = StoppableEngine(self.engine)
+        self._background = Background()
+        self._pools = Pools(self._engine, self._background.do)
 
 
 def docker_runtime() -> Runtime:

@@ -195,6 +195,10 @@ class RuntimeLike(Sessions, Protocol):
         """Remove what was made ahead and nobody took."""
         ...
 
+    def stop(self) -> None:
+        """Start no sandbox any more: starts under way fail at once, and removals are waited for a short time only."""
+        ...
+
     def settle(self) -> None:
         """Wait until the engine has removed what was closed before."""
         ...

@@ -51,10 +51,12 @@ class Gateway:
         tracer: Tracer | None,
         mounts: Sequence[Mount] = (),
         log_level: str = "warning",
+        *,
+        owns_runtime: bool = False,
     ) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio has it where it listens itself
-        self.app = create_app(config, runtime, tracer, mounts)
+        self.app = create_app(config, runtime, tracer, mounts, owns_runtime=owns_runtime)
         self._server = _Server(config, self.app, log_level=log_level, lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._started = threading.Event()
@@ -110,6 +112,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
             tracer: Tracer | None = None,
             mounts: Sequence[Mount] = (),
             log_level: str = "warning",
+            owns_runtime: bool = False,
             **options: Any,
         ) -> Gateway:
             server = stack.enter_context(ScriptedServer(models))
@@ -122,7 +125,8 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
                 **options,
             }
             config = GatewayConfig(**settings)
-            gateway = stack.enter_context(Gateway(config, runtime, tracer, mounts, log_level))
+            gateway = Gateway(config, runtime, tracer, mounts, log_level, owns_runtime=owns_runtime)
+            stack.enter_context(gateway)
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from agent_tools.engines.engine import Container, SandboxSpec
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
+from tests.doubles import ProcessEngine
 from tests.gateway.asking import SLEEP, STOPPED, code, events_of, post, retrieve, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check_response, check_stream
@@ -52,3 +55,65 @@ def test_what_ends_within_the_grace_is_whole_and_what_waits_is_sent_away(new_gat
         go_on.set()
         assert check_stream(events_of(first.result().text))[-1]["type"] == "response.completed"
         stopping.result()
+
+
+class StuckEngine(ProcessEngine):
+    """An engine that starts and removes nothing until `go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+        self.starts = self.removals = 0
+        self.started = threading.Semaphore(0)
+        self.removed = threading.Semaphore(0)
+
+    def start(self, spec: SandboxSpec) -> Container:
+        self.starts += 1
+        self.go_on.wait()
+        try:
+            return super().start(spec)
+        finally:
+            self.started.release()
+
+    def remove(self, sandbox: Container) -> None:
+        self.removals += 1
+        self.go_on.wait()
+        super().remove(sandbox)
+        self.removed.release()
+
+
+def test_a_stop_does_not_wait_for_an_engine_that_starts_sandboxes(
+    new_gateway: NewGateway, process_runtime: Runtime
+) -> None:
+    engine = StuckEngine()
+    runtime = Runtime(engine, lambda packages: "none")
+    gateway = new_gateway({"m": [code("1")]}, runtime=runtime, owns_runtime=True, pool=1)
+    begun = post(gateway, background=True).json()
+    until(lambda: engine.starts == 2)  # the pool's, and the response's
+    gateway.__exit__()
+    runtime.close_all()  # as the process's end does
+    assert engine.processes == {}
+    engine.go_on.set()  # what comes up now is removed at once
+    assert engine.started.acquire(timeout=60)
+    assert engine.started.acquire(timeout=60)
+    until(lambda: engine.processes == {})
+    again = new_gateway({}, data_dir=gateway.services.config.data_dir)
+    body = check_response(retrieve(again, begun["id"]).json())
+    assert body.status == "failed"
+    assert body.error and body.error.message == STOPPED
+
+
+def test_a_stop_does_not_wait_for_an_engine_that_removes_sandboxes(
+    new_gateway: NewGateway, process_runtime: Runtime
+) -> None:
+    engine = StuckEngine()
+    engine.go_on.set()
+    runtime = Runtime(engine, lambda packages: "none")
+    gateway = new_gateway({"m": [code("1"), ScriptedReply(text="One.")]}, runtime=runtime, owns_runtime=True)
+    assert post(gateway).json()["status"] == "completed"
+    engine.go_on.clear()
+    gateway.__exit__()
+    runtime.close_all()
+    assert engine.removals == 1
+    engine.go_on.set()
+    assert engine.removed.acquire(timeout=60)

@@ -23,6 +23,7 @@ from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
 
 LAST_WORDS = 5.0  # seconds in which a job that is ended may still tell its client so
+CANCEL_SECONDS = 1.0  # in which jobs learn that they are cancelled, before what they wait for is ended
 Event = Mapping[str, Any]
 _log = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ class Job(ABC):
                 for event in events:
                     self.record(event)
         except Exception as exc:  # noqa: BLE001  (the outermost loop of a door)
-            self.failure = client_error(exc, is_clients_key=self._is_clients_key)
+            cause = client_error(exc, is_clients_key=self._is_clients_key)
+            self.failure = stopped() if self.is_stopped else cause
             for event in self.failed(self.failure):
                 self.record(event)
         finally:
@@ -88,13 +90,21 @@ _Kind = TypeVar("_Kind", bound=Job)
 class Jobs:
     """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
-    `waited` is told the seconds that each job waited for a sandbox, in vain or not.
+    `waited` gets the seconds that each job waited for a sandbox, in vain or not. `give_up` is called when jobs are
+    ended because the gateway stops: it ends what they wait for.
     """
 
-    def __init__(self, config: GatewayConfig, pool: Executor, waited: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        pool: Executor,
+        waited: Callable[[float], None] = lambda _: None,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self._config = config
         self._pool = pool
         self._waited = waited
+        self._give_up = give_up
         share = config.key_share if config.has_many_keys else 1.0
         places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
         queue, patience = config.max_queue, config.queue_timeout
@@ -103,7 +113,7 @@ class Jobs:
         self._following: dict[Job, str] = {}  # with their owners
         self._revoked: frozenset[str] = frozenset()
         self._loop = asyncio.get_running_loop()
-        self._is_closing = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def active(self) -> int:
@@ -116,7 +126,7 @@ class Jobs:
         Raises:
             ApiError: 429 or 503; 401, the owner's key was revoked meanwhile.
         """
-        if self._is_closing:
+        if self._closing:
             raise stopped()
         if self.active >= self._config.max_responses:
             raise busy(429, "Too many responses are under way; try again later.", 5)
@@ -172,14 +182,20 @@ class Jobs:
                 self.abandon(job)
 
     async def close(self) -> None:
-        """Admit no more, let the active jobs end within the grace there is, then end them."""
-        self._is_closing = True
+        """Admit no more, let the active jobs end within the grace there is, then end them. May be called again."""
+        self._closing = self._closing or asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self.admission.close(stopped())
         await self._quiet(self._config.shutdown_grace)
         jobs = list(self._following)
         for job in jobs:
             job.is_stopped = True
         ends = [asyncio.ensure_future(run_in_threadpool(job.cancel.set)) for job in jobs]  # none waits for another
+        if ends:
+            await asyncio.wait(ends, timeout=CANCEL_SECONDS)
+        await run_in_threadpool(self._give_up)
         await self._quiet(LAST_WORDS)
         await asyncio.gather(*ends, return_exceptions=True)
 

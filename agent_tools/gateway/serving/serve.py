@@ -119,9 +119,8 @@ def serve(config: GatewayConfig, runtime: RuntimeLike, mounts: Sequence[Mount] =
     finally:
         store.close()
     sys.setswitchinterval(SWITCH_SECONDS)
-    Server(
-        config, create_app(config, runtime, mounts=mounts), host=config.host, port=config.port, log_level="info"
-    ).run()
+    app = create_app(config, runtime, mounts=mounts, owns_runtime=True)
+    Server(config, app, host=config.host, port=config.port, log_level="info").run()
 
 
 # Telling the service manager how the gateway fares: one datagram to the socket that systemd names (sd_notify(3)).

@@ -37,6 +37,7 @@ from agent_tools.runtime.files.own_folder import Blank
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.stoppable import Stopping
 from agent_tools.runtime.transport.transport import TransportName
 
 # The kind of a sandbox: all that is settled when it is made. It can serve any session that asks for the same.
@@ -210,16 +211,22 @@ class Pool:
             self._changed.notify_all()
         return None if isinstance(outcome, str) else outcome
 
-    def close(self) -> None:
-        """Make no more, and remove those that nobody took."""
+    def close(self, patience: float | None = None) -> None:
+        """Make no more, and remove those that nobody took.
+
+        With `patience` (seconds), the thread that is still making one then is left to remove it.
+        """
         with self._changed:
             self._is_closed, thread = True, self._thread
             self._changed.notify_all()
         if thread:
-            thread.join()
-        self._later.extend(partial(ready.end, self._behind) for ready in self._ready)
-        self._ready.clear()
+            thread.join(patience)
+        self._end_ready()
         self._do_later()
+
+    def _end_ready(self) -> None:
+        while ready := self._pop():
+            ready.end(self._behind)
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +313,7 @@ class Pool:
             sandbox, blank = self._make(self._engine, self.kind)
         except (AgentToolsError, OSError) as exc:
             with self._changed:
-                if not self.failure:
+                if not self.failure and not isinstance(exc, Stopping):
                     why = str(exc).strip().rpartition("\n")[2]  # of a traceback of the guest's, what it is about
                     _log.warning("No sandbox can be made ahead (%s); sessions start cold.", why)
                 self.failure, self._failed_at = str(exc), self._clock()
@@ -316,6 +323,8 @@ class Pool:
             self.failure = ""
             self._ready.append(Ready(sandbox, blank, self._clock()))
             self._changed.notify_all()
+        if self._is_closed:
+            self._end_ready()
 
 
 # The rename that makes the blank folder of a sandbox made ahead the work_dir of a session, or leaves all as it was.

@@ -94,12 +94,12 @@ class Pools:
         failures = tuple(pool.failure for pool in pools if pool.failure)
         return PoolState(sum(pool.ready for pool in pools), dict(takes), failures, *cold)
 
-    def close(self) -> None:
-        """Remove all that nobody took; what is asked for later starts pools anew."""
+    def close(self, patience: float | None = None) -> None:
+        """Remove all that nobody took; what is asked for later starts pools anew. Errors and waits as `Pool.close`."""
         with self._lock:
             pools, self._pools = self._pools, []
         for pool in pools:
-            self._end(pool)
+            self._end(pool, patience)
 
     def _pool_of(self, spec: SessionSpec) -> Pool:
         kind = Kind.of(spec, self._engine.guest(spec.work_dir))
@@ -116,7 +116,7 @@ class Pools:
             self._behind(lambda: self._end(lost))
         return pool
 
-    def _end(self, pool: Pool) -> None:
-        pool.close()
+    def _end(self, pool: Pool, patience: float | None = None) -> None:
+        pool.close(patience)
         with self._lock:
             self._former.update(pool.takes)
