@@ -50,7 +50,7 @@ class StoppableEngine:
         """Create and start a sandbox.
 
         Raises:
-            Stopping: `stop` was called, before or meanwhile.
+            Stopping: `stop` has been called.
         """
         start: Future[Container] = Future()
         with self._changed:

@@ -100,7 +100,8 @@ def test_a_stop_does_not_wait_for_an_engine_that_starts_sandboxes(
     again = new_gateway({}, data_dir=gateway.services.config.data_dir)
     body = check_response(retrieve(again, begun["id"]).json())
     assert body.status == "failed"
-    assert body.error and body.error.message == STOPPED
+    assert body.error
+    assert body.error.message == STOPPED
 
 
 def test_a_stop_does_not_wait_for_an_engine_that_removes_sandboxes(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from agent_tools.agents.turn.loop import Turn
-from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, MemoryRefused, NetworkRefused
+from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
 from agent_tools.containers.records import Container, Upload, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory, check_network
 from agent_tools.gateway.background import ACTIVE
@@ -110,9 +110,9 @@ class Planner:
             ContainersError: its container cannot be used or made.
             Elsewhere: another gateway has its container.
         """
-        request, config = self._request, self.services.config
-        if request.store:
-            ResponseShare(config, self.services.store, self.services.shares).check(self._owner)
+        config = self.services.config
+        self._check_storage()
+        request = self._request
         self._check_names()
         self._find_conversation()
         if self._stored:
@@ -136,6 +136,22 @@ class Planner:
         context = context_of(self.services, self._request, self._names, self._container_id, hold)
         head = (self._request, self._owner, self._known, self._stored, self._earlier_id)
         return Plan(*head, conversation, instructions, turn, context, hold, tools, self._decisions)
+
+    def _check_storage(self) -> None:
+        """Check that the response can be stored; text that a client waits for is answered without, on a full disk.
+
+        Raises:
+            ApiError, DiskFull: as for `ResponseShare.check`.
+        """
+        request = self._request
+        if not request.store:
+            return
+        try:
+            ResponseShare(self.services.config, self.services.store, self.services.shares).check(self._owner)
+        except DiskFull:
+            if request.background or self.needs_sandbox:
+                raise
+            self._request = replace(request, store=False)
 
     def look(self) -> None:
         """Look for the container of the conversation, of which nothing is changed or made. The planner is used up.

@@ -25,6 +25,7 @@ from agent_tools.gateway.store.tables import metadata
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
 PATIENCE = 10.0  # seconds in which another process may hold the lock of an SQLite file
+LOCKED_PATIENCE = 0.1  # seconds that a write waits where another one has just waited in vain
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +33,9 @@ class Store(Rows):
     """Rows in a database. A class with some of its table's columns is read without the others.
 
     Threads that compute with a baton put it down while a server answers, and offer it before they use a file.
+
+    A request writes several times, so only the first write waits `patience` seconds for the lock of an SQLite file.
+    Once it has failed, the database is taken for locked until a write succeeds, and the others hardly wait.
 
     Attributes:
         failures: the number of transactions that failed since the start; each is in the log.
@@ -42,6 +46,8 @@ class Store(Rows):
 
     def __init__(self, url: str, patience: float = PATIENCE, baton: Baton | None = None) -> None:
         self.failures = 0
+        self._is_locked = False
+        self._patience = patience
         self.is_file = url.startswith("sqlite")
         baton = baton or Baton()
         self._courtesy = baton.offered if self.is_file else baton.put_down
@@ -55,7 +61,9 @@ class Store(Rows):
             raise
 
     def answers(self) -> bool:
-        """Return True if the database can be read."""
+        """Return True if the database can be read, and was not locked against the last write."""
+        if self._is_locked:
+            return False
         try:
             with self._transaction() as connection:
                 connection.execute(sa.select(metadata.tables["responses"].c.id).limit(1)).first()
@@ -67,7 +75,7 @@ class Store(Rows):
         """Add records, all of them or none."""
         if not records:
             return
-        with self._transaction() as connection:
+        with self._writing() as connection:
             for table, group in groupby(records, lambda record: table_of(type(record))):
                 connection.execute(table.insert(), [vars(record) for record in group])
 
@@ -81,7 +89,7 @@ class Store(Rows):
 
     def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
         """Change columns of a record; return False if there is none that also fits `where`."""
-        with self._transaction() as connection:
+        with self._writing() as connection:
             table = table_of(kind)
             fitting = (table.c.id == id_, *_fitting(table, where))
             done = connection.execute(table.update().where(*fitting).values(**values))
@@ -126,12 +134,30 @@ class Store(Rows):
     def delete(self, kind: type[Record], **where: Any) -> int:
         """Delete the records that fit; return their number."""
         table = table_of(kind)
-        with self._transaction() as connection:
+        with self._writing() as connection:
             return connection.execute(table.delete().where(*_fitting(table, where))).rowcount
 
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """Begin a transaction that writes, and learn whether the database is locked. Errors as for `_transaction`."""
+        is_locked = self._is_locked
+        try:
+            with self._transaction() as connection:
+                if is_locked:
+                    _set_patience(connection.connection, min(self._patience, LOCKED_PATIENCE))
+                try:
+                    yield connection
+                finally:
+                    if is_locked:
+                        _set_patience(connection.connection, self._patience)
+            self._is_locked = False
+        except sa.exc.OperationalError as exc:
+            self._is_locked = self.is_file and "locked" in str(exc.orig)
+            raise
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -182,10 +208,16 @@ def packed_lines(values: Iterable[Any]) -> str:
 
 
 def _prepare_sqlite(patience: float, connection: Any, _: Any) -> None:
+    _set_patience(connection, patience)  # first: the next one may have to wait
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={int(patience * 1_000)}")  # first: the next one may have to wait
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
+
+
+def _set_patience(connection: Any, seconds: float) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={int(seconds * 1_000)}")
     cursor.close()
 
 

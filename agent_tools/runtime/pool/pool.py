@@ -212,7 +212,7 @@ class Pool:
         return None if isinstance(outcome, str) else outcome
 
     def close(self, patience: float | None = None) -> None:
-        """Make no more, and remove those that nobody took.
+        """Make no more, and remove the sandboxes that no session took.
 
         With `patience` (seconds), the thread that is still making one then is left to remove it.
         """

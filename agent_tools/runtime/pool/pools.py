@@ -95,7 +95,7 @@ class Pools:
         return PoolState(sum(pool.ready for pool in pools), dict(takes), failures, *cold)
 
     def close(self, patience: float | None = None) -> None:
-        """Remove all that nobody took; what is asked for later starts pools anew. Errors and waits as `Pool.close`."""
+        """Remove the sandboxes that no session took; later sessions start pools anew. Waits as `Pool.close`."""
         with self._lock:
             pools, self._pools = self._pools, []
         for pool in pools:

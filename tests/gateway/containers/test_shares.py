@@ -83,10 +83,16 @@ def test_where_the_disk_is_nearly_full_nothing_more_is_taken_and_what_is_not_kep
         lambda: upload(client, 10),
         lambda: client.containers.create(name="b"),
         lambda: client.containers.files.create(container.id, file=("b", b"b")),
-        lambda: client.responses.create(model="m", input="Go."),
+        lambda: client.responses.create(model="m", input="Go.", background=True),
+        lambda: client.responses.create(model="m", input="Go.", tools=[CODE_TOOL]),
     ):
         assert refused(use)[:2] == (507, "insufficient_storage")
     assert client.responses.create(model="m", input="Go.", store=False).status == "completed"
+    text = client.responses.create(model="m", input="Go.", store=True)
+    assert (text.status, text.output_text, text.store) == ("completed", "Ok.", False)
+    with client.responses.stream(model="m", input="Go.") as events:
+        last = events.get_final_response()
+    assert (last.status, last.store) == ("completed", False)
     nearly_full(gateway, left=100)
     upload(client, 100)
     assert refused(lambda: upload(client, 101))[0] == 507

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -10,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent_tools.containers.records import MANY, Before, ContainerFile, Record, Upload
+from agent_tools.containers.records import MANY, Before, Container, ContainerFile, Record, Upload
 from agent_tools.gateway.store.records import StoredCall, StoredEvents
 from agent_tools.gateway.store.store import Store, StoreError, table_of
 from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until
@@ -141,3 +144,21 @@ def test_a_gateway_on_postgresql(new_gateway: NewGateway, postgresql: str) -> No
     assert post(other, tools=[{"type": "code_interpreter", "container": "\0"}]).status_code == 404
     gateway.services.sweep()
     assert httpx.get(f"{other.url}/v1/responses/{first['id']}").json() == first
+
+
+def test_only_the_first_write_waits_for_a_lock_that_stays(work_dir: Path) -> None:
+    path, patience, writes = work_dir / "s.db", 1.0, 40
+    store = Store(f"sqlite:///{path}", patience)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        for _ in range(writes):
+            with pytest.raises(StoreError):
+                store.delete(Container, id="a")
+        assert patience <= time.monotonic() - started < writes * patience / 2
+        assert not store.answers()
+        assert store.find(Container) == []
+        other.execute("ROLLBACK")
+    assert store.delete(Container, id="a") == 0
+    assert store.answers()
+    store.close()
