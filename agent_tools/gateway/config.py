@@ -100,7 +100,7 @@ class GatewayConfig(ContainersConfig):
     shared_secret: str = field(default="", repr=False)
     """The same for all gateways that have an `address`: they know each other by it."""
     database_timeout: Seconds = 10.0
-    """The time that a write waits for another process's lock on the SQLite file; after one that failed, others fail soon."""
+    """The time that a write waits for another process's lock on the SQLite file; once one failed, others fail soon."""
     tool_name: str = "python"
     """The code interpreter's name for the model."""
     shell_name: str = "shell"
