@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from agent_tools.cli.options import PathOption, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.recipe import Recipe
 from agent_tools.gateway.app import Mount
-from agent_tools.gateway.config import read_config
+from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.gateway.serving import serve as gateway
 from agent_tools.runtime.engines import shared_runtime
 
@@ -30,20 +31,29 @@ from agent_tools.runtime.engines import shared_runtime
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
-def serve(others: tuple[str, ...], **options: Any) -> None:
+@click.option("--print-settings", is_flag=True, help="Print all settings, as they are used, and exit.")
+def serve(others: tuple[str, ...], print_settings: bool, **options: Any) -> None:
     """Serve OpenAI's API with your own code interpreter, in front of any OpenAI-compatible server.
 
     Every setting can also be given as AGENT_TOOLS_GATEWAY_<NAME> (lists with commas); options come first.
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
     config = read_config({**settings.gateway_options(), **dict(map(pair, others)), **given})
-    for name, value in config.shown():
-        notes.print(f"{name} = {value}", style="dim", markup=False)
+    if print_settings:
+        for name, value in config.shown():
+            click.echo(f"{name} = {value}")
+        return
     runtime = shared_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))
-    gateway.serve(config, runtime, _mounts())
+    gateway.serve(config, runtime, _mounts(), partial(_say_where, config))
+
+
+def _say_where(config: GatewayConfig, port: int) -> None:
+    host = "localhost" if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104  (nothing is bound here)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    notes.print(f"ready: {address}/ is a page to try it on; clients use {address}/v1", markup=False, soft_wrap=True)
 
 
 def _mounts() -> list[Mount]:

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import TextIO
 
 from rich.console import Console
+from rich.style import Style
 
 from agent_tools.limits import size_text
 from agent_tools.machine.folder import FIGURE
@@ -71,14 +72,14 @@ def is_left(output: Output | None) -> bool:
 def show_figures(execution: Execution, folder: Path) -> None:
     """Print the paths of an execution's figures, and of the files in `folder` that it wrote."""
     for path in execution.figures:
-        _note(f"figure: {path or 'could not be saved'}")
+        _note(f"figure: {path or 'could not be saved'}", Path(path) if path else None)
     show_files(execution.changed, folder)
 
 
 def show_files(changed: Changes, folder: Path) -> None:
     """Print the paths of files that were written, the first MAX_FILES of them."""
     for each in changed.files[:MAX_FILES]:
-        _note(f"figure: {folder / each.name}" if is_figure(each) else _file(each, folder))
+        _note(f"figure: {folder / each.name}" if is_figure(each) else _file(each, folder), folder / each.name)
     if (more := len(changed.files) - MAX_FILES) > 0:
         _note(f"and {more:,} more files in {folder}")
     if changed.note:
@@ -94,8 +95,10 @@ def _file(change: FileChange, folder: Path) -> str:
     return f"file: {folder / change.name} ({size_text(change.size)}{'' if change.is_new else ', changed'})"
 
 
-def _note(text: str) -> None:
-    notes.print(one_line(text), style="cyan", markup=False, soft_wrap=True)
+def _note(text: str, path: Path | None = None) -> None:
+    """Print a line, which leads to a path on terminals that know links."""
+    style = Style(color="cyan", link=path.absolute().as_uri() if path else None)
+    notes.print(one_line(text), style=style, markup=False, soft_wrap=True)
 
 
 def _write(text: str, stream: TextIO) -> None:

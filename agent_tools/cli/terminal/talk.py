@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from rich.console import Console
 from rich.syntax import Syntax
 
 from agent_tools.agents.cancel import Cancel
@@ -26,6 +27,7 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
+from agent_tools.cli.terminal.markdown import MarkdownWriter
 from agent_tools.cli.terminal.show import notes, show_figures, show_output
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, ContentItem, Message
@@ -39,7 +41,7 @@ _ENDINGS = {
 
 
 class Talk:
-    """A conversation with an agent. The model's words go to stdout, all else to stderr.
+    """A conversation with an agent. The model's words go to stdout, as Markdown on a terminal; all else to stderr.
 
     Files that its code writes are named with `folder` before them.
     """
@@ -73,13 +75,15 @@ class Talk:
 
 
 class _View:
-    """Prints steps. Code is coloured line by line, as its lines are complete."""
+    """Prints steps. Code is coloured line by line, as its lines are complete; Markdown is rendered by blocks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._line = ""  # of code, not complete yet
         self._syntax = Syntax("", "python", background_color="default")
         self._at_line_start = True
+        console = Console(file=sys.stdout)
+        self._markdown = MarkdownWriter(console) if console.is_terminal else None
 
     def show(self, step: Step) -> None:
         match step:
@@ -104,12 +108,17 @@ class _View:
                 self._end_line()
 
     def _say(self, text: str) -> None:
+        if self._markdown:
+            self._markdown.write(text)
+            return
         sys.stdout.write(text)
         sys.stdout.flush()
         self._at_line_start = text.endswith("\n") if text else self._at_line_start
 
     def _end_line(self) -> None:
-        if not self._at_line_start:
+        if self._markdown:
+            self._markdown.end()
+        elif not self._at_line_start:
             self._say("\n")
 
     def _code(self, code: str) -> None:

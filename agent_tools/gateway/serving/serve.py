@@ -7,7 +7,7 @@ import contextlib
 import math
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,9 @@ def opened_store(config: GatewayConfig) -> Store:
 class Server(uvicorn.Server):
     """A server that ends active jobs, and tells their clients, before it hangs up."""
 
-    def __init__(self, config: GatewayConfig, app: Starlette, **options: Any) -> None:
+    def __init__(
+        self, config: GatewayConfig, app: Starlette, ready: Callable[[int], None] = lambda _: None, **options: Any
+    ) -> None:
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
         connections = Connections(config.max_connections, config.head_timeout, self._note)
         kind: Any = partial(Connection, connections)
@@ -86,6 +88,7 @@ class Server(uvicorn.Server):
         super().__init__(uvicorn.Config(app, **options))
         log_no_queries()
         self._app = app
+        self._ready = ready
         wanted = config.metrics_port
         self.second_port = None if wanted is None else SecondPort(config.metrics_host, wanted)
 
@@ -95,6 +98,8 @@ class Server(uvicorn.Server):
         if self.second_port:
             await self.second_port.open(create_second_app(self._app))
         notify(settings.notify_socket(), "READY=1")
+        if self.started:
+            self._ready(self.servers[0].sockets[0].getsockname()[1])
 
     def _note(self, event: SecurityEvent) -> None:
         self._app.state.services.metrics.security(event)
@@ -107,8 +112,15 @@ class Server(uvicorn.Server):
             await self.second_port.close()
 
 
-def serve(config: GatewayConfig, runtime: RuntimeLike, mounts: Sequence[Mount] = ()) -> None:
+def serve(
+    config: GatewayConfig,
+    runtime: RuntimeLike,
+    mounts: Sequence[Mount] = (),
+    ready: Callable[[int], None] = lambda _: None,
+) -> None:
     """Serve until SIGINT or SIGTERM; then end active jobs, tell their clients, and remove every sandbox.
+
+    `ready` is called with the port, once clients can connect.
 
     Raises:
         InvalidParams: the database cannot be used, or not together with a gateway that is there already.
@@ -120,7 +132,7 @@ def serve(config: GatewayConfig, runtime: RuntimeLike, mounts: Sequence[Mount] =
         store.close()
     sys.setswitchinterval(SWITCH_SECONDS)
     app = create_app(config, runtime, mounts=mounts, owns_runtime=True)
-    Server(config, app, host=config.host, port=config.port, log_level="info").run()
+    Server(config, app, ready, host=config.host, port=config.port, log_level="info").run()
 
 
 # Telling the service manager how the gateway fares: one datagram to the socket that systemd names (sd_notify(3)).

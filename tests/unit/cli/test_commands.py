@@ -308,3 +308,13 @@ def test_output_that_nobody_takes_is_no_bug(stdout: str, code: int, told: str) -
     assert done.returncode == code
     assert done.stderr.partition("agent-tools: ")[2].endswith(f"{told}\n" if told else "")
     assert "Traceback" not in done.stderr
+
+
+def test_serve_prints_its_settings_if_asked_and_masks_secrets(tmp_path: Path) -> None:
+    given = ["--upstream", "http://u/v1", "--data-dir", str(tmp_path / "d"), "--set", "max_sandboxes=3"]
+    done = CliRunner().invoke(cli, ["serve", *given, "--api-key", "key-of-the-test", "--print-settings"])
+    assert done.exit_code == 0
+    assert "max_sandboxes = 3\n" in done.stdout
+    assert "api_keys = (set)\n" in done.stdout
+    assert "key-of-the-test" not in done.output
+    assert not (tmp_path / "d").exists()

@@ -65,3 +65,15 @@ def test_ctrl_c_ends_the_turn_and_not_the_program(capsys: pytest.CaptureFixture[
 def test_what_a_model_says_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     Talk(Assistant(llm=ScriptedModel("\x1b[2Jred\x07"))).ask("Hi")
     assert capsys.readouterr().out == "red\n"
+
+
+def test_on_a_terminal_the_answer_is_rendered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    talk = Talk(Assistant(llm=ScriptedModel(["It is **105**.\n\n- one\n- two"])))
+    assert talk.ask("How much?")
+    out = capsys.readouterr().out
+    assert "105" in out
+    assert "**" not in out
+    assert " • " in out
