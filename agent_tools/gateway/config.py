@@ -58,6 +58,10 @@ PASSED_FIELDS = (
 _OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream", "store", "extra_body"))
 
 
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class GatewayConfig(ContainersConfig):
     """Times are seconds, sizes bytes.
@@ -184,6 +188,10 @@ class GatewayConfig(ContainersConfig):
     """The silence after which a stream sends a comment, so that no proxy gives up on it."""
     refusal_wait: Seconds = 2.0
     """The time that a response's stream waits for its first item, so that a refusal by the upstream is its status."""
+    log_format: LogFormat = "text"
+    """The lines of the log, on standard error: text, or JSON for programs that collect logs."""
+    log_level: LogLevel = "info"
+    """The least level of what is logged; `warning` leaves out requests, `debug` has those of probes, too."""
     shutdown_grace: Seconds = 5.0
     """The time that active responses have to end when the gateway stops; then they fail, and say why."""
     endpoints: Texts = ENDPOINTS

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.http import Json
+from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
@@ -42,6 +43,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         services: Services = scope["app"].state.services
+        request_id.set(new_id("req"))
         scope = _below(services.config.root_path, scope)
         body = Body(receive, services.config, Headers(scope=scope))
         answer = _Sender(send, body)
@@ -61,10 +63,13 @@ class Door:
                 await response(scope, receive, answer)
             finally:
                 services.unpacked.give_back(received)
-        route = getattr(scope.get("endpoint"), "__name__", "none")
-        services.metrics.request(scope["method"], route, answer.status, time.monotonic() - started)
-        if name := scope.get("key_name"):
+        route, seconds = getattr(scope.get("endpoint"), "__name__", "none"), time.monotonic() - started
+        services.metrics.request(scope["method"], route, answer.status, seconds)
+        name = scope.get("key_name") or ""
+        if name:
             services.metrics.request_of(name, answer.status)
+        client = scope["client"][0] if scope.get("client") else "-"
+        log_request(scope["method"], scope["path"], client, answer.status, seconds, name)
 
 
 def failed(exc: Exception) -> Response:
@@ -118,7 +123,7 @@ class _Sender:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", new_id("req").encode())]
+            headers = [*message.get("headers", ()), (b"x-request-id", request_id.get().encode())]
             if not self._body.is_read:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -160,7 +161,7 @@ class Jobs:
         self._following[job] = place.owner
         if place.owner in self._revoked:  # since it has entered
             self.abandon(job)
-        self._pool.submit(self._work, job, place)
+        self._pool.submit(copy_context().run, self._work, job, place)  # with the id of its request, for the log
 
     def all_of(self, kind: type[_Kind]) -> list[_Kind]:
         """List the active jobs of one kind."""

@@ -18,11 +18,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools import settings
-from agent_tools.containers.keys import log_no_queries
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import Mount, create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
+from agent_tools.gateway.logs import log_config
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
@@ -84,9 +84,15 @@ class Server(uvicorn.Server):
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
         connections = Connections(config.max_connections, config.head_timeout, self._note)
         kind: Any = partial(Connection, connections)
-        options = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "ws": "none", **options}
+        options = {
+            "server_header": False,
+            "timeout_graceful_shutdown": grace,
+            "http": kind,
+            "ws": "none",
+            "access_log": False,
+            **options,
+        }
         super().__init__(uvicorn.Config(app, **options))
-        log_no_queries()
         self._app = app
         self._ready = ready
         wanted = config.metrics_port
@@ -132,7 +138,8 @@ def serve(
         store.close()
     sys.setswitchinterval(SWITCH_SECONDS)
     app = create_app(config, runtime, mounts=mounts, owns_runtime=True)
-    Server(config, app, ready, host=config.host, port=config.port, log_level="info").run()
+    logs = log_config(config.log_format, config.log_level)
+    Server(config, app, ready, host=config.host, port=config.port, log_config=logs).run()
 
 
 # Telling the service manager how the gateway fares: one datagram to the socket that systemd names (sd_notify(3)).
