@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent_tools.lazy import lazy_exports
-
-__version__ = "0.1.0"
+from agent_tools.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.template import build_template as build_template

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+DISTRIBUTION = "agent-tools-sandbox"
 
 
 @contextmanager
@@ -16,5 +19,43 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        how = f"pip install 'agent-tools-sandbox[{name}]'"
-        raise ModuleNotFoundError(f"{exc.msg}. It comes with an extra: {how}", name=exc.name) from exc
+        raise ModuleNotFoundError(f"{exc.msg}. It comes with an extra: {pip_install(name)}", name=exc.name) from exc
+
+
+def pip_install(name: str) -> str:
+    """Return the command that adds an extra to this installation."""
+    editable = "-e " if _record().get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}'{requirement(name)}'"
+
+
+def requirement(name: str) -> str:
+    """Return a requirement, with extras divided by commas if there are any, from the source of this installation: a folder, a repository or the index.
+
+    pip and uv take it. The index is named only if this installation came from one.
+    """
+    return requirement_from(_record(), name)
+
+
+def requirement_from(record: Mapping[str, Any], name: str) -> str:
+    """Return the requirement for a parsed `direct_url.json` (PEP 610), which is empty for an index."""
+    import os
+    from urllib.parse import unquote, urlsplit
+
+    extras = f"[{name}]" if name else ""
+    url, path = record.get("url", ""), unquote(urlsplit(record.get("url", "")).path)
+    if vcs := record.get("vcs_info"):
+        return f"{DISTRIBUTION}{extras} @ {vcs['vcs']}+{url}@{vcs['commit_id']}"
+    if url.startswith("file:") and os.path.exists(path):
+        return f"{path}{extras}"
+    return f"{DISTRIBUTION}{extras}"
+
+
+def _record() -> Mapping[str, Any]:
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        record: Mapping[str, Any] = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # a folder on the path
+        return {}
+    return record

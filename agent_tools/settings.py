@@ -94,6 +94,11 @@ def base_image(environ: Mapping[str, str] = os.environ) -> str | None:
     return environ.get("AGENT_TOOLS_BASE_IMAGE") or None
 
 
+def image_repository(environ: Mapping[str, str] = os.environ) -> str:
+    """Return AGENT_TOOLS_IMAGE_REPOSITORY, to pull images from; 'none' turns pulling off, '' means the release's."""
+    return environ.get("AGENT_TOOLS_IMAGE_REPOSITORY", "")
+
+
 def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the first of PIP_CERT, SSL_CERT_FILE, REQUESTS_CA_BUNDLE that names a file."""
     named = [Path(environ[name]) for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(name)]

@@ -11,9 +11,9 @@ import sys
 import click
 from rich.console import Console
 
-from agent_tools import __version__
 from agent_tools.cli.lazy_group import LazyGroup
 from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, SandboxStartError
+from agent_tools.version import __version__
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
 
@@ -24,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
     extras={
         **dict.fromkeys(("run", "repl", "chat"), ""),
         **dict.fromkeys(("serve", "keys"), "gateway"),
-        **dict.fromkeys(("mcp", "jupyter", "image"), ""),
+        **dict.fromkeys(("mcp", "jupyter", "image", "bundle"), ""),
         "fleet": "ray",
         "kubernetes": "kubernetes",
         **dict.fromkeys(("doctor", "clean"), ""),

@@ -9,9 +9,9 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from agent_tools import __version__
 from agent_tools.cli.sbom import Contents
 from agent_tools.engines.docker.image import Origin
+from agent_tools.version import __version__
 
 
 def bill_of(tag: str, origin: Origin, contents: Contents) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
 import sys
 import time
@@ -11,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from agent_tools import __version__, settings
+from agent_tools import settings
 from agent_tools.cli.cluster import cluster_checks
 from agent_tools.cli.probe import probe
 from agent_tools.conformance.claims import Finding
@@ -22,10 +23,12 @@ from agent_tools.engines.docker import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError, EngineError
+from agent_tools.extras import DISTRIBUTION
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.version import __version__
 
 _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 
@@ -54,7 +57,7 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
         sys.exit(0 if probe(container, as_json, runtime) else 1)
     if container is not None or runtime is not None or as_json:
         raise click.UsageError("--container, --runtime and --json go with --probe.")
-    checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}")]
+    checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}"), *_name_checks()]
     word = settings.engine()
     checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()
     table = Table(*(Column(name, overflow="fold") for name in ("check", "", "found", "what to do")))
@@ -62,6 +65,16 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
         table.add_row(check.name, _MARKS[check.verdict], check.found, check.advice)
     Console().print(table)
     sys.exit(1 if any(check.verdict == "fail" for check in checks) else 0)
+
+
+def _name_checks() -> list[Check]:
+    """Warn of the distribution whose name is nearly ours."""
+    try:
+        found = importlib.metadata.version("agent-tools")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    said = f"the package agent-tools {found} is installed, which is of another project"
+    return [Check("package", "warn", said, f"pip uninstall agent-tools; this project is {DISTRIBUTION}")]
 
 
 def _docker_checks() -> list[Check]:

@@ -1,7 +1,8 @@
-"""`agent-tools image`: build, show, push, list and remove the sandbox's image."""
+"""`agent-tools image`: build, pull, save, load, push, show, list and remove the sandbox's image."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,13 +11,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from agent_tools import settings
-from agent_tools.cli.options import recipe_options
+from agent_tools.cli.options import PathOption, recipe_options
 from agent_tools.cli.sbom import contents_of
-from agent_tools.engines.docker import context, gateway_image, registry
+from agent_tools.engines.docker import context, gateway_image, published, registry
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import origin_of
 from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
+from agent_tools.extras import pip_install
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import DOCKER
 
@@ -25,7 +27,7 @@ console = Console(stderr=True, highlight=False)
 
 @click.group()
 def image() -> None:
-    """Build, show, push, list the contents of, or remove the sandbox's image; build the gateway's."""
+    """Build, pull, save, load, push, show, list the contents of, or remove the sandbox's image; build the gateway's."""
 
 
 @image.command()
@@ -71,7 +73,7 @@ def sbom(**options: Any) -> None:
     try:
         from agent_tools.cli.bill import bill_of  # an extra of its own
     except ImportError as exc:
-        raise click.ClickException("This needs the extra `sbom`: pip install 'agent-tools-sandbox[sbom]'") from exc
+        raise click.ClickException(f"This needs the extra `sbom`: {pip_install('sbom')}") from exc
     recipe = Recipe.read(**options)
     ensure_with_progress(recipe)
     tag = context.tag_for(recipe)
@@ -84,7 +86,46 @@ def sbom(**options: Any) -> None:
 def gateway(tag: str | None) -> None:
     """Build the image of the gateway itself, from this installation, and print its name: docs/deploy.md."""
     named = {"tag": tag} if tag else {}
-    click.echo(gateway_image.build(DockerEngine(), **named, progress=_print_what_is_worth_it))
+    click.echo(gateway_image.build(DockerEngine(), **named, progress=print_main_lines))
+
+
+@image.command()
+@click.option(
+    "--from", "repository", metavar="REPOSITORY", help="Pull from here.  [default: AGENT_TOOLS_IMAGE_REPOSITORY]"
+)
+@recipe_options
+def pull(repository: str | None, **options: Any) -> None:
+    """Pull the published image of this installation, and print its name; the first use does so by itself.
+
+    Needs a release, whose images are known by their digests, or a repository of your own that `image push` filled.
+    """
+    tag = context.tag_for(Recipe.read(**options))
+    source = published.Source(f"{repository}:{tag.partition(':')[2]}") if repository else published.source_of(tag)
+    if source is None:
+        raise click.ClickException(
+            f"No registry is known to have {tag}: give --from, or set AGENT_TOOLS_IMAGE_REPOSITORY. "
+            "`agent-tools image build` builds it."
+        )
+    published.pull(DockerEngine(), source, tag, print_main_lines)
+    click.echo(tag)
+
+
+@image.command()
+@click.argument("file", type=PathOption(dir_okay=False))
+@recipe_options
+def save(file: Path, **options: Any) -> None:
+    """Write the image into FILE, a gzipped archive, for machines without a network; a missing one is made first."""
+    click.echo(registry.save(DockerEngine(), file, Recipe.read(**options), print_main_lines))
+
+
+@image.command()
+@click.argument("file", type=PathOption(exists=True, dir_okay=False))
+def load(file: Path) -> None:
+    """Load FILE, written by `image save`, into the engine."""
+    tags = registry.load(DockerEngine(), file, print_main_lines)
+    current = {context.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
+    for tag in tags:
+        click.echo(tag if tag in current else f"{tag} (not an image of this installation, which is another version)")
 
 
 @image.command()
@@ -95,7 +136,7 @@ def push(repository: str, **options: Any) -> None:
 
     REPOSITORY has no tag: that is the image's fingerprint. Log in with `docker login` first. See docs/kubernetes.md.
     """
-    reference = registry.push(DockerEngine(), repository, Recipe.read(**options), _print_what_is_worth_it)
+    reference = registry.push(DockerEngine(), repository, Recipe.read(**options), print_main_lines)
     click.echo(reference)
 
 
@@ -129,20 +170,19 @@ def _with_progress(engine: DockerEngine, recipe: RecipeLike, always: bool) -> No
         def report(line: str) -> None:
             progress.update(task, description=line.replace("[", "\\[")[:100])
             if not console.is_terminal:
-                _print_what_is_worth_it(line)
+                print_main_lines(line)
 
         make = images.build if always else images.ensure
         tag = make(engine, recipe, report)
     console.print(f"image: {tag} is ready")
 
 
-def _print_what_is_worth_it(line: str) -> None:
+def print_main_lines(line: str) -> None:
+    """Print a line of progress where it is worth one."""
     if _is_worth_a_line(line):
         console.print(line[:118], markup=False)
 
 
 def _is_worth_a_line(line: str) -> bool:
     """Return True for a line to print where no spinner can turn: our own sentences, build steps, and pip's results."""
-    return line.startswith(
-        ("Pulling ", "No container", "Making ", "Building ", "Built ", "Another ", "Step ", "Successfully ")
-    )
+    return line.startswith((*images.MILESTONES, "Saving ", "Loading ", "Step ", "Successfully "))

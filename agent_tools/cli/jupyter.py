@@ -14,6 +14,7 @@ from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import PathOption, config, limit_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.recipe import Recipe
+from agent_tools.extras import pip_install
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, sandbox_config
 from agent_tools.jupyter.launcher import launch
 from agent_tools.sandbox.options import read_options
@@ -94,7 +95,7 @@ def serve(host: str, port: int, token: str | None, others: tuple[str, ...], **op
     try:
         from agent_tools.jupyter import server  # an extra of its own
     except ImportError as exc:
-        raise click.ClickException("The server needs more: pip install 'agent-tools-sandbox[jupyter]'") from exc
+        raise click.ClickException(f"The server needs more: {pip_install('jupyter')}") from exc
     bounds = {each: options.pop(each) for each in ("max_kernels", "idle_timeout", "lists_kernels")}
     outputs = options.pop("outputs")
     cfg, given = {**config(**options), **read_options(others)}, token or settings.jupyter_token()

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from agent_tools.extras import pip_install
+
 
 class LazyGroup(click.Group):
     """A group whose commands are named, in `extras`, with the extra they need; '' for those that need none.
@@ -53,9 +55,8 @@ class LazyGroup(click.Group):
 
 
 def _missing(name: str, extra: str) -> click.Command:
-    said = f"`{name}` needs more: pip install 'agent-tools-sandbox[{extra}]'"
-
-    how = f"Needs an extra: pip install 'agent-tools-sandbox[{extra}]'"
+    said = f"`{name}` needs more: {pip_install(extra)}"
+    how = f"Needs an extra: {pip_install(extra)}"
 
     @click.command(name, help=how, short_help=how, context_settings={"ignore_unknown_options": True})
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, expose_value=False)

@@ -16,7 +16,9 @@ from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
-from agent_tools.mcp.clients import CLIENTS, UVX
+from agent_tools.extras import pip_install
+from agent_tools.mcp.clients import CLIENTS
+from agent_tools.mcp.clients import uvx as uvx_command
 from agent_tools.runtime.engines import DOCKER, shared_runtime
 
 
@@ -40,7 +42,7 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     try:
         from agent_tools.mcp import serving  # `mcp config` does without the extra
     except ImportError as exc:
-        raise click.ClickException("The MCP server needs more: pip install 'agent-tools-sandbox[mcp]'") from exc
+        raise click.ClickException(f"The MCP server needs more: {pip_install('mcp')}") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
     known = {**settings.mcp_options(), **dict(map(pair, others))}
     if given.get("memory") in ("16g", "64g"):  # above the usual max_memory
@@ -60,7 +62,8 @@ def config(context: click.Context, /, client: str, uvx: bool) -> None:
     assert context.parent
     given = tuple(_given(context.parent))
     notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False)
-    click.echo(CLIENTS[client].written((*(UVX if uvx else (sys.executable, "-m", "agent_tools", "mcp")), *given)))
+    command = uvx_command() if uvx else (sys.executable, "-m", "agent_tools", "mcp")
+    click.echo(CLIENTS[client].written((*command, *given)))
 
 
 def _given(context: click.Context) -> Iterator[str]:

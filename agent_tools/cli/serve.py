@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,8 @@ from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import PathOption, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.recipe import Recipe
+from agent_tools.errors import AgentToolsError
+from agent_tools.extras import pip_install
 from agent_tools.gateway.app import Mount
 from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.gateway.serving import serve as gateway
@@ -46,7 +49,8 @@ def serve(others: tuple[str, ...], print_settings: bool, **options: Any) -> None
     runtime = shared_runtime()
     for problem in gateway.problems(config, runtime):
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
-    ensure_with_progress(Recipe.read(config.packages, config.debian_packages, config.flavour))
+    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
+    threading.Thread(target=_prepare, args=(recipe,), name="image", daemon=True).start()  # /ready shows its progress
     gateway.serve(config, runtime, _mounts(), partial(_say_where, config))
 
 
@@ -56,11 +60,18 @@ def _say_where(config: GatewayConfig, port: int) -> None:
     notes.print(f"ready: {address}/ is a page to try it on; clients use {address}/v1", markup=False, soft_wrap=True)
 
 
+def _prepare(recipe: Recipe) -> None:
+    try:
+        ensure_with_progress(recipe)
+    except AgentToolsError as exc:
+        notes.print(f"warning: {exc} Code cannot be run before that.", style="yellow", markup=False, soft_wrap=True)
+
+
 def _mounts() -> list[Mount]:
     """Return the other doors that are installed, to be served beside the gateway's own."""
     try:
         from agent_tools.mcp import http  # an extra of its own
     except ImportError:
-        notes.print("MCP is not served: pip install 'agent-tools-sandbox[mcp]' for it", style="dim", markup=False)
+        notes.print(f"MCP is not served: {pip_install('mcp')} for it", style="dim", markup=False)
         return []
     return [Mount(http.PATH, http.mounted)]

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.crossing import Load
 from agent_tools.fleet.limits import LIMITS
 from agent_tools.fleet.links import HostGone, HostLink, Hosts
 from agent_tools.machine.background import do_all
+from agent_tools.version import __version__
 
 _FULL = "All hosts that answer are full"
 _SEE = "`agent-tools fleet status` shows the nodes"

@@ -34,6 +34,7 @@ from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.tokens import routes as token_routes
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
+from agent_tools.runtime.engines import preparing
 from agent_tools.runtime.sessions import RuntimeLike
 
 READY_PATIENCE = 5.0  # seconds in which the database answers /ready
@@ -111,16 +112,16 @@ async def health(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """GET /ready: the engine, the database and the upstream answer."""
-    services = services_of(request)
+    """GET /ready: the engine, the database and the upstream answer, and no image is being pulled or built."""
+    services, line = services_of(request), preparing()
     checks = {
         "engine": await run_in_threadpool(_engine_answers, services.runtime),
         "upstream": await services.upstream.is_ready(),
         "database": await _database_answers(services),
     }
-    return Json(
-        {"status": "ok" if all(checks.values()) else "unavailable", **checks}, 200 if all(checks.values()) else 503
-    )
+    is_ready = all(checks.values()) and not line
+    image = {"image": line} if line else {}
+    return Json({"status": "ok" if is_ready else "unavailable", **checks, **image}, 200 if is_ready else 503)
 
 
 async def metrics(request: Request) -> Response:

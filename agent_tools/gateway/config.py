@@ -17,6 +17,7 @@ from agent_tools.containers.config import ContainersConfig, Count, Port, Seconds
 from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
+from agent_tools.extras import pip_install
 from agent_tools.limits import GIB, KIB, MIB
 from agent_tools.models.bounds import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
@@ -226,7 +227,7 @@ class GatewayConfig(ContainersConfig):
         if servers:
             NetworkPolicy.read({"allow": servers})
             if find_spec("mcp") is None:
-                raise InvalidParams("mcp_servers needs the package mcp: pip install 'agent-tools-sandbox[gateway,mcp]'")
+                raise InvalidParams(f"mcp_servers needs the package mcp: {pip_install('gateway,mcp')}")
         return servers
 
     @field_validator("mcp_private")

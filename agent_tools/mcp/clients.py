@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.extras import requirement
+
 NAME = "python"  # of the server, for the client
 TOOL_SECONDS = 600  # that Codex gives a call
 
@@ -49,5 +51,8 @@ CLIENTS = {
     "windsurf": McpClient("Windsurf", "~/.codeium/windsurf/mcp_config.json", _servers("mcpServers")),
     "lm-studio": McpClient("LM Studio", "mcp.json (Program > Install > Edit mcp.json)", _servers("mcpServers")),
 }
-UVX = ("uvx", "--from", "agent-tools-sandbox[mcp]", "agent-tools", "mcp")
-"""Starts a server where nothing of ours is installed."""
+
+
+def uvx() -> tuple[str, ...]:
+    """Return the command that starts a server with a copy of its own, from the source of this installation."""
+    return ("uvx", "--from", requirement("mcp"), "agent-tools", "mcp")

@@ -28,7 +28,6 @@ from mcp_types import (
     ResourceTemplate,
 )
 
-from agent_tools import __version__
 from agent_tools.containers.keys import ANYONE
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import AgentToolsError
@@ -40,6 +39,7 @@ from agent_tools.mcp.config import Bounds
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.services import Call, Services, is_ours
 from agent_tools.mcp.tools import TOOLS
+from agent_tools.version import __version__
 
 Context = ServerRequestContext[Services, Any]
 NAME = "agent-tools"

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from agent_tools.errors import ModelError
+from agent_tools.extras import pip_install
 from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
 from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
 from agent_tools.models.chunks import ChunkReader
@@ -230,7 +231,7 @@ def _openai() -> Any:
     try:
         import openai  # an extra, which takes long to load
     except ImportError as exc:
-        raise ModelError("Models need the package openai: pip install 'agent-tools-sandbox[agents]'") from exc
+        raise ModelError(f"Models need the package openai: {pip_install('agents')}") from exc
     return openai
 
 

@@ -11,6 +11,7 @@ point group `agent_tools.engines`, a function under the engine's name: it takes 
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
@@ -20,6 +21,7 @@ from agent_tools import settings
 from agent_tools.engines.docker.context import contents_told
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineUnavailable, InvalidParams
+from agent_tools.extras import pip_install
 
 if TYPE_CHECKING:
     from agent_tools.runtime.sessions import RuntimeLike
@@ -89,16 +91,23 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
     if entry is None:
         raise EngineUnavailable(
             f"The engine {name!r} is not installed here. It comes with the extra {EXTRAS[name]!r} "
-            f"(pip install 'agent-tools-sandbox[{EXTRAS[name]}]'), in releases that have it."
+            f"({pip_install(EXTRAS[name])}), in releases that have it."
         )
     try:
         factory: Callable[..., RuntimeLike] = entry.load()
     except ImportError as exc:
         extra = EXTRAS.get(name, name)
-        raise EngineUnavailable(
-            f"The engine {name!r} cannot be loaded ({exc}): pip install 'agent-tools-sandbox[{extra}]'."
-        ) from exc
+        raise EngineUnavailable(f"The engine {name!r} cannot be loaded ({exc}): {pip_install(extra)}.") from exc
     return factory
+
+
+def preparing() -> str:
+    """Return the last line of progress of an image that this process pulls, builds or waits for; '' without one."""
+    if f"{__package__}.docker.image" not in sys.modules:
+        return ""
+    from agent_tools.engines.docker import image
+
+    return image.preparing()
 
 
 def describe(recipe: Recipe) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_tools.code_reader import load_json
 from agent_tools.errors import InvalidParams
+from agent_tools.extras import pip_install
 from agent_tools.messages import ContentItem
 from agent_tools.tools.base import BaseTool, Params
 
@@ -40,7 +41,7 @@ class FunctionTool(BaseTool):
         try:
             from agent_tools.tools import arguments, docstring  # they need pydantic
         except ImportError as exc:
-            raise ImportError("Functions as tools need more: pip install 'agent-tools-sandbox[agents]'") from exc
+            raise ImportError(f"Functions as tools need more: {pip_install('agents')}") from exc
         doc = docstring.read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
         self.name = name or getattr(function, "__name__", "")
         if not self.name.isidentifier():

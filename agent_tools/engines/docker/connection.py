@@ -20,6 +20,7 @@ from agent_tools import settings
 from agent_tools.engines.docker.payload import EngineName, engine_name
 from agent_tools.engines.docker.sdk import docker
 from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.extras import pip_install
 from agent_tools.text import one_line, shorten
 
 SEE_DOCTOR = " `agent-tools doctor` shows what is wrong."
@@ -60,7 +61,7 @@ def translated() -> Iterator[None]:
         hint = BUSY_HINT if isinstance(exc, requests.ReadTimeout) else hint
         hint = ADDRESS_HINT if _NO_ADDRESS in str(reason) else hint
         if "paramiko" in str(reason):
-            raise EngineUnavailable("An engine over ssh needs more: pip install 'agent-tools-sandbox[ssh]'.") from exc
+            raise EngineUnavailable(f"An engine over ssh needs more: {pip_install('ssh')}.") from exc
         raise EngineUnavailable(f"No engine answers ({reason}). {hint}") from exc
 
 

@@ -32,6 +32,7 @@ from agent_tools.machine.deleted import family
 from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import NAME_LABEL
+from agent_tools.text import one_line, shorten
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already
@@ -213,7 +214,7 @@ class DockerEngine:
         self.connection.api().remove_image(tag)
 
     def pull(self, tag: str) -> Iterator[str]:
-        """Pull an image, yielding the engine's progress lines.
+        """Pull an image, yielding the engine's progress lines, which begin with the layer.
 
         Raises:
             EngineError: no registry answers, or it does not have the image.
@@ -222,7 +223,7 @@ class DockerEngine:
             for line in self.connection.api(is_patient=True).pull(tag, stream=True, decode=True):
                 if "error" in line:
                     raise EngineError(f"{tag} could not be pulled: {line['error']}")
-                yield str(line.get("status", ""))
+                yield f"{line.get('id', 'image')}: {line.get('status', '')} {line.get('progress', '')}".rstrip()
 
     def build(self, context: BinaryIO, tag: str, arguments: Mapping[str, str]) -> Iterator[str]:
         """Build an image from a tar of its context, yielding output lines.
@@ -244,6 +245,28 @@ class DockerEngine:
     def import_image(self, archive: Path, repository: str, tag: str) -> None:
         """Make an image of one layer from a tar of its file system."""
         self.connection.api(is_patient=True).import_image_from_file(str(archive), repository, tag)
+
+    @translated()
+    def tag_image(self, reference: str, tag: str) -> None:
+        """Give an image a further name, which has a repository and a tag."""
+        self.connection.api().tag(reference, *tag.rsplit(":", 1))
+
+    def saved_image(self, tag: str) -> Iterator[bytes]:
+        """Yield an image as an archive of its layers."""
+        with translated():
+            yield from self.connection.api(is_patient=True).get_image(tag)
+
+    def load_image(self, archive: BinaryIO) -> Iterator[str]:
+        """Load the images of an archive, yielding the engine's lines.
+
+        Raises:
+            EngineError: the engine cannot read it.
+        """
+        with translated():
+            for line in self.connection.api(is_patient=True).load_image(archive):
+                if "error" in line:
+                    raise EngineError(f"The archive could not be loaded: {one_line(shorten(str(line['error']), 500))}")
+                yield str(line.get("stream") or line.get("status", "")).strip()
 
     @translated()
     def prune_build_stage(self, label: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import subprocess
@@ -13,24 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from agent_tools import __version__, settings
+from agent_tools import settings
 from agent_tools.engines.docker.context import context_files, packed_context, shipped, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.published import pulled
 from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
 from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.machine.private_base import private_base
+from agent_tools.version import __version__
 
 REGISTRY_BASE = "python:3.13-slim-trixie"
 DEBIAN_BASE = "agent-tools-base:trixie-apt"
 BUILD_STAGE_LABEL = "agent_tools.stage=builder"
 
 Progress = Callable[[str], None]
+MILESTONES = ("Pulling ", "Pulled ", "No ", "Making ", "Building ", "Built ", "Another ")
+"""The first words of the lines of progress that are ours, and not an engine's or an installer's."""
+log = logging.getLogger("agent_tools.image")
 LOST_LAYERS = ("layer does not exist", "failed to get digest")
 """The words of an engine that lost one, as it may where another image is removed meanwhile: once more helps."""
 
 
 def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Return the tag of an image that is there, building it first if need be; concurrent processes build it once.
+    """Return the tag of an image that is there, pulled or built first if need be; concurrent processes do so once.
 
     Raises:
         ImageBuildError: it could not be built.
@@ -39,14 +45,38 @@ def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = l
     tag = tag_for(recipe)
     if engine.has_image(tag):
         return tag
-    with _build_lock(tag, progress):
-        if not engine.has_image(tag):
+    with _noted(tag, progress) as progress, _build_lock(tag, progress):
+        if not engine.has_image(tag) and not pulled(engine, tag, progress):
             build(engine, recipe, progress)
     return tag
 
 
+def preparing() -> str:
+    """Return the last line of progress of an image that this process pulls, builds or waits for; '' without one."""
+    return next(iter(list(_preparing.values())), "")
+
+
+_preparing: dict[str, str] = {}
+
+
+@contextmanager
+def _noted(tag: str, progress: Progress) -> Iterator[Progress]:
+    def note(line: str) -> None:
+        _preparing[tag] = line
+        progress(line)
+
+    _preparing[tag] = f"Preparing {tag}"
+    try:
+        yield note
+    finally:
+        _preparing.pop(tag, None)
+
+
 class Images:
-    """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts."""
+    """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts.
+
+    While one is made, `preparing()` has the last line of its progress, and the log has the main ones.
+    """
 
     def __init__(self, engine: DockerEngine) -> None:
         self._engine = engine
@@ -62,15 +92,20 @@ class Images:
         """
         key = recipe_of(recipe)
         if key not in self._tags:
-            self._tags[key] = ensure(self._engine, key)
+            self._tags[key] = ensure(self._engine, key, self._report)
         return self._tags[key]
 
     def _restore(self, tag: str) -> bool:
         for recipe, known in list(self._tags.items()):
             if known == tag:
-                ensure(self._engine, recipe)
+                ensure(self._engine, recipe, self._report)
                 return True
         return False
+
+    @staticmethod
+    def _report(line: str) -> None:
+        if line.startswith(MILESTONES):
+            log.warning(line)
 
 
 def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:

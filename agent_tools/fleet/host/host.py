@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from agent_tools import __version__
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, HostFull, InvalidParams
 from agent_tools.fleet.crossing import HostFacts, Load, RemoteSpec, SessionUnknown
@@ -38,6 +37,7 @@ from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.version import __version__
 
 log = logging.getLogger("agent_tools.fleet")
 

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from agent_tools import __version__
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import Container
 from agent_tools.containers.spec import ContainerSpec
@@ -44,6 +43,7 @@ from agent_tools.results.execution import (
     TimedOut,
     pictures_of,
 )
+from agent_tools.version import __version__
 
 _HERE = Path(__file__).parent / "assets"
 _ASSETS = (

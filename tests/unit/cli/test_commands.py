@@ -56,7 +56,8 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("", "run", "repl", "chat", "serve", "doctor", "clean", "mcp", "mcp config"),
-        *("image", "image build", "image gateway", "image push", "image show", "image sbom", "image rm"),
+        *("bundle", "image", "image build", "image gateway", "image load", "image pull", "image push", "image save"),
+        *("image show", "image sbom", "image rm"),
         *("fleet", "kubernetes", "kubernetes pool"),  # what is in a fleet is seen where ray is
         *("keys", "keys add", "keys limit", "keys list", "keys revoke"),
         *("jupyter", "jupyter install", "jupyter kernel", "jupyter serve"),

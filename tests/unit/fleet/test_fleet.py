@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from agent_tools import CodeInterpreter, InvalidParams
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineUnavailable, HostFull
+from agent_tools.extras import pip_install
 from agent_tools.fleet import connect
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.fleet import Leases
@@ -144,7 +146,7 @@ def test_a_renewal_asks_each_host_once() -> None:
 
 
 def test_without_ray_the_extra_is_named() -> None:
-    with pytest.raises(EngineUnavailable, match=r"agent-tools-sandbox\[ray\]"):
+    with pytest.raises(EngineUnavailable, match=re.escape(pip_install("ray"))):
         connect("ray")
 
 

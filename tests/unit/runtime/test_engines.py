@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.cli import cli
 from agent_tools.errors import AgentToolsError, EngineUnavailable, InvalidParams
+from agent_tools.extras import pip_install
 from agent_tools.runtime import engines
 from agent_tools.runtime.engines import checked_engine, shared_runtime
 from agent_tools.runtime.runtime import Runtime, default_runtime
@@ -75,7 +77,7 @@ def test_anything_else_is_refused_when_the_options_are_read(word: object, told: 
 
 @pytest.mark.parametrize(
     ("word", "told"),
-    [("ray://head:10001", r"The engine 'ray' cannot be loaded \(No module.*agent-tools-sandbox\[ray\]")],
+    [("ray://head:10001", r"The engine 'ray' cannot be loaded \(No module.*" + re.escape(pip_install("ray")))],
 )
 def test_an_engine_that_is_not_installed_is_an_error_that_names_its_extra(word: str, told: str) -> None:
     with Sandbox({"engine": word}) as sandbox, pytest.raises(EngineUnavailable, match=told):
