@@ -29,9 +29,9 @@ def pip_install(name: str) -> str:
 
 
 def requirement(name: str) -> str:
-    """Return a requirement, with extras divided by commas if there are any, from the source of this installation: a folder, a repository or the index.
+    """Return a requirement, with extras divided by commas, from the source of this installation.
 
-    pip and uv take it. The index is named only if this installation came from one.
+    pip and uv take it. The source is a folder, a repository, or the package index if this installation came from there.
     """
     return requirement_from(_record(), name)
 

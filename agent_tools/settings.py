@@ -132,9 +132,16 @@ def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str
     return {"kubeconfig": environ.get("KUBECONFIG", ""), **_options("AGENT_TOOLS_KUBERNETES_", environ)}
 
 
-def package_index(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return PIP_INDEX_URL and PIP_EXTRA_INDEX_URL, which are passed on to the image's build."""
-    return {name: environ[name] for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if environ.get(name)}
+def package_index(environ: Mapping[str, str] = os.environ) -> str:
+    """Return PIP_INDEX_URL, the package index of this machine; '' for that of Python."""
+    return environ.get("PIP_INDEX_URL", "")
+
+
+def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return what the image's build is told of this machine: package indexes, Debian's mirror, and proxies."""
+    proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
+    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "DEBIAN_MIRROR", *proxies, *map(str.lower, proxies))
+    return {name: environ[name] for name in names if environ.get(name)}
 
 
 def all_variables() -> dict[str, str]:

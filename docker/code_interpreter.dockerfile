@@ -13,15 +13,17 @@ LABEL agent_tools.stage=builder
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
-COPY ca-bundle.crt requirements.lock /build/
+ENV UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE=copy UV_NO_CACHE=1
+COPY ca-bundle.crt requirements.lock uv.lock /build/
 # The lock leaves out debugpy (a debugger needs ptrace, which is refused), hence --no-deps. Folders named tests lose their
 # tests and data alone: libraries import the rest of them (numpy.testing does).
 RUN set -eu; \
-    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
+    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt SSL_CERT_FILE=/build/ca-bundle.crt; fi; \
     python3 -m venv --without-pip /opt/kernel; \
     python3 -m venv /build/venv; \
-    pip="/build/venv/bin/pip --python /opt/kernel/bin/python"; \
-    $pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/requirements.lock; \
+    /build/venv/bin/pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/uv.lock; \
+    UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" /build/venv/bin/uv pip install --python /opt/kernel/bin/python --no-build \
+        ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes --no-deps -r /build/requirements.lock; \
     find /opt/kernel -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete
 COPY no_pip.py session_pip.py /build/
 RUN set -eu; \

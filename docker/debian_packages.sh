@@ -8,6 +8,9 @@ command -v apt-get >/dev/null || { echo "debian_packages.sh: the base image has 
 options="-o Dpkg::Options::=--path-exclude=/usr/share/man/* -o Dpkg::Options::=--path-exclude=/usr/share/locale/*
     -o Dpkg::Options::=--path-exclude=/usr/share/doc/* -o Dpkg::Options::=--path-include=/usr/share/doc/*/copyright"
 if [ -s /build/ca-bundle.crt ]; then options="$options -o Acquire::https::CAInfo=/build/ca-bundle.crt"; fi
+if [ -n "${DEBIAN_MIRROR:-}" ]; then
+    find /etc/apt -name '*sources*' -type f -exec sed -i -E "s#https?://deb\.debian\.org/debian(/?)( |\$)#$DEBIAN_MIRROR\1\2#" {} +
+fi
 touch /build/begun
 sleep 1 # files are told from older ones by the time of their change
 export DEBIAN_FRONTEND=noninteractive

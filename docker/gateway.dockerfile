@@ -11,13 +11,15 @@ LABEL agent_tools.stage=builder
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
-COPY docker/gateway.lock ca-bundle.cr[t] /build/
+ENV UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE=copy UV_NO_CACHE=1
+COPY docker/gateway.lock docker/uv.lock ca-bundle.cr[t] /build/
 RUN set -eu; \
-    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
+    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt SSL_CERT_FILE=/build/ca-bundle.crt; fi; \
     python3 -m venv --without-pip /opt/gateway; \
     python3 -m venv /build/venv; \
-    /build/venv/bin/pip --python /opt/gateway/bin/python install --no-compile --only-binary :all: --require-hashes \
-        -r /build/gateway.lock; \
+    /build/venv/bin/pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/uv.lock; \
+    UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" /build/venv/bin/uv pip install --python /opt/gateway/bin/python --no-build \
+        ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes -r /build/gateway.lock; \
     rm -r /opt/gateway/lib/python3*/site-packages/kubernetes/aio # the half of it for asyncio, which nothing imports
 COPY agent_tools /build/agent_tools
 COPY docker /build/agent_tools/shipped/docker

@@ -14,6 +14,7 @@ RUN mkdir /build && find / -xdev -name 'pip-*.whl' -exec cp {} /build/pip.whl \;
 
 FROM ${BASE_IMAGE} AS debian
 LABEL agent_tools.stage=builder
+ARG DEBIAN_MIRROR
 COPY ca-bundle.crt debian-packages.txt debian_packages.sh /build/
 RUN sh /build/debian_packages.sh
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.engines.engine import GUEST_HOME, GUEST_SESSION, Isolation
+from agent_tools.engines.network import PackageIndex
 
 PYTHON = ["/opt/kernel/bin/python", "-P", "-m"]
 COMMAND = [*PYTHON, "agent_tools_guest"]
@@ -46,4 +47,10 @@ def environment(limits: Isolation) -> dict[str, str]:
     """Return the variables of the first process, and so of all that come from it."""
     network = NETWORK_ENVIRONMENT if limits.policy else {}
     cache = CACHE_ENVIRONMENT if limits.policy and limits.policy.packages_cache else {}
-    return {**ENVIRONMENT, **network, **cache, **limits.env}
+    index = _index_environment(limits.policy.index) if limits.policy and limits.policy.index else {}
+    return {**ENVIRONMENT, **network, **cache, **index, **limits.env}
+
+
+def _index_environment(index: PackageIndex) -> dict[str, str]:
+    trusted = {"PIP_TRUSTED_HOST": str(index.target)} if index.url.startswith("http:") else {}
+    return {"PIP_INDEX_URL": index.url, **trusted}

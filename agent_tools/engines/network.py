@@ -8,11 +8,13 @@
 
 A name stands for itself on port 443 unless it says another; `*.` in front for all names below it. On port 80 it is
 spoken to in plain HTTP, on every other port in TLS that must name it. An address opens that address and port, whatever
-is spoken there. `pypi` stands for Python's package index and its file host.
+is spoken there. `pypi` stands for the package index: the one that PIP_INDEX_URL names on this machine, which may have a
+private address, else Python's own and its file host.
 """
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Union
 
+from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import EgressLimits, with_sizes
@@ -65,6 +68,49 @@ class Target:
 
 
 @frozen
+class PackageIndex:
+    """The package index that the operator chose. `url` is what pip in a sandbox is given: it has no credentials."""
+
+    url: str
+    target: Target
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is asked in plain HTTP."""
+        return self.url.startswith("http:") and not self.headers
+
+    @classmethod
+    def read(cls, url: str) -> PackageIndex | None:
+        """Read PIP_INDEX_URL; None if it is not set, or names Python's own index.
+
+        Raises:
+            InvalidParams: it is no URL that a sandbox can use. The message does not show it: it may have a password.
+        """
+        from urllib.parse import unquote, urlsplit  # by those who need it
+
+        try:
+            parts = urlsplit(url)
+            target = read_target(parts.netloc.rpartition("@")[2], TLS_PORT if parts.scheme == "https" else PLAIN_PORT)
+        except ValueError:
+            target = None
+        if not url or (target and target.host in PACKAGE_HOSTS):
+            return None
+        if target is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+            raise InvalidParams("PIP_INDEX_URL is not usable for 'pypi': give an http:// or https:// URL.")
+        address = str(target).removesuffix(f":{TLS_PORT if parts.scheme == 'https' else PLAIN_PORT}")
+        if not parts.username:
+            return cls(f"{parts.scheme}://{address}{parts.path}", target)
+        if target.port != TLS_PORT or target.is_address:
+            raise InvalidParams(
+                "PIP_INDEX_URL with a user is usable for 'pypi' with https://, a name and port 443 only."
+            )
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = {"authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
+        return cls(f"http://{target.host}{parts.path}", target, headers)  # the host adds the header, and TLS
+
+
+@frozen
 class NetworkPolicy:
     """The network of one sandbox. Made by `read`, which checks everything.
 
@@ -73,6 +119,7 @@ class NetworkPolicy:
         headers: header fields by name of host; never shown.
         packages_cache: the host's folder of the package index's files, which the host fills and no sandbox sees.
         private: blocks of addresses beside the public internet in which listed names may lie.
+        index: the package index that `pypi` stands for; None for Python's own.
     """
 
     allow: tuple[str, ...]
@@ -80,6 +127,7 @@ class NetworkPolicy:
     private: tuple[Block, ...] = ()
     limits: EgressLimits = field(default_factory=EgressLimits)
     packages_cache: Path | None = None
+    index: PackageIndex | None = None
     exact: frozenset[Target] = field(default_factory=frozenset, repr=False)
     below: frozenset[Target] = field(default_factory=frozenset, repr=False)
 
@@ -97,22 +145,28 @@ class NetworkPolicy:
                 f"network has no entry {unknown[0]!r:.40}. Known: allow, headers, limits, packages_cache, private."
             )
         allow = _texts("allow", option.get("allow"))
+        index = PackageIndex.read(settings.package_index()) if PACKAGE_INDEX in allow else None
         policy = cls(
             allow=allow,
+            index=index,
             private=tuple(map(_block, _texts("private", option.get("private", ())))),
             limits=_limits(option.get("limits", {})),
             packages_cache=Path(option["packages_cache"]) if option.get("packages_cache") else None,
-            exact=frozenset(target for entry in allow if not entry.startswith("*.") for target in _targets(entry)),
+            exact=frozenset(
+                target for entry in allow if not entry.startswith("*.") for target in _targets(entry, index)
+            ),
             below=frozenset(_parent(entry) for entry in allow if entry.startswith("*.")),
         )
         if policy.packages_cache and not policy.has_packages:
             raise InvalidParams("network has a packages_cache, but does not allow 'pypi'.")
+        if policy.packages_cache and index:
+            raise InvalidParams("network has a packages_cache, which is for Python's own index: unset PIP_INDEX_URL.")
         return _with_headers(policy, option.get("headers", {}))
 
     @property
     def has_packages(self) -> bool:
-        """True if Python's package index and its file host are both listed."""
-        return all(self.permits(Target(host, TLS_PORT)) for host in PACKAGE_HOSTS)
+        """True if the package index and its file host are listed."""
+        return self.index is not None or all(self.permits(Target(host, TLS_PORT)) for host in PACKAGE_HOSTS)
 
     def permits(self, target: Target) -> bool:
         """Return whether a target is listed."""
@@ -128,10 +182,11 @@ class NetworkPolicy:
         """Return whether all that another policy lists is listed here, too."""
         return all(map(self.permits, other.exact)) and all(map(self._has_below, other.below))
 
-    def may_lie_at(self, address: str) -> bool:
-        """Return whether a listed name may have this address."""
+    def may_lie_at(self, address: str, target: Target | None = None) -> bool:
+        """Return whether a listed target may have this address; the operator's own index may have any."""
         ip = ipaddress.ip_address(address.split("%")[0])
-        return is_public(address) or any(ip in block for block in self.private)
+        is_index = self.index is not None and target == self.index.target
+        return is_index or is_public(address) or any(ip in block for block in self.private)
 
 
 def _above(target: Target) -> Target:
@@ -203,8 +258,10 @@ def _parent(entry: str) -> Target:
     return target
 
 
-def _targets(entry: str) -> list[Target]:
+def _targets(entry: str, index: PackageIndex | None = None) -> list[Target]:
     """Return what one entry stands for."""
+    if entry == PACKAGE_INDEX and index:
+        return [index.target]
     if entry == PACKAGE_INDEX:
         return [Target(host, TLS_PORT) for host in PACKAGE_HOSTS]
     host, colon, port = entry.partition(":")
@@ -241,7 +298,7 @@ def _with_headers(policy: NetworkPolicy, given: object) -> NetworkPolicy:
     """Return the policy with checked headers. No message shows a value."""
     if not isinstance(given, Mapping):
         raise InvalidParams("network has headers that are no dict of hosts.")
-    headers = {}
+    headers = {policy.index.target.host: policy.index.headers} if policy.index and policy.index.headers else {}
     for name, added in given.items():
         host = read_host(ascii_name(name)) if isinstance(name, str) else None
         if host is None or not policy.permits(Target(host, TLS_PORT)):

@@ -90,9 +90,16 @@ def test_ca_bundle_is_none_when_no_variable_names_a_file(tmp_path: Path) -> None
     assert settings.ca_bundle({"PIP_CERT": str(tmp_path), "SSL_CERT_FILE": ""}) is None
 
 
-def test_package_index_passes_on_only_what_is_set() -> None:
+def test_a_build_is_told_only_what_is_set() -> None:
     environ = {"PIP_INDEX_URL": "https://i", "PIP_EXTRA_INDEX_URL": "", "PIP_CERT": "/c", "HOME": "/h"}
-    assert settings.package_index(environ) == {"PIP_INDEX_URL": "https://i"}
+    environ |= {"https_proxy": "http://p:1", "NO_PROXY": "a", "DEBIAN_MIRROR": "http://m/debian"}
+    told = {
+        "PIP_INDEX_URL": "https://i",
+        "https_proxy": "http://p:1",
+        "NO_PROXY": "a",
+        "DEBIAN_MIRROR": "http://m/debian",
+    }
+    assert settings.build_arguments(environ) == told
 
 
 @pytest.mark.parametrize(

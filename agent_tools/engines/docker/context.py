@@ -37,7 +37,7 @@ def _stack_files(flavour: Flavour) -> dict[str, bytes]:
         "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
         "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
     }
-    for name in ("font_fallback.py", "matplotlibrc", "no_pip.py", "session_pip.py"):
+    for name in ("uv.lock", "font_fallback.py", "matplotlibrc", "no_pip.py", "session_pip.py"):
         files[name] = shipped(f"docker/{name}").read_bytes()
     for folder, pattern in (("guest", "**/*.py"), ("fonts", "*"), ("docker/datasets", "*")):
         top = shipped(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,7 @@ from agent_tools.text import one_line, shorten
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already
+_LOOPBACK = re.compile(r"://([^/@]*@)?(localhost|127\.[0-9.]+|\[::1\])(?=[:/]|$)")
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 
 
@@ -233,6 +235,8 @@ class DockerEngine:
         """
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
+        if any(map(_LOOPBACK.search, arguments.values())):  # a proxy or an index that only this machine's network has
+            options["network_mode"] = "host"
         with translated():
             for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
                 if "error" in line:

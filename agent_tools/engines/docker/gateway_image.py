@@ -33,7 +33,7 @@ def build(engine: DockerEngine, tag: str = f"{REPOSITORY}:{__version__}", progre
     arguments = {
         "BASE_IMAGE": base,
         **origin_on(base, engine.image_facts(base)).arguments,
-        **settings.package_index(),
+        **settings.build_arguments(),
     }
     with only_build(progress):
         run_build(engine, packed_context(context_files()), tag, arguments, progress)

@@ -116,7 +116,7 @@ def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = la
     base = ensure_base(engine, progress)
     progress(f"Building {tag} on {base}: {_contents(recipe)}")
     origin = origin_on(base, engine.image_facts(base))
-    arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.package_index()}
+    arguments = {"BASE_IMAGE": base, **stack, **origin.arguments, **settings.build_arguments()}
     with only_build(progress):
         try:
             _run(engine, recipe, arguments, progress)

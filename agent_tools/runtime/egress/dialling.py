@@ -108,7 +108,7 @@ class Dialler:
         if target.is_address:
             return [target.host]
         addresses = await self._look_up(target.host, target.port)
-        if not all(map(self._policy.may_lie_at, addresses)):
+        if not all(self._policy.may_lie_at(address, target) for address in addresses):
             raise Refused(
                 *(403, "a private or reserved address"),
                 f"{target.host} has a private or reserved address, which is refused: whoever runs this sandbox can "

@@ -71,7 +71,8 @@ class Origin:
             return cls(Target(target.host, TLS_PORT), path, is_tls=True, added=added)
         if target.port == PLAIN_PORT and target.host in PACKAGE_HOSTS and policy.packages_cache:
             return cls(target, path)
-        if target.port != PLAIN_PORT and not target.is_address:
+        is_plain_index = policy.index is not None and policy.index.is_plain and target == policy.index.target
+        if target.port != PLAIN_PORT and not target.is_address and not is_plain_index:
             raise Refused(403, "not TLS", f"http:// is for port {PLAIN_PORT} here: ask https://{target}.")
         if not policy.permits(target) and policy.permits(Target(target.host, TLS_PORT)):
             raise Refused(
