@@ -140,7 +140,14 @@ def package_index(environ: Mapping[str, str] = os.environ) -> str:
 def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return what the image's build is told of this machine: package indexes, Debian's mirror, and proxies."""
     proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
-    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "DEBIAN_MIRROR", *proxies, *map(str.lower, proxies))
+    names = (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_TRUSTED_HOST",
+        "DEBIAN_MIRROR",
+        *proxies,
+        *map(str.lower, proxies),
+    )
     return {name: environ[name] for name in names if environ.get(name)}
 
 

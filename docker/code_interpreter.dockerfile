@@ -12,6 +12,7 @@ FROM ${BASE_IMAGE} AS builder
 LABEL agent_tools.stage=builder
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
+ARG PIP_TRUSTED_HOST
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 ENV UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE=copy UV_NO_CACHE=1
 COPY ca-bundle.crt requirements.lock uv.lock /build/

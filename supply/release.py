@@ -1,19 +1,45 @@
 """Makes a release and tries it, or turns the pages' install lines to the package index.
 
-scripts/release [FOLDER]                 build into dist/, or FOLDER, and try what was built
-scripts/release [FOLDER] --push NAME     push the images to a registry before, and pin their digests in the wheel
-scripts/release --published              turn the pages' install lines to the package index, after the first upload
+    scripts/release [FOLDER]                 build the wheel, the sdist, bills of materials and checksums, and try them
+    scripts/release [FOLDER] --push NAME     push the images to a registry before, and pin their digests in the wheel
+    scripts/release --published              turn the pages' install lines to the package index, after the first upload
+
+With `docker buildx` images are pushed for amd64 and arm64, else for this machine. FOLDER is dist, unless it is given.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import http.server
+import json
+import os
 import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from agent_tools.engines.docker.published import RELEASED
+
+from agent_tools.engines.docker import registry
+from agent_tools.engines.docker.context import context_files, packed_context, tag_for
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.image import REGISTRY_BASE
+from agent_tools.engines.recipe import FLAVOURS, Recipe
 from agent_tools.extras import DISTRIBUTION
+from agent_tools.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PYPI = "https://pypi.org/simple"
+PLATFORMS = "linux/amd64,linux/arm64"
+SECONDS = 600
 
 _SOURCE = re.compile(r"^( +package_source: )(\S+)", re.MULTILINE)
 _INSTALL = re.compile(rf"(pip install '?)(?:\.|{DISTRIBUTION})(?=[\s\[])")
@@ -21,6 +47,161 @@ _NOTE = "  # in a checkout"
 _NOTED = re.compile(rf"{_NOTE}$", re.MULTILINE)
 _BARE = re.compile(r"^pip install '?\.[^#\n]*(?<! )$", re.MULTILINE)
 _UVX = re.compile(rf'"(?:/path/to/checkout|{DISTRIBUTION})\[mcp\]"')
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make a release and try it."""
+    parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist", metavar="FOLDER")
+    parser.add_argument("--push", metavar="REPOSITORY", help="push the images there, and pin them in the wheel")
+    parser.add_argument("--flavour", action="append", choices=FLAVOURS, help="of the images; default: lean; repeatable")
+    parser.add_argument("--published", action="store_true", help="turn the pages to the package index, and do no more")
+    given = parser.parse_args(arguments)
+    if given.published:
+        turn_pages(DISTRIBUTION)
+        return 0
+    if given.push:
+        pin_images(given.push, [Recipe(flavour=flavour) for flavour in given.flavour or ["lean"]])
+    build(given.folder)
+    try_release(given.folder / "python")
+    print(f"release: {__version__} is in {given.folder}, and was installed and run")
+    return 0
+
+
+# -- building ---------------------------------------------------------------------------------------------------------
+
+
+def build(folder: Path) -> None:
+    """Build all files of a release into a folder."""
+    build_python(folder / "python")
+    subprocess.run([ROOT / "scripts/sbom", folder.resolve() / "sbom"], check=True)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def build_python(folder: Path) -> None:
+    """Build the sdist, and the wheel from it."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def pin_images(repository: str, recipes: Sequence[Recipe]) -> None:
+    """Push the images, and write their digests into the record that the wheel carries."""
+    has_buildx = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
+    push = _push_by_buildx if has_buildx else _push
+    digests = {tag_for(recipe).partition(":")[2]: push(repository, recipe) for recipe in recipes}
+    workflow = os.environ.get("GITHUB_REPOSITORY", "")
+    signer = f"^https://github.com/{workflow}/.github/workflows/release.yml@" if workflow else ""
+    record = {"repository": repository, "signer": signer, "digests": digests}
+    RELEASED.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def _push(repository: str, recipe: Recipe) -> str:
+    engine = DockerEngine()
+    reference = registry.push(engine, repository, recipe)
+    digests = [each for each in engine.image_facts(reference)["RepoDigests"] if each.startswith(f"{repository}@")]
+    return str(digests[0]).partition("@")[2]
+
+
+def _push_by_buildx(repository: str, recipe: Recipe) -> str:
+    """Push an image for every platform; the one below it was pushed before."""
+    stack = [f"STACK_IMAGE={repository}:{tag_for(recipe.below).partition(':')[2]}"] if recipe.below else []
+    arguments = [f"BASE_IMAGE={REGISTRY_BASE}", f"BASE_NAME={REGISTRY_BASE}", f"VERSION={__version__}", *stack]
+    with tempfile.NamedTemporaryFile() as facts:
+        subprocess.run(
+            [
+                *("docker", "buildx", "build", f"--platform={PLATFORMS}", "--push", f"--metadata-file={facts.name}"),
+                *(f"--build-arg={argument}" for argument in arguments),
+                *(f"--tag={repository}:{tag_for(recipe).partition(':')[2]}", "-"),
+            ],
+            input=packed_context(context_files(recipe)).read(),
+            check=True,
+        )
+        return str(json.loads(Path(facts.name).read_text())["containerimage.digest"])
+
+
+# -- trying -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def index_of(files: Path) -> Iterator[str]:
+    """Serve a folder of wheels and sdists as a package index; yield its URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "simple" / DISTRIBUTION
+        page.mkdir(parents=True)
+        for file in files.iterdir():
+            (page / file.name).write_bytes(file.read_bytes())
+        (page / "index.html").write_text(
+            "".join(f'<a href="{file.name}">{file.name}</a>\n' for file in files.iterdir())
+        )
+        handler = partial(_Quiet, directory=folder)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}/simple"
+            finally:
+                server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def try_release(files: Path) -> None:
+    """Install what was built from an index, by pip and by uv, and use it.
+
+    Raises:
+        CalledProcessError: a command failed.
+        AssertionError: one answered wrongly.
+    """
+    with index_of(files) as url, tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", f"{folder}/venv"], check=True)
+        pip = (f"{folder}/venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        _run(folder, *pip, f"--index-url={url}", f"--extra-index-url={PYPI}", f"{DISTRIBUTION}[mcp]=={__version__}")
+        _use(folder, [f"{folder}/venv/bin/{DISTRIBUTION}"])
+        uv = (
+            str(Path(sys.executable).with_name("uv")),
+            "tool",
+            "run",
+            f"--index={url}",
+            "--index-strategy=unsafe-best-match",
+        )
+        _use(folder, [*uv, "--with", f"{DISTRIBUTION}[mcp]=={__version__}", DISTRIBUTION])
+
+
+def _use(folder: str, command: list[str]) -> None:
+    assert _run(folder, *command, "--version").split()[-1] == __version__
+    _run(folder, *command, "doctor")
+    assert _run(folder, *command, "run", "-c", "print(6 * 7)") == "42\n"
+    assert asyncio.run(_ask_mcp(folder, command)) == "42"
+
+
+async def _ask_mcp(folder: str, command: list[str]) -> str:
+    from mcp import Client, StdioServerParameters
+
+    server = StdioServerParameters(command=command[0], args=[*command[1:], "mcp"], env=_environment(folder))
+    async with Client(server) as client:
+        answer = await client.call_tool("run_python", {"code": "6 * 7"})
+        assert answer.structured_content
+        return str(answer.structured_content["value"])
+
+
+def _run(folder: str, *command: str) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=_environment(folder), stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True
+    )
+    return done.stdout
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """Return variables with which uv keeps nothing, and nothing of this checkout is found."""
+    own = {"UV_TOOL_DIR": f"{folder}/tools", "UV_NO_CACHE": "1", "UV_LINK_MODE": "copy"}
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")} | own
+
+
+# -- the pages' install lines -----------------------------------------------------------------------------------------
 
 
 def package_source(mkdocs: str) -> str:
@@ -44,3 +225,7 @@ def turn_pages(source: str) -> None:
         path.write_text(install_lines(path.read_text(), source))
     mkdocs = ROOT / "mkdocs.yml"
     mkdocs.write_text(_SOURCE.sub(rf"\g<1>{source}", mkdocs.read_text()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

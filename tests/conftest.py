@@ -169,6 +169,8 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name in ("QWEN_AGENT_DEFAULT_WORKSPACE", "QWEN_AGENT_MAX_LLM_CALL_PER_RUN"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "AGENT_TOOLS_IMAGE_REPOSITORY"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("AGENT_TOOLS_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "DASHSCOPE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+import threading
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.context import tag_for
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.serving.serve import SecondPort
 from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
@@ -30,6 +33,21 @@ def test_it_tells_whether_it_is_ready(new_gateway: NewGateway) -> None:
     answer = httpx.get(f"{lonely.url}/ready")
     assert (answer.status_code, answer.json()["upstream"]) == (503, False)
     assert httpx.get(f"{lonely.url}/v1/models").status_code == 502
+
+
+def test_it_is_not_ready_while_the_image_is_made_and_shows_the_progress(new_gateway: NewGateway) -> None:
+    class Engine:
+        def has_image(self, tag: str) -> bool:
+            seen.append(httpx.get(f"{gateway.url}/ready"))
+            return len(seen) > 1
+
+    gateway, seen = new_gateway({}), list[httpx.Response]()
+    making = threading.Thread(target=image.ensure, args=(Engine(),))
+    making.start()
+    making.join()
+    assert [each.status_code for each in seen] == [200, 503]
+    assert (seen[1].json()["status"], seen[1].json()["image"]) == ("unavailable", f"Preparing {tag_for()}")
+    assert httpx.get(f"{gateway.url}/ready").status_code == 200
 
 
 def test_it_is_not_ready_without_its_database(new_gateway: NewGateway) -> None:

@@ -144,6 +144,59 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert SECRET not in str(caught.value)
 
 
+BASIC = {"authorization": "Basic YTpiQGM="}
+INDEXES = [
+    ("", None, "pypi.org:443", {}),
+    ("https://pypi.org/simple", None, "pypi.org:443", {}),
+    ("https://index.corp/simple/", "https://index.corp/simple/", "index.corp:443", {}),
+    ("https://index.corp:8443/a/simple", "https://index.corp:8443/a/simple", "index.corp:8443", {}),
+    ("http://index.corp:3141/simple", "http://index.corp:3141/simple", "index.corp:3141", {}),
+    ("http://10.1.2.3/simple", "http://10.1.2.3/simple", "10.1.2.3:80", {}),
+    (
+        "https://a:b%40c@index.corp/simple",
+        "http://index.corp/simple",
+        "index.corp:443",
+        {"authorization": "Basic YTpiQGM="},
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "url", "target", "headers"), INDEXES)
+def test_the_package_index_is_the_one_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, given: str, url: str | None, target: str, headers: dict[str, str]
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", given)
+    found = policy(private=[])
+    wanted = read_target(target)
+    assert wanted
+    assert found.permits(wanted)
+    assert found.has_packages
+    assert (found.index and found.index.url) == url
+    assert found.headers.get(wanted.host, {}) == headers
+    assert found.may_lie_at("10.0.0.1", wanted) == (url is not None)
+    assert not found.may_lie_at("10.0.0.1", read_target("api.example.com:443"))
+    assert found.permits(Target("pypi.org", 443)) == (url is None)
+    assert "b@c" not in repr(found)
+    assert "YTpiQGM" not in repr(found)
+
+
+@pytest.mark.parametrize("given", ["index.corp", "ftp://index.corp/", "https://", "https://a:5ecret@index.corp:8443/x"])
+def test_an_index_that_a_sandbox_cannot_use_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", given)
+    with pytest.raises(InvalidParams, match="PIP_INDEX_URL") as caught:
+        policy()
+    assert "5ecret" not in str(caught.value)
+    assert NetworkPolicy.read({"allow": ["example.org"]}).index is None
+
+
+def test_a_cache_of_packages_is_for_pythons_own_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.corp/simple")
+    with pytest.raises(InvalidParams, match="unset PIP_INDEX_URL"):
+        policy(packages_cache="/var/cache/wheels")
+
+
 def test_private_blocks_are_where_listed_names_may_lie_and_open_nothing_themselves() -> None:
     found = policy(private=["10.1.0.0/16", "fd00::/8"])
     assert [found.may_lie_at(address) for address in ("10.1.2.3", "fd00::1", "8.8.8.8")] == [True] * 3

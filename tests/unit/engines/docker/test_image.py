@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 import agent_tools
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.context import context_files, shipped, tag_for, validated
-from agent_tools.engines.docker.image import DEBIAN_BASE, REGISTRY_BASE, Images, ensure, ensure_base
+from agent_tools.engines.docker.image import DEBIAN_BASE, REGISTRY_BASE, Images, ensure, ensure_base, preparing
 from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe, RecipeLike
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
 
@@ -283,6 +283,14 @@ def test_the_build_is_told_what_the_image_is_built_on(engine: FolderEngine) -> N
     }
 
 
+def test_the_last_line_of_progress_is_known_while_an_image_is_made(engine: FolderEngine) -> None:
+    engine.add(REGISTRY_BASE)
+    seen: list[str] = []
+    ensure(engine, progress=lambda _: seen.append(preparing()))  # type: ignore[arg-type]
+    assert seen[1:] == ["Step 1", "Step 2", f"Built {tag_for()}"]
+    assert preparing() == ""
+
+
 def ask(folder: Path) -> None:
     """Do what each of two processes does."""
     engine = FolderEngine(folder)
@@ -457,6 +465,11 @@ def test_an_image_is_ensured_once(counting: CountingEngine) -> None:
     assert tags == {images.ensure()} == {tag_for()}
     assert counting.asked == asked
     assert counting.has_image(tag_for())
+
+
+def test_the_log_has_the_main_lines_of_a_build(counting: CountingEngine, caplog: pytest.LogCaptureFixture) -> None:
+    Images(counting).ensure()  # type: ignore[arg-type]
+    assert [line.split()[0] for line in caplog.messages] == ["Building", "Built"]
 
 
 def test_images_with_packages_are_remembered_apart(counting: CountingEngine) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
 from agent_tools.engines.docker.context import tag_for
-from agent_tools.engines.docker.registry import push
+from agent_tools.engines.docker.registry import load, push, save
 from agent_tools.errors import EngineError, InvalidParams
 
 FINGERPRINT = tag_for().partition(":")[2]
@@ -64,3 +66,49 @@ def test_a_repository_with_a_tag_is_refused(repository: str) -> None:
     with pytest.raises(InvalidParams, match="without a tag"):
         push(engine, repository)  # type: ignore[arg-type]
     assert not engine.tagged
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+class FileEngine:
+    """An engine that has the image as these bytes, and says these lines of an archive."""
+
+    def __init__(self, content: bytes = b"layers", lines: tuple[str, ...] = ()) -> None:
+        self.content = content
+        self.lines = lines
+        self.loaded = b""
+
+    def has_image(self, tag: str) -> bool:
+        return True
+
+    def saved_image(self, tag: str) -> Iterator[bytes]:
+        assert tag == tag_for()
+        yield self.content
+        if not self.content:
+            raise EngineError("the engine broke off")
+
+    def load_image(self, archive: BinaryIO) -> Iterator[str]:
+        self.loaded = archive.read()
+        yield from self.lines
+
+
+def test_an_image_is_saved_as_a_compressed_archive_and_loaded_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar.gz"
+    assert save(FileEngine(), path) == tag_for()  # type: ignore[arg-type]
+    assert gzip.decompress(path.read_bytes()) == b"layers"
+    engine = FileEngine(lines=("Loading layer", f"Loaded image: {tag_for()}"))
+    assert load(engine, path) == [tag_for()]  # type: ignore[arg-type]
+    assert engine.loaded == path.read_bytes()
+
+
+def test_an_archive_that_could_not_be_written_whole_is_not_left(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="broke off"):
+        save(FileEngine(b""), tmp_path / "image.tar.gz")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_without_a_named_image_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "image.tar.gz").write_bytes(b"")
+    with pytest.raises(EngineError, match="agent-tools image save"):
+        load(FileEngine(), tmp_path / "image.tar.gz")  # type: ignore[arg-type]

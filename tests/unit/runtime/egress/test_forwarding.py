@@ -48,6 +48,17 @@ def guarded(
     return open_network([NAME], hop=keep(Hop(server)), headers={NAME: {"Authorization": SECRET}}), server
 
 
+def test_the_index_of_the_machine_is_asked_in_plain_http_at_its_private_address(
+    open_network: OpenNetwork, upstream: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://index.corp:{upstream.port}/simple")
+    network = open_network(["pypi", f"other.corp:{upstream.port}"], private=[])
+    assert network.say(_request(f"http://index.corp:{upstream.port}/simple/a/")).startswith(b"HTTP/1.1 200 OK")
+    assert network.say(_request(f"http://other.corp:{upstream.port}/simple/a/")).startswith(b"HTTP/1.1 403 ")
+    assert network.tunnel(f"other.corp:{upstream.port}").startswith(b"HTTP/1.1 403 ")
+    assert upstream.connections == 1
+
+
 def test_a_plain_request_is_made_anew_without_what_is_between_neighbours(network: Network, upstream: Server) -> None:
     head = _request(
         "http://plain.example/a?b=c", "Proxy-Authorization: x", "X-Own: 1", "Connection: X-Gone, close", "X-Gone: 1"

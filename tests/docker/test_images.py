@@ -1,0 +1,230 @@
+"""Images without a build, from a registry and from files; and builds behind a proxy, from an index of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent_tools.engines.docker import image, registry
+from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.recipe import Recipe
+from agent_tools.errors import EngineError
+from agent_tools.tools import CodeInterpreter
+
+pytestmark = pytest.mark.docker
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 30.0  # seconds
+CONFIGURATION = """
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {folder}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """Write a wheel that nobody else has: a module with the value 41."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.py", "value = 41\n")
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
+    return path
+
+
+class Index(http.server.SimpleHTTPRequestHandler):
+    """A package index over a folder, which answers as a proxy would as well: whatever host is asked for, here it is."""
+
+    asked: list[str]
+
+    def translate_path(self, path: str) -> str:
+        self.asked.append(path)
+        return super().translate_path(urllib.parse.urlsplit(path).path)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def served(folder: Path, address: str) -> Iterator[tuple[int, list[str]]]:
+    """Serve a folder; yield the port, and what is asked for."""
+    asked: list[str] = []
+    handler = type("OwnIndex", (Index,), {"asked": asked})
+    server = http.server.ThreadingHTTPServer((address, 0), partial(handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_port, asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """A folder in the layout of an index, with one package."""
+    folder = tmp_path / "index"
+    name = f"onlyhere{os.getpid()}"
+    page = folder / "simple" / name
+    page.mkdir(parents=True)
+    file = wheel(page, name)
+    (page / "index.html").write_text(f'<!DOCTYPE html><a href="{file.name}">{file.name}</a>')
+    return folder
+
+
+@pytest.fixture
+def package(index: Path) -> str:
+    return next((index / "simple").iterdir()).name
+
+
+@pytest.fixture
+def new_image(docker_engine: DockerEngine) -> Iterator[Callable[[Recipe], str]]:
+    """Ensures images, and returns what was said; they are removed after the test."""
+    tags: set[str] = set()
+
+    def ensure(recipe: Recipe) -> str:
+        said: list[str] = []
+        tags.add(tag_for(recipe))
+        image.ensure(docker_engine, recipe, said.append)
+        return "\n".join(said)
+
+    yield ensure
+    for tag in tags:
+        docker_engine.remove_image(tag)
+
+
+@pytest.fixture
+def behind_a_proxy(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """An index that only a proxy on this machine reaches; yields what the proxy is asked for."""
+    with served(index, "127.0.0.1") as (port, asked):
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
+        monkeypatch.setenv("PIP_TRUSTED_HOST", "index.invalid")
+        yield asked
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[str]:
+    """A registry of Debian's package on this machine."""
+    program = subprocess.run(
+        [ROOT / "scripts/debian_program", "docker-registry", "docker-registry"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    port, configuration = free_port(), tmp_path / "registry.yml"
+    configuration.write_text(CONFIGURATION.format(folder=tmp_path / "registry", port=port))
+    log = (tmp_path / "registry.log").open("wb")
+    with log, subprocess.Popen([program.stdout.split()[-1], "serve", configuration], stdout=log, stderr=log) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while process.poll() is None and time.monotonic() < deadline:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                time.sleep(0.05)
+            yield f"127.0.0.1:{port}/agent-tools"
+        finally:
+            process.terminate()
+
+
+def value_of(tool: CodeInterpreter, code: str) -> object:
+    execution = tool.run(code, timeout=120)
+    assert execution.ok, execution.error
+    return execution.value
+
+
+def test_the_first_use_pulls_what_was_pushed_and_builds_what_was_not(
+    docker_engine: DockerEngine,
+    new_image: Callable[[Recipe], str],
+    behind_a_proxy: list[str],
+    package: str,
+    repository: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = Recipe((package,))
+    said = new_image(recipe)
+    assert f"Building {tag_for(recipe)}" in said
+    assert f"http://index.invalid/simple/{package}/" in behind_a_proxy, "the build asks the index through the proxy"
+    reference = registry.push(docker_engine, repository, recipe)
+    docker_engine.remove_image(reference)
+    docker_engine.remove_image(tag_for(recipe))
+
+    monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", repository)
+    del behind_a_proxy[:]
+    said = new_image(recipe)
+    assert f"Pulled {tag_for(recipe)} from {repository}:" in said
+    assert "Building" not in said
+    assert behind_a_proxy == []
+    docker_engine.remove_image(reference)
+
+    docker_engine.remove_image(tag_for(recipe))
+    monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", f"{repository}-of-another")
+    said = new_image(recipe)
+    assert "Building it instead" in said
+    assert f"Built {tag_for(recipe)}" in said
+
+
+def test_an_image_goes_through_a_file_to_an_engine_that_lacks_it(
+    docker_engine: DockerEngine,
+    new_image: Callable[[Recipe], str],
+    behind_a_proxy: list[str],
+    package: str,
+    tmp_path: Path,
+    work_dir: Path,
+) -> None:
+    recipe, path = Recipe((package,)), tmp_path / "image.tar.gz"
+    new_image(recipe)
+    assert registry.save(docker_engine, path, recipe) == tag_for(recipe)
+    docker_engine.remove_image(tag_for(recipe))
+    assert registry.load(docker_engine, path) == [tag_for(recipe)]
+    with CodeInterpreter({"work_dir": str(work_dir), "packages": [package]}) as tool:
+        assert value_of(tool, f"import {package}; {package}.value") == 41
+
+
+def test_a_file_that_is_no_archive_is_told(docker_engine: DockerEngine, tmp_path: Path) -> None:
+    (tmp_path / "image.tar.gz").write_bytes(b"nothing")
+    with pytest.raises(EngineError):
+        registry.load(docker_engine, tmp_path / "image.tar.gz")
+
+
+def private_address() -> str:
+    """Return an address of this machine that sandboxes may not reach by a list alone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+def test_pip_in_a_sandbox_asks_the_index_of_this_machine_at_its_private_address(
+    new_tool: Callable[..., CodeInterpreter], index: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = private_address()
+    with served(index, address) as (port, asked):
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://{address}:{port}/simple")
+        tool = new_tool(network={"allow": ["pypi"]})
+        assert value_of(tool, f"%pip install -q {package}\nimport {package}; {package}.value") == 41
+        assert f"/simple/{package}/" in asked
+        refused = tool.run("import requests; requests.get('https://pypi.org/simple/')")
+    assert refused.error
+    assert "not on this sandbox's list" in refused.error.text
