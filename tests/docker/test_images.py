@@ -7,6 +7,7 @@ import http.server
 import os
 import socket
 import subprocess
+import tarfile
 import threading
 import time
 import urllib.parse
@@ -22,6 +23,7 @@ from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
@@ -100,22 +102,6 @@ def package(index: Path) -> str:
 
 
 @pytest.fixture
-def new_image(docker_engine: DockerEngine) -> Iterator[Callable[[Recipe], str]]:
-    """Ensures images, and returns what was said; they are removed after the test."""
-    tags: set[str] = set()
-
-    def ensure(recipe: Recipe) -> str:
-        said: list[str] = []
-        tags.add(tag_for(recipe))
-        image.ensure(docker_engine, recipe, said.append)
-        return "\n".join(said)
-
-    yield ensure
-    for tag in tags:
-        docker_engine.remove_image(tag)
-
-
-@pytest.fixture
 def behind_a_proxy(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """An index that only a proxy on this machine reaches; yields what the proxy is asked for."""
     with served(index, "127.0.0.1") as (port, asked):
@@ -155,52 +141,61 @@ def value_of(tool: CodeInterpreter, code: str) -> object:
     return execution.value
 
 
-def test_the_first_use_pulls_what_was_pushed_and_builds_what_was_not(
-    docker_engine: DockerEngine,
-    new_image: Callable[[Recipe], str],
-    behind_a_proxy: list[str],
-    package: str,
-    repository: str,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def small_image(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[Recipe]:
+    """A recipe whose image the engine has: as the name of one with a single file, which is soon sent."""
+    recipe, archive = Recipe((f"small{os.getpid()}",)), tmp_path / "small.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.addfile(tarfile.TarInfo("file"))
+    docker_engine.import_image(archive, *tag_for(recipe).split(":"))
+    yield recipe
+    if docker_engine.has_image(tag_for(recipe)):
+        docker_engine.remove_image(tag_for(recipe))
+
+
+def test_the_first_use_pulls_what_was_pushed(
+    docker_engine: DockerEngine, small_image: Recipe, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = Recipe((package,))
-    said = new_image(recipe)
-    assert f"Building {tag_for(recipe)}" in said
-    assert f"http://index.invalid/simple/{package}/" in behind_a_proxy, "the build asks the index through the proxy"
-    reference = registry.push(docker_engine, repository, recipe)
-    docker_engine.remove_image(reference)
-    docker_engine.remove_image(tag_for(recipe))
-
+    tag, said = tag_for(small_image), list[str]()
+    reference = registry.push(docker_engine, repository, small_image)
+    for name in (reference, tag):
+        docker_engine.remove_image(name)
     monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", repository)
-    del behind_a_proxy[:]
-    said = new_image(recipe)
-    assert f"Pulled {tag_for(recipe)} from {repository}:" in said
-    assert "Building" not in said
-    assert behind_a_proxy == []
+    assert image.ensure(docker_engine, small_image, said.append) == tag
+    assert docker_engine.has_image(tag)
+    assert (said[0], said[-1]) == (f"Pulling {reference}", f"Pulled {tag} from {reference}")
     docker_engine.remove_image(reference)
-
-    docker_engine.remove_image(tag_for(recipe))
-    monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", f"{repository}-of-another")
-    said = new_image(recipe)
-    assert "Building it instead" in said
-    assert f"Built {tag_for(recipe)}" in said
 
 
 def test_an_image_goes_through_a_file_to_an_engine_that_lacks_it(
+    docker_engine: DockerEngine, small_image: Recipe, tmp_path: Path
+) -> None:
+    path = tmp_path / "image.tar.gz"
+    assert registry.save(docker_engine, path, small_image) == tag_for(small_image)
+    docker_engine.remove_image(tag_for(small_image))
+    assert registry.load(docker_engine, path) == [tag_for(small_image)]
+    assert docker_engine.has_image(tag_for(small_image))
+
+
+def test_what_no_registry_has_is_built_through_the_proxy_from_the_index_of_this_machine(
     docker_engine: DockerEngine,
-    new_image: Callable[[Recipe], str],
     behind_a_proxy: list[str],
     package: str,
-    tmp_path: Path,
     work_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe, path = Recipe((package,)), tmp_path / "image.tar.gz"
-    new_image(recipe)
-    assert registry.save(docker_engine, path, recipe) == tag_for(recipe)
-    docker_engine.remove_image(tag_for(recipe))
-    assert registry.load(docker_engine, path) == [tag_for(recipe)]
-    with CodeInterpreter({"work_dir": str(work_dir), "packages": [package]}) as tool:
-        assert value_of(tool, f"import {package}; {package}.value") == 41
+    recipe, said = Recipe((package,)), list[str]()
+    monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", f"127.0.0.1:{free_port()}/agent-tools")
+    runtime = Runtime(docker_engine, partial(image.ensure, docker_engine, progress=said.append))
+    try:
+        with CodeInterpreter({"work_dir": str(work_dir), "packages": [package]}, runtime=runtime) as tool:
+            assert value_of(tool, f"import {package}; {package}.value") == 41
+    finally:
+        runtime.close_all()
+        docker_engine.remove_image(tag_for(recipe))
+    assert "Building it instead" in "\n".join(said)
+    assert said[-1] == f"Built {tag_for(recipe)}"
+    assert f"http://index.invalid/simple/{package}/" in behind_a_proxy
 
 
 def test_a_file_that_is_no_archive_is_told(docker_engine: DockerEngine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A machine without a network: one folder brings the package and its image, and shows that they work."""
+"""A machine without a network: one folder brings the package and its image. `scripts/release` runs this."""
 
 from __future__ import annotations
 
