@@ -133,12 +133,12 @@ def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> str:
-    """Return PIP_INDEX_URL, the package index of this machine; '' for that of Python."""
+    """Return PIP_INDEX_URL, the package index of this machine; '' for Python's own."""
     return environ.get("PIP_INDEX_URL", "")
 
 
 def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what the image's build is told of this machine: package indexes, Debian's mirror, and proxies."""
+    """Return the arguments of image builds that describe this machine: package indexes, Debian's mirror, and proxies."""
     proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
     names = (
         "PIP_INDEX_URL",

@@ -103,7 +103,7 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
 
 def preparing() -> str:
     """Return the last line of progress of an image that this process pulls, builds or waits for; '' without one."""
-    if f"{__package__}.docker.image" not in sys.modules:
+    if "agent_tools.engines.docker.image" not in sys.modules:
         return ""
     from agent_tools.engines.docker import image
 

@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 def wheel(folder: Path, name: str) -> Path:
-    """Write a wheel that nobody else has: a module with the value 41."""
+    """Write a wheel that no other index has: a module with the value 41."""
     path = folder / f"{name}-1.0-py3-none-any.whl"
     about = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
@@ -56,7 +56,7 @@ def wheel(folder: Path, name: str) -> Path:
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
-    """A package index over a folder, which answers as a proxy would as well: whatever host is asked for, here it is."""
+    """A package index over a folder, which answers as a proxy does as well: every host is this one."""
 
     asked: list[str]
 
