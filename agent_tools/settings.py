@@ -138,7 +138,7 @@ def package_index(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the arguments of image builds that describe this machine: package indexes, Debian's mirror, and proxies."""
+    """Return the arguments of image builds that describe this machine: package indexes, mirror and proxies."""
     proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
     names = (
         "PIP_INDEX_URL",

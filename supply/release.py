@@ -25,12 +25,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from agent_tools.engines.docker.published import RELEASED
-
 from agent_tools.engines.docker import registry
 from agent_tools.engines.docker.context import context_files, packed_context, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import REGISTRY_BASE
+from agent_tools.engines.docker.published import RELEASED
 from agent_tools.engines.recipe import FLAVOURS, Recipe
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.version import __version__

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_tools.engines.docker.published import Source, pull, pulled, source_of
 
 from agent_tools.engines.docker import published
+from agent_tools.engines.docker.published import Source, pull, pulled, source_of
 from agent_tools.errors import EngineError, EngineUnavailable
 
 TAG = "agent-tools:0123456789abcdef"
