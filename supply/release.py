@@ -1,10 +1,11 @@
 """Makes a release and tries it, or turns the pages' install lines to the package index.
 
     scripts/release [FOLDER]                 build the wheel, the sdist, bills of materials and checksums, and try them
-    scripts/release [FOLDER] --push NAME     push the images to a registry before, and pin their digests in the wheel
+    scripts/release [FOLDER] --push NAME     push the images to a registry before, and pin their digests in the wheel;
+                                             --images-only does no more; --platform builds for several by buildx
     scripts/release --published              turn the pages' install lines to the package index, after the first upload
 
-With `docker buildx` images are pushed for amd64 and arm64, else for this machine. FOLDER is dist, unless it is given.
+FOLDER is dist, unless it is given. The notes of a release are its section of CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from agent_tools.version import __version__
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PYPI = "https://pypi.org/simple"
-PLATFORMS = "linux/amd64,linux/arm64"
 SECONDS = 600
 TESTS = ("tests/release/installing.py", "tests/release/bundle.py")
 
@@ -55,13 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist", metavar="FOLDER")
     parser.add_argument("--push", metavar="REPOSITORY", help="push the images there, and pin them in the wheel")
     parser.add_argument("--flavour", action="append", choices=FLAVOURS, help="of the images; default: lean; repeatable")
+    parser.add_argument("--platform", help="of the images, such as linux/amd64,linux/arm64; needs docker buildx")
+    parser.add_argument("--images-only", action="store_true", help="with --push: build nothing else")
     parser.add_argument("--published", action="store_true", help="turn the pages to the package index, and do no more")
     given = parser.parse_args(arguments)
     if given.published:
         turn_pages(DISTRIBUTION)
         return 0
     if given.push:
-        pin_images(given.push, [Recipe(flavour=flavour) for flavour in given.flavour or ["lean"]])
+        pin_images(given.push, [Recipe(flavour=flavour) for flavour in given.flavour or ["lean"]], given.platform)
+    if given.images_only:
+        return 0
     build(given.folder)
     tried = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", *TESTS], cwd=ROOT, check=False
@@ -77,9 +81,22 @@ def build(folder: Path) -> None:
     """Build all files of a release into a folder."""
     build_python(folder / "python")
     subprocess.run([ROOT / "scripts/sbom", folder.resolve() / "sbom"], check=True)
+    (folder / "NOTES.md").write_text(notes((ROOT / "CHANGELOG.md").read_text(), __version__))
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def notes(changelog: str, version: str) -> str:
+    """Return the section of a version.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = re.search(rf"^## {re.escape(version)}(?= |$)[^\n]*\n+(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ValueError(f"CHANGELOG.md has no section of {version}.")
+    return found[1]
 
 
 def build_python(folder: Path) -> None:
@@ -88,10 +105,9 @@ def build_python(folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def pin_images(repository: str, recipes: Sequence[Recipe]) -> None:
+def pin_images(repository: str, recipes: Sequence[Recipe], platforms: str | None = None) -> None:
     """Push the images, and write their digests into the record that the wheel carries."""
-    has_buildx = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
-    push = _push_by_buildx if has_buildx else _push
+    push = partial(_push_by_buildx, platforms) if platforms else _push
     digests = {tag_for(recipe).partition(":")[2]: push(repository, recipe) for recipe in recipes}
     workflow = os.environ.get("GITHUB_REPOSITORY", "")
     signer = f"^https://github.com/{workflow}/.github/workflows/release.yml@" if workflow else ""
@@ -106,14 +122,14 @@ def _push(repository: str, recipe: Recipe) -> str:
     return str(digests[0]).partition("@")[2]
 
 
-def _push_by_buildx(repository: str, recipe: Recipe) -> str:
+def _push_by_buildx(platforms: str, repository: str, recipe: Recipe) -> str:
     """Push an image for every platform; the one below it was pushed before."""
     stack = [f"STACK_IMAGE={repository}:{tag_for(recipe.below).partition(':')[2]}"] if recipe.below else []
     arguments = [f"BASE_IMAGE={REGISTRY_BASE}", f"BASE_NAME={REGISTRY_BASE}", f"VERSION={__version__}", *stack]
     with tempfile.NamedTemporaryFile() as facts:
         subprocess.run(
             [
-                *("docker", "buildx", "build", f"--platform={PLATFORMS}", "--push", f"--metadata-file={facts.name}"),
+                *("docker", "buildx", "build", f"--platform={platforms}", "--push", f"--metadata-file={facts.name}"),
                 *(f"--build-arg={argument}" for argument in arguments),
                 *(f"--tag={repository}:{tag_for(recipe).partition(':')[2]}", "-"),
             ],

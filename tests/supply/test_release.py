@@ -107,6 +107,14 @@ def test_sdist_and_wheel_carry_the_licences_of_all_that_they_ship(tmp_path: Path
     assert {"requirements/host.lock", "docker/requirements.lock"} <= in_sdist
 
 
+def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
+    changelog = "# Changes\n\n## 0.2.0\n\n* b\n\n## 0.1.0 (unreleased)\n\n* a\n"
+    assert release.notes(changelog, "0.2.0") == "* b\n\n"
+    assert release.notes(changelog, "0.1.0") == "* a\n"
+    with pytest.raises(ValueError, match=r"no section of 0\.2"):
+        release.notes(changelog, "0.2")
+
+
 # -- installing -------------------------------------------------------------------------------------------------------
 
 
