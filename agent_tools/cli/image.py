@@ -32,14 +32,14 @@ def image() -> None:
 
 @image.command()
 @recipe_options
-@click.option("--if-missing", is_flag=True, help="Do nothing if the engine has the image.")
+@click.option("--if-missing", is_flag=True, help="Do nothing if the engine has the image; pull a published one.")
 def build(if_missing: bool, **options: Any) -> None:
     """Build the image now, with progress; otherwise the first use builds it."""
     engine, recipe = DockerEngine(), Recipe.read(**options)
     if if_missing and engine.has_image(context.tag_for(recipe)):
         console.print(f"image: {context.tag_for(recipe)} is there")
         return
-    _with_progress(engine, recipe, always=True)
+    _with_progress(engine, recipe, always=not if_missing)
 
 
 @image.command()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.extras import DISTRIBUTION
+from agent_tools.mcp.clients import uvx
+from agent_tools.version import __version__
 from supply import release
 
 
@@ -41,3 +43,9 @@ def test_every_install_line_of_the_pages_resolves_where_the_package_is_in_an_ind
 @pytest.mark.timeout(900)
 def test_a_release_is_installed_by_pip_and_by_uv_and_answers(docker_engine: object, built: Path) -> None:
     release.try_release(built)
+
+
+def test_the_command_that_mcp_config_prints_for_uvx_starts_this_version() -> None:
+    tool = [Path(sys.executable).with_name("uv"), "tool", "run", *uvx()[1:4]]
+    done = subprocess.run([*tool, "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout.split()[-1:] == [__version__], done.stderr

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -255,6 +256,17 @@ def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None
     for words in ("python", "engine", "fail", "no answer", "No engine answers"):
         assert words in done.stdout
     assert done.stderr == ""
+
+
+def test_the_doctor_warns_of_the_package_of_another_project_with_nearly_our_name(tmp_path: Path) -> None:
+    foreign = tmp_path / "agent_tools-1.0.1.dist-info"
+    foreign.mkdir()
+    (foreign / "METADATA").write_text("Metadata-Version: 2.1\nName: agent-tools\nVersion: 1.0.1\n")
+    said = agent_tools(tmp_path, "doctor").stdout
+    for words in ("1.0.1", "uninstall", "agent-tools-sandbox"):
+        assert words in said
+    shutil.rmtree(foreign)
+    assert "uninstall" not in agent_tools(tmp_path, "doctor").stdout
 
 
 @pytest.mark.parametrize("option", [["--json"], ["--runtime", "runsc"], ["--container", "box"]], ids=" ".join)
