@@ -23,7 +23,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
     package="agent_tools.cli",
     extras={
         **dict.fromkeys(("run", "repl", "chat"), ""),
-        **dict.fromkeys(("serve", "keys"), "gateway"),
+        **dict.fromkeys(("serve", "keys", "backup", "restore"), "gateway"),
         **dict.fromkeys(("mcp", "jupyter", "image", "bundle"), ""),
         "fleet": "ray",
         "kubernetes": "kubernetes",
@@ -41,6 +41,7 @@ def cli() -> None:
     agent-tools chat --model qwen-max      talk to a model that runs code
     agent-tools serve --upstream URL       the gateway: OpenAI's API with this code interpreter
     agent-tools keys add NAME              a key for a client of the gateway
+    agent-tools backup FOLDER              the gateway's database and files, while it runs
     agent-tools mcp                        the MCP server, for Claude, Cursor, VS Code and others
     agent-tools jupyter install            notebooks in sandboxes, in JupyterLab, VS Code, papermill, ...
     agent-tools fleet status               sandboxes on the nodes of a Ray cluster

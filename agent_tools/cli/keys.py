@@ -13,9 +13,10 @@ import click
 from agent_tools import settings
 from agent_tools.cli.options import PathOption
 from agent_tools.cli.terminal.show import notes
-from agent_tools.errors import InvalidParams
-from agent_tools.gateway.config import DATABASE, read_config
+from agent_tools.errors import EngineError, InvalidParams
+from agent_tools.gateway.config import DATABASE, GatewayConfig, read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
+from agent_tools.gateway.serving.purge import purge
 from agent_tools.gateway.serving.serve import opened_store
 
 _LIMITS = (
@@ -30,12 +31,24 @@ def _limit_options(command: Any) -> Any:
     return command
 
 
+def store_options(command: Any) -> Any:
+    """Add the options that say where a gateway's database and files are."""
+    command = click.option("--database", help="The gateway's SQLAlchemy URL, if it has one.")(command)
+    return click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database.")(command)
+
+
+def found_config(**given: Any) -> GatewayConfig:
+    """Return the settings of a gateway's database and files, by options or by the environment."""
+    given = {**settings.gateway_options(), **{name: value for name, value in given.items() if value is not None}}
+    where = {name: given.get(name) for name in ("data_dir", "database")}
+    return read_config({**where, "upstream": "http://not-asked"})
+
+
 @click.group()
-@click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database.")
-@click.option("--database", help="The gateway's SQLAlchemy URL, if it has one.")
+@store_options
 @click.pass_context
 def keys(context: click.Context, /, **options: Any) -> None:
-    """Make, list, limit and revoke keys of a gateway that has `--set named_keys=true`, while it runs.
+    """Make, list, limit, revoke and purge keys of a gateway that has `--set named_keys=true`, while it runs.
 
     The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
     AGENT_TOOLS_GATEWAY_DATA_DIR. A change holds within seconds, in every gateway on it.
@@ -79,6 +92,27 @@ def revoke(found: dict[str, Any], name: str) -> None:
     notes.print(f"{name} is revoked; gateways refuse it within seconds", markup=False)
 
 
+@keys.command("purge")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
+    """End the key NAME and delete all that it owns: responses, conversations, uploads, containers, files, variables.
+
+    It takes about ten seconds while a gateway runs, a minute at most. The name stays in the list. Exit code 3: a
+    gateway still has containers of the key; ask again.
+    """
+    with _opened(found) as named:
+        owner = named.owner(name)
+        if not yes:
+            click.confirm(f"Delete all that {name} owns? This cannot be undone", abort=True)
+        named.revoke(name)
+        left = purge(found_config(**found), named.store, owner)
+    if left:
+        raise EngineError(f"{left:,} containers of {name} are still in use; run `agent-tools keys purge {name}` again.")
+    notes.print(f"{name} is revoked, and nothing of it is left", markup=False)
+
+
 @keys.command()
 @click.argument("name")
 @_limit_options
@@ -98,9 +132,7 @@ def _opened(found: dict[str, Any], *, may_be_new: bool = False) -> Iterator[Name
     Raises:
         InvalidParams: the database cannot be used, or is none yet.
     """
-    given = {**settings.gateway_options(), **found}
-    where = {name: given.get(name) for name in ("data_dir", "database")}
-    config = read_config({**where, "upstream": "http://not-asked"})
+    config = found_config(**found)
     if not config.database and not (config.data_dir / DATABASE).exists():
         if not may_be_new:
             raise InvalidParams(f"No gateway has its database in {config.data_dir}: give its --data-dir or --database.")

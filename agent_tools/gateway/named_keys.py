@@ -44,7 +44,7 @@ class NamedKeys:
     """The named keys in a store. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = self._store = store
 
     def add(self, name: str, limits: KeyLimits, key: str = "") -> str:
         """Make a key of this name, or name one that is given; return it. Only its digest is kept.
@@ -85,6 +85,14 @@ class NamedKeys:
         """
         if self._find(name).revoked_at is None:
             self._store.change(ApiKey, name, revoked_at=time.time())
+
+    def owner(self, name: str) -> str:
+        """Return the owner that a key stands for.
+
+        Raises:
+            InvalidParams: there is no such key.
+        """
+        return self._find(name).owner
 
     def limit(self, name: str, limits: KeyLimits) -> None:
         """Change both limits of a key.

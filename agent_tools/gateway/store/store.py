@@ -137,6 +137,16 @@ class Store(Rows):
         with self._writing() as connection:
             return connection.execute(table.delete().where(*_fitting(table, where))).rowcount
 
+    def delete_owned(self, owner: str) -> set[str]:
+        """Delete the rows of an owner in all tables but those of containers and keys; return their ids."""
+        ids: set[str] = set()
+        with self._writing() as connection:
+            for name, table in metadata.tables.items():
+                if "owner" in table.c and name not in ("containers", "api_keys", "gateways"):
+                    ids |= set(connection.execute(sa.select(table.c.id).where(table.c.owner == owner)).scalars())
+                    connection.execute(table.delete().where(table.c.owner == owner))
+        return ids
+
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()

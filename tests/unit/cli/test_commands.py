@@ -60,7 +60,8 @@ def test_all_commands_are_there() -> None:
         *("bundle", "image", "image build", "image gateway", "image load", "image pull", "image push", "image save"),
         *("image show", "image sbom", "image rm"),
         *("fleet", "kubernetes", "kubernetes pool"),  # what is in a fleet is seen where ray is
-        *("keys", "keys add", "keys limit", "keys list", "keys revoke"),
+        *("keys", "keys add", "keys limit", "keys list", "keys purge", "keys revoke"),
+        *("backup", "restore"),
         *("jupyter", "jupyter install", "jupyter kernel", "jupyter serve"),
     }
 

@@ -1,0 +1,25 @@
+"""`agent-tools backup`: the gateway's database and files, while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent_tools.cli.keys import found_config, store_options
+from agent_tools.cli.options import PathOption
+from agent_tools.cli.terminal.show import notes
+from agent_tools.gateway.serving import backup as backups
+
+
+@click.command()
+@click.argument("folder", type=PathOption())
+@store_options
+def backup(folder: Path, data_dir: Path | None, database: str | None) -> None:
+    """Copy a gateway's database and files into FOLDER, which is empty or new. The gateway may run meanwhile.
+
+    The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
+    AGENT_TOOLS_GATEWAY_DATA_DIR. PostgreSQL needs pg_dump, at least as new as the server.
+    """
+    backups.back_up(found_config(data_dir=data_dir, database=database), folder)
+    notes.print(f"backup: {folder}; it holds what users said and their files", markup=False, soft_wrap=True)
