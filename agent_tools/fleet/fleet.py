@@ -106,6 +106,9 @@ class Fleet:
         """Return the owner of the files in a work_dir, which are copied: this process."""
         return Guest.own(shares=False)
 
+    def ask_engine(self) -> None:
+        """Nothing: each host asks its own."""
+
     @property
     def ensure_image(self) -> Callable[[RecipeLike], str]:
         """Give the word for an image of a recipe; each host has or builds its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -37,7 +38,7 @@ from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.engines import preparing
 from agent_tools.runtime.sessions import RuntimeLike
 
-READY_PATIENCE = 5.0  # seconds in which the database answers /ready
+READY_PATIENCE = 5.0  # seconds in which the engine and the database answer /ready, each
 
 
 def create_app(
@@ -113,12 +114,8 @@ async def health(_: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """GET /ready: the engine, the database and the upstream answer, and no image is being pulled or built."""
-    services, line = services_of(request), preparing()
-    checks = {
-        "engine": await run_in_threadpool(_engine_answers, services.runtime),
-        "upstream": await services.upstream.is_ready(),
-        "database": await _database_answers(services),
-    }
+    line = preparing()
+    checks = await _checked(services_of(request))
     is_ready = all(checks.values()) and not line
     image = {"image": line} if line else {}
     return Json({"status": "ok" if is_ready else "unavailable", **checks, **image}, 200 if is_ready else 503)
@@ -126,18 +123,34 @@ async def ready(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """GET /metrics, for Prometheus."""
-    return Response(services_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    services = services_of(request)
+    if services.metrics.is_readiness_old():
+        await _checked(services)
+    services.metrics.disk(services.shares.free(services.config.data_dir), services.config.min_disk_free)
+    return Response(services.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _database_answers(services: Services) -> bool:
+async def _checked(services: Services) -> dict[str, bool]:
+    """Ask all that the gateway needs, at the same time."""
+    engine, upstream, database = await asyncio.gather(
+        _answers(partial(_engine_answers, services.runtime)),
+        services.upstream.is_ready(),
+        _answers(services.store.answers),
+    )
+    checks = {"engine": engine, "upstream": upstream, "database": database}
+    services.metrics.readiness(checks)
+    return checks
+
+
+async def _answers(ask: Callable[[], bool]) -> bool:
     with anyio.move_on_after(READY_PATIENCE):
-        return await anyio.to_thread.run_sync(services.store.answers, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
     return False
 
 
 def _engine_answers(runtime: RuntimeLike) -> bool:
     try:
-        runtime.guest()
+        runtime.ask_engine()
     except AgentToolsError:
         return False
     return True

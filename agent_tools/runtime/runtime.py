@@ -18,7 +18,7 @@ from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.background import Background, do_all
 from agent_tools.machine.machine import raise_limit
-from agent_tools.machine.owner import orphans, same_user
+from agent_tools.machine.owner import Owner, orphans, same_user
 from agent_tools.machine.private_base import remove_stale_run_dirs
 from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_stale_own_folders
 from agent_tools.runtime.pool.pools import Pools, PoolState
@@ -45,6 +45,15 @@ class Runtime:
     def guest(self, work_dir: Path | None = None) -> Guest:
         """Return the user of the guest's processes in a sandbox of this work_dir. Raises EngineError."""
         return self.engine.guest(work_dir)
+
+    def ask_engine(self) -> None:
+        """Ask the engine for the sandboxes of this process.
+
+        Raises:
+            EngineError: it does not answer.
+        """
+        self.engine.guest()
+        self.engine.strays(Owner.current().labels)
 
     def open(self, key: str, spec: SessionSpec) -> Session:
         """The session of this key, made if there is none that is open; its sandbox starts with its first run."""

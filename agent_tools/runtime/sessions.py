@@ -187,6 +187,10 @@ class RuntimeLike(Sessions, Protocol):
         """The sandboxes made ahead, in numbers."""
         ...
 
+    def ask_engine(self) -> None:
+        """Check that an engine answers now. Raises EngineError."""
+        ...
+
     def close_all(self) -> None:
         """Close every session."""
         ...

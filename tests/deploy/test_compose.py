@@ -26,6 +26,7 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.settings import gateway_options
 from agent_tools.testing import ScriptedReply, ScriptedServer
+from tests.deploy.conftest import debian_program
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, until
 from tests.gateway.postgresql import postgresql
 
@@ -69,6 +70,34 @@ def test_it_is_of_composes_schema(tmp_path: Path) -> None:
     compose.validate(_nameless())
     with pytest.raises(jsonschema.ValidationError):
         compose.validate({"services": {"gateway": {**GATEWAY, "imagee": "x"}}})
+
+
+COMPOSE_1 = "docker-compose python3-docker python3-dockerpty python3-docopt python3-dotenv python3-jsonschema"
+COMPOSE_1 += " python3-requests python3-texttable python3-websocket python3-yaml libyaml-0-2 python3-cached-property"
+COMPOSE_1 += " python3-distro python3-urllib3 python3-certifi python3-chardet python3-idna python3-pyrsistent"
+COMPOSE_1 += " python3-attr python3-six python3-packaging python3-pkg-resources python3-setuptools python3-distutils"
+
+
+def test_compose_reads_it_as_we_do(tmp_path: Path) -> None:
+    policy = subprocess.run(
+        ["apt-cache", "policy", "docker-compose"], capture_output=True, text=True, check=True
+    ).stdout
+    packages = COMPOSE_1.split() if "Candidate: 1." in policy else ["docker-compose"]
+    compose = debian_program("docker-compose", *packages)
+    text = (DEPLOY / "compose.yaml").read_text()
+    if len(packages) > 1:  # version 1 knows no name
+        text = text.replace("name: agent-tools\n", "", 1)
+    (tmp_path / "compose.yaml").write_text(text)
+    for profile in ("ollama", "vllm", "metrics"):
+        command = [compose, "-f", str(tmp_path / "compose.yaml"), "--profile", profile, "config"]
+        done = subprocess.run(command, env={**os.environ, **GIVEN}, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        read = yaml.safe_load(done.stdout)["services"]
+        assert read["gateway"]["environment"] == filled(GATEWAY["environment"], GIVEN)
+    missing = {name: value for name, value in os.environ.items() if name not in GIVEN}
+    done = subprocess.run([*command, "-q"], env=missing, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "set it in .env" in done.stderr
 
 
 def _nameless() -> Any:

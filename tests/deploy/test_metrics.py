@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import yaml
 
 from agent_tools.gateway.telemetry.metrics import Metrics
+from tests.deploy.conftest import debian_program
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 BOARD = json.loads((DEPLOY / "grafana.json").read_text())
@@ -53,6 +56,25 @@ def test_a_query_asks_for_what_is_there(query: str) -> None:
         asked = re.findall(r"\w+", grouped) + re.findall(r"(\w+)\s*[=!]~?=?\s*\"", chosen)
         assert set(asked) <= labels | {"job"}, (asked, labels)
     assert query.count("(") == query.count(")")
+
+
+def test_promtool_accepts_the_alarms_and_the_configuration(tmp_path: Path) -> None:
+    promtool = debian_program("promtool", "prometheus")
+    for name in ("prometheus.yaml", "alarms.yaml"):
+        shutil.copy(DEPLOY / name, tmp_path)
+    done = subprocess.run([promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True)
+    assert (done.returncode, "SUCCESS: 1 rule files found" in done.stdout) == (0, True), done.stdout + done.stderr
+    (tmp_path / "alarms.yaml").write_text((DEPLOY / "alarms.yaml").read_text().replace("increase(", "increased("))
+    assert subprocess.run([promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True).returncode
+
+
+def test_every_alarm_has_its_runbook() -> None:
+    page = (DEPLOY.parent / "docs" / "runbook.md").read_text()
+    for group in yaml.safe_load((DEPLOY / "alarms.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            url = rule["annotations"]["runbook_url"]
+            assert url == f"docs/runbook.md#{rule['alert'].lower()}"
+            assert f"\n### {rule['alert']}\n" in page
 
 
 def test_legends_name_labels_of_their_query() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import sqlite3
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -14,8 +15,11 @@ import pytest
 
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.context import tag_for
-from agent_tools.errors import InvalidParams
+from agent_tools.engines.engine import Container
+from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.gateway.serving.serve import SecondPort
+from agent_tools.runtime.runtime import Runtime
+from tests.doubles import ProcessEngine
 from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
 from tests.gateway.conftest import NewGateway
 
@@ -48,6 +52,26 @@ def test_it_is_not_ready_while_the_image_is_made_and_shows_the_progress(new_gate
     assert [each.status_code for each in seen] == [200, 503]
     assert (seen[1].json()["status"], seen[1].json()["image"]) == ("unavailable", f"Preparing {tag_for()}")
     assert httpx.get(f"{gateway.url}/ready").status_code == 200
+
+
+class LostEngine(ProcessEngine):
+    """An engine that has answered once, and does no more."""
+
+    def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
+        raise EngineUnavailable("No engine answers.")
+
+
+def test_it_is_not_ready_once_its_engine_is_gone(new_gateway: NewGateway, process_runtime: Runtime) -> None:
+    gateway = new_gateway({"m": ["Ok."]}, Runtime(LostEngine(), lambda packages: "none"))
+    answer = httpx.get(f"{gateway.url}/ready")
+    assert (answer.status_code, answer.json()["engine"], answer.json()["database"]) == (503, False, True)
+    lines = httpx.get(f"{gateway.url}/metrics").text.splitlines()
+    assert {'agent_tools_ready{part="engine"} 0.0', 'agent_tools_ready{part="database"} 1.0'} < set(lines)
+    least, free = (
+        float(next(line.split()[1] for line in lines if line.startswith(f"agent_tools_disk_{name}_bytes ")))
+        for name in ("min_free", "free")
+    )
+    assert (least, free > 0) == (gateway.services.config.min_disk_free, True)
 
 
 def test_it_is_not_ready_without_its_database(new_gateway: NewGateway) -> None:

@@ -48,6 +48,8 @@ def back_up(config: GatewayConfig, folder: Path) -> None:
     left_out = [f"--exclude=./{DATABASE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")]
     command = ["tar", "--create", "--sparse", "--numeric-owner", *left_out, "--file", str(folder / FILES)]
     _run([*command, "--directory", str(config.data_dir), "."], allowed=_CHANGED)
+    for path in (database, folder / FILES):
+        path.chmod(0o600)
     parts = {path.name: _digest(path) for path in (database, folder / FILES)}
     manifest = {"version": __version__, "created_at": int(time.time()), "sha256": parts}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")

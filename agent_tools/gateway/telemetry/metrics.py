@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -35,6 +36,7 @@ _GROWING = {
     "agent_tools_handed_over": "Containers that were given up to another gateway, which asked for them.",
     "agent_tools_forwarded": "Requests that were sent on to the gateway that has their container.",
 }
+READINESS_SECONDS = 10.0  # between two questions that scrapes lead to
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _STATUSES = frozenset((*HTTPStatus, 499))
 
@@ -58,6 +60,7 @@ class Metrics:
         for name, says in _GROWING.items():
             self.registry.register(_Growing(name, says, growing.get(name, int)))
         self._make_for_requests()
+        self._make_for_parts()
         self._make_for_turns()
 
     def _make_for_requests(self) -> None:
@@ -75,6 +78,30 @@ class Metrics:
         self._security = Counter("agent_tools_security_events", says, ["event"], registry=registry)
         for event in get_args(SecurityEvent):
             self._security.labels(event)  # at 0, so that an alarm can be set before the first
+
+    def _make_for_parts(self) -> None:
+        registry, says = self.registry, f"1 if a part answered, at most {READINESS_SECONDS:g} seconds ago."
+        self._ready = Gauge("agent_tools_ready", says, ["part"], registry=registry)
+        self._asked_at = -float("inf")
+        says = "Bytes left on the disk of data_dir."
+        self._free = Gauge("agent_tools_disk_free_bytes", says, registry=registry)
+        says = "The setting min_disk_free: with fewer bytes left, code and uploads are refused."
+        self._least_free = Gauge("agent_tools_disk_min_free_bytes", says, registry=registry)
+
+    def readiness(self, checks: Mapping[str, bool]) -> None:
+        """Note which parts answer."""
+        self._asked_at = time.monotonic()
+        for part, answers in checks.items():
+            self._ready.labels(part).set(answers)
+
+    def is_readiness_old(self) -> bool:
+        """Return True if it is time to ask the parts again."""
+        return time.monotonic() - self._asked_at > READINESS_SECONDS
+
+    def disk(self, free: int, least: int) -> None:
+        """Note the bytes left on the disk of `data_dir`, and the setting `min_disk_free`."""
+        self._free.set(free)
+        self._least_free.set(least)
 
     def _make_for_turns(self) -> None:
         registry = self.registry
