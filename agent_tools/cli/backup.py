@@ -16,7 +16,7 @@ from agent_tools.gateway.serving import backup as backups
 @click.argument("folder", type=PathOption())
 @store_options
 def backup(folder: Path, data_dir: Path | None, database: str | None) -> None:
-    """Copy a gateway's database and files into FOLDER, which is empty or new. The gateway may run meanwhile.
+    """Copy a gateway's database and files into FOLDER, which is empty or new. The gateway may run.
 
     The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
     AGENT_TOOLS_GATEWAY_DATA_DIR. PostgreSQL needs pg_dump, at least as new as the server.

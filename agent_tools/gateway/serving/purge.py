@@ -48,7 +48,7 @@ def _delete(config: GatewayConfig, store: Store, owner: str) -> bool:
 
 
 def _end_containers(config: GatewayConfig, store: Store, owner: str) -> bool:
-    """Mark the owner's containers, and remove those that no gateway has; return True if a gateway is alive."""
+    """Mark the owner's containers, and remove the ones without a gateway; return True if a gateway is alive."""
     now = time.time()
     alive = {row.id for row in store.find(GatewayRow) if not is_gone(row, now)}
     remains = Remains(config.data_dir / "containers", store)
