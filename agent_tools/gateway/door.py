@@ -24,6 +24,7 @@ _OWNED = (
     "/page/run",
     "/page/stop",
     "/page/state",
+    "/page/chats",
     "/page/responses",
 )  # what has an owner, and needs a key where there are any
 _POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends

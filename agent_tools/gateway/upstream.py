@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -27,6 +28,8 @@ from agent_tools.models.reply import Waiting
 from agent_tools.settings import Endpoint
 
 ASK_TIMEOUT = 10.0  # seconds
+STATE_AGE = 10.0  # seconds for which `problem` answers what it found
+NO_ANSWER = "does not answer. Start it, or check the URL: it usually ends in /v1."
 MAX_MODELS = 64  # models whose connections are kept
 _KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
 _LIMITS = ("x-ratelimit-", "ratelimit")  # all that begin so
@@ -43,6 +46,7 @@ class Upstream:
         self._waiting = waiting
         self._profile = read_profile(config.upstream_profile)
         self._lock = threading.Lock()
+        self._problem = ("", -STATE_AGE)  # and the time at which it was looked for
         self._models: OrderedDict[tuple[str, str], OpenAIModel | ResponsesModel] = OrderedDict()
         timeout = httpx.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
         self._client = httpx.AsyncClient(
@@ -100,6 +104,27 @@ class Upstream:
                 return answer.status_code < 500
         except httpx.HTTPError:
             return False
+
+    async def problem(self) -> str:
+        """Return the problem of the upstream and what to do, as the end of a sentence; '' if it lists its models."""
+        problem, looked_at = self._problem
+        if time.monotonic() - looked_at >= STATE_AGE:
+            problem = await self._found_problem()
+            self._problem = (problem, time.monotonic())
+        return problem
+
+    async def _found_problem(self) -> str:
+        headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
+        try:
+            async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
+                status = answer.status_code
+        except httpx.HTTPError:
+            return NO_ANSWER
+        if status in (401, 403):
+            return "" if self._config.passes_clients_keys else "refuses the gateway's key. Check --upstream-key."
+        if status == 404:
+            return "has no list of models. Check the URL: it usually ends in /v1."
+        return "" if status < 400 else f"answers with status {status}. Look at its log."
 
     async def pass_on(
         self, given: Request, path: str, body: bytes = b"", is_wanted: Callable[[], bool] = lambda: True

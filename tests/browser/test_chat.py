@@ -79,6 +79,7 @@ def test_code_is_seen_while_the_model_still_writes_it_and_while_it_runs(visit: N
     assert "print" not in call.locator("code").inner_text()
     midway.set()
     expect(call.locator(".state")).to_contain_text("running")
+    expect(call.locator(".outputs")).to_have_text("first\n")  # the code waits: its output is there before it ends
     gate(here)
     here.answered()
     expect(call.locator(".outputs")).to_have_text("first\nsecond")
@@ -138,11 +139,12 @@ def test_a_response_is_stopped_and_the_conversation_goes_on(visit: NewVisit, key
     here.ask("Go.")
     expect(here.page.locator(".call .state")).to_contain_text("running")
     if key:
-        here.page.get_by_label("Question").press(key)
+        here.page.evaluate("document.activeElement.blur()")  # Escape stops it wherever the focus is
+        here.page.keyboard.press(key)
     else:
         here.page.get_by_role("button", name="Stop").click()
     expect(here.page.locator(".foot")).to_contain_text("stopped")
-    expect(here.page.locator(".call .state")).not_to_contain_text("running")
+    expect(here.page.locator(".call .state")).to_contain_text("stopped")
     here.ask("What happened?")
     here.answered(2)
     expect(here.page.locator(".prose").last).to_have_text("I was stopped.")
@@ -222,7 +224,9 @@ def test_a_model_that_fails_is_told_and_can_be_asked_again(visit: NewVisit) -> N
 
 def test_an_upstream_that_is_away_is_told_and_code_runs_all_the_same(visit: NewVisit) -> None:
     here = visit({"upstream": "http://127.0.0.1:9/v1"}, view="chat")
-    expect(here.page.locator("#notice")).to_contain_text("No model to talk to")
+    words = "No model to talk to: the upstream does not answer. Start it, or check the URL: it usually ends in /v1."
+    expect(here.page.locator("#notice")).to_contain_text(words)
+    expect(here.page.locator("#health")).to_have_text("no upstream")
     expect(here.page.get_by_role("button", name="Send")).to_be_disabled()
     here.page.get_by_role("link", name="Code").click()
     here.run("6 * 7")
@@ -252,7 +256,8 @@ def test_nothing_that_a_model_says_becomes_markup(visit: NewVisit) -> None:
     ):
         expect(here.page.locator(place).first).to_contain_text("<img src=x onerror=")
     assert here.page.locator("#transcript img, #transcript a, #transcript script, #transcript iframe").count() == 0
-    expect(here.page.locator(".prose")).to_contain_text("[click](javascript:alert(1)) [there](https://example.org)")
+    said = "[click](javascript:alert(1)) there https://example.org x https://example.org/x.png"
+    expect(here.page.locator(".prose")).to_contain_text(said)
     for view in ("Responses", "Connect"):
         here.page.get_by_role("link", name=view).click()
         expect(here.page.locator(f"section[data-view={view.lower()}]")).to_contain_text("m<img src=x")
@@ -266,7 +271,7 @@ def test_a_clients_response_is_listed_and_gone_on_from(visit: NewVisit, artefact
     id_ = post(here.gateway, input="From a client.", include=["code_interpreter_call.outputs"]).json()["id"]
     here.page.get_by_role("button", name="Refresh").click()
     row = here.page.locator("#recent tbody tr")
-    cells = ["just now", "m", "completed", "1", "20", "10", re.compile(r"\d+ s"), "Open"]
+    cells = ["just now", "From a client.", "m", "completed", "1", "20", "10", re.compile(r"\d+ s"), "Open"]
     expect(row.get_by_role("cell")).to_have_text(cells)
     here.page.screenshot(path=artefacts / "page-responses.png")
     here.page.get_by_role("button", name=f"Open {id_}").click()
@@ -388,6 +393,122 @@ def test_a_phone_shows_a_conversation_whole(visit: NewVisit, artefacts: Path) ->
     for view in ("Responses", "Connect"):
         here.page.get_by_role("link", name=view).click()
         assert is_shown_whole(here.page)
+
+
+@pytest.mark.parametrize("error", ["KeyError", "SystemExit"])
+def test_code_that_raised_is_not_done(visit: NewVisit, error: str) -> None:
+    here = visit(view="chat", models={"m": [code(f"print('a')\nraise {error}('b')"), "It failed."]})
+    here.ask("Go.")
+    here.answered()
+    state = here.page.locator(".call .state")
+    expect(state).to_contain_text(error)
+    assert "done" not in state.inner_text()
+    expect(here.page.locator(".call [data-kind=error]")).to_have_attribute("data-label", error)
+    here.page.reload()
+    here.answered()
+    expect(here.page.locator(".call .state")).to_have_text(error)
+
+
+def test_the_end_stays_in_view_until_the_user_scrolls_up(visit: NewVisit) -> None:
+    going_on = threading.Event()
+    talk = ["Words. " * 900, *rolls(), ScriptedReply(text="Line.\n\n" * 40, piece=40, wait_midway=going_on)]
+    here = visit(view="chat", models={"m": talk}, viewport={"width": 1280, "height": 800})
+    bounds = "document.querySelector('{}').getBoundingClientRect()"
+    gap = f"{bounds.format('#transcript')}.bottom - {bounds.format('#ask')}.top"
+    here.ask("Talk.")
+    here.answered()
+    here.ask("Draw.")
+    here.answered(2)
+    expect(here.page.get_by_alt_text("a figure that the code drew")).to_be_visible()
+    until(lambda: here.page.wait_for_timeout(20) or here.page.evaluate(gap) < 2)
+    here.ask("Go on.")
+    expect(here.page.locator(".prose").last).to_contain_text("Line.")
+    here.page.mouse.wheel(0, -300)
+    until(lambda: here.page.wait_for_timeout(20) or here.page.evaluate(gap) > 100)
+    before = here.page.evaluate("scrollY")
+    going_on.set()
+    here.answered(3)
+    assert here.page.evaluate("scrollY") == before
+
+
+def test_a_question_is_changed_or_asked_again_and_what_followed_is_gone(visit: NewVisit) -> None:
+    replies = [code("x = 1"), "One.", "Two.", "Two again.", code("print('x' in globals())"), "Changed."]
+    here = visit(view="chat", models={"m": replies})
+    here.ask("First.")
+    here.answered()
+    here.ask("Second.")
+    here.answered(2)
+    here.page.get_by_role("button", name="Again").last.click()
+    expect(here.page.locator(".prose")).to_have_text(["One.", "Two again."])
+    here.answered(2)
+    here.page.locator(".question").first.hover()
+    here.page.get_by_role("button", name="Edit").first.click()
+    here.page.get_by_label("Changed question").fill("Another.")
+    here.page.get_by_label("Changed question").press("Enter")
+    here.answered()
+    expect(here.page.locator(".question")).to_have_text(["Another."])
+    expect(here.page.locator(".prose")).to_have_text(["Changed."])
+    expect(here.page.locator(".call .outputs")).to_have_text("True")  # in the container of the conversation
+    listed = f"{here.gateway.url}/page/responses"
+    until(lambda: [each["question"] for each in httpx.get(listed).json()["responses"]] == ["Another."])
+    here.page.reload()
+    here.answered()
+    expect(here.page.locator(".question")).to_have_text(["Another."])
+
+
+def test_chats_are_listed_by_their_first_words_renamed_and_deleted(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("open('a.txt', 'w').write('a')"), "One.", "Two.", "Three."]})
+    here.ask("How many apples are there?")
+    here.answered()
+    here.page.get_by_role("button", name="New chat").click()
+    here.ask("Are pears cheaper?")
+    here.answered()
+    chats = here.page.locator("#chats .name")
+    expect(chats).to_have_text(["Are pears cheaper?", "How many apples are there?"])
+    chats.nth(1).click()
+    expect(here.page.locator(".question")).to_have_text(["How many apples are there?"])
+    expect(here.page.locator("#files")).to_contain_text("a.txt")
+    here.ask("And now?")
+    here.answered(2)
+    expect(chats).to_have_text(["How many apples are there?", "Are pears cheaper?"])
+    here.page.get_by_role("button", name="Rename How many").click()
+    here.page.get_by_label("Title").fill("Apples")
+    here.page.get_by_label("Title").press("Enter")
+    expect(chats).to_have_text(["Apples", "Are pears cheaper?"])
+    here.page.reload()
+    expect(chats).to_have_text(["Apples", "Are pears cheaper?"])
+    expect(here.page.locator("#containers .name")).to_have_text(["this page"])
+    here.page.get_by_role("button", name="Delete chat Apples").click()
+    here.page.get_by_role("button", name="Delete", exact=True).click()
+    expect(chats).to_have_text(["Are pears cheaper?"])
+    expect(here.page.get_by_role("heading", name="What should be worked out?")).to_be_visible()
+    expect(here.page.locator("#containers li")).to_have_count(0)
+    questions = [each["question"] for each in httpx.get(f"{here.gateway.url}/page/responses").json()["responses"]]
+    assert questions == ["Are pears cheaper?"]
+
+
+def test_a_system_prompt_and_a_temperature_go_with_the_question(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": ["Arr."]})
+    here.page.get_by_role("button", name="Settings").click()
+    here.page.get_by_label("System prompt").fill("Talk like a pirate.")
+    here.page.get_by_label("Temperature").fill("0.3")
+    here.ask("Hello.")
+    here.answered()
+    (sent,) = here.gateway.upstream.requests
+    assert sent["temperature"] == 0.3
+    assert "Talk like a pirate." in str(sent["messages"][0])
+
+
+def test_a_file_is_dropped_on_the_question(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("print(open('a.txt').read())"), "Read."]})
+    here.page.evaluate(
+        "const data = new DataTransfer(); data.items.add(new File(['dropped'], 'a.txt', { type: 'text/plain' }));"
+        "document.querySelector('#prompt').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true }))"
+    )
+    expect(here.page.locator("#attachments")).to_contain_text("a.txt · 7 bytes")
+    here.ask("Read it.")
+    here.answered()
+    expect(here.page.locator(".call .outputs")).to_have_text("dropped")
 
 
 def gate(here: Visit) -> None:

@@ -192,6 +192,13 @@ def test_the_browser_is_told_to_run_nothing_but_the_pages_own_script(visit: NewV
 def test_on_a_phone_all_is_within_reach(visit: NewVisit, artefacts: Path) -> None:
     here = visit(**PHONE)
     assert is_shown_whole(here.page)
+    for view in ("Connect", "Responses", "Code"):  # each is shown from its top, wherever the one before was
+        here.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        here.page.get_by_role("link", name=view).click()
+        expect(
+            here.page.locator(f"[data-view={view.lower()}][class], section[data-view={view.lower()}]").first
+        ).to_be_visible()
+        assert here.page.evaluate("scrollY") == 0
     here.run("print('x' * 500)\nprint(pd.DataFrame(np.ones((3, 30))))\nplt.plot([1, 3, 2]); plt.show()\n'y' * 500")
     here.ends("Done in")
     expect(here.page.locator("#containers li")).to_contain_text("this page")

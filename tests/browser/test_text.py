@@ -65,9 +65,34 @@ PIECES = (
         "1. ",
         "## ",
     ),
+    *(
+        "$",
+        "$$",
+        "\\(",
+        "\\)",
+        "\\[",
+        "\\]",
+        "\\frac",
+        "\\begin{",
+        "{",
+        "}",
+        "^",
+        "_",
+        "&",
+        "\\\\",
+        "\\left(",
+        "\\right",
+        "12",
+    ),
+    *("> ", "~~", "~~~", "    ", "https://a.b/", "<https://a.b>", "<br>", "---", "- [x] ", "***", "![", "\n\n", ":-:|"),
 )
 LONG = 20_000
-ALLOWED = "P H3 H4 H5 H6 UL OL LI PRE CODE SPAN DIV BUTTON STRONG EM TABLE THEAD TBODY TR TH TD"
+ALLOWED = "P H3 H4 H5 H6 UL OL LI PRE CODE SPAN DIV BUTTON STRONG EM TABLE THEAD TBODY TR TH TD BLOCKQUOTE HR S"
+MATHML = (
+    *("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup"),
+    *("munder", "mover", "munderover", "mtable", "mtr", "mtd"),
+)
+BOX = "const box = document.createElement('div'); box.append(m.prose(given));"
 
 
 @pytest.fixture(scope="module")
@@ -184,9 +209,11 @@ def test_prose_is_made_of_what_it_needs_and_nothing_else(page: Page) -> None:
     inputs = [noise(seed, 120) for seed in range(200)] + [piece * (LONG // len(piece)) for piece in PIECES]
     expression = (
         "given.map(text => { const box = document.createElement('div'); box.append(m.prose(text));"
-        " return [...new Set([...box.querySelectorAll('*')].map(e => e.tagName))] })"
+        " const all = [...box.querySelectorAll('*')];"
+        " if (all.some(e => e.matches('[style], [href], [src], [onclick]'))) throw new Error(text);"
+        " return [...new Set(all.map(e => e.tagName))] })"
     )
-    allowed = set(ALLOWED.split())
+    allowed = {*ALLOWED.split(), *MATHML}
     for found in call(page, "prose", expression, inputs):
         assert set(found) <= allowed
 
@@ -202,3 +229,93 @@ def test_prose_is_read_as_it_is_meant(page: Page) -> None:
         *(["H3", "Title"], ["P", "One two three four."], ["UL", "ab\ngoes on"], ["OL", "c"]),
         *(["DIV", "xy12"], ["DIV", "x = 1Copy"]),
     ]
+
+
+def html(page: Page, text: str) -> str:
+    found: str = call(page, "prose", f"(() => {{ {BOX} return box.innerHTML }})()", text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "1. a\n   - b\n     1. c\n   - d\n2. e",
+            "<ol><li>a<ul><li>b<ol><li>c</li></ol></li><li>d</li></ul></li><li>e</li></ol>",
+        ),
+        ("1. a\n- b\n2. c", '<ol><li>a</li></ol><ul><li>b</li></ul><ol start="2"><li>c</li></ol>'),
+        ("- a\n\n  b\n- c", "<ul><li>a<p>b</p></li><li>c</li></ul>"),
+        ("> a\n> > b\n\nc", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote><p>c</p>"),
+        ("~~a~~ ***b*** \\*c\\* d_e_f 2*3*4", "<p><s>a</s> <strong><em>b</em></strong> *c* d_e_f 2<em>3</em>4</p>"),
+        ("**a `b` *c* d**", "<p><strong>a <code>b</code> <em>c</em> d</strong></p>"),
+        ("a\n---\nb<br>c", "<p>a</p><hr><p>b\nc</p>"),
+        ("``a`b``", "<p><code>a`b</code></p>"),
+        ("It costs $5 and $10, or US$3.", "<p>It costs $5 and $10, or US$3.</p>"),
+        ("$n$th \\(k\\)", "<p><math><mi>n</mi></math>th <math><mi>k</mi></math></p>"),
+        ("$\\frac{1}{$", "<p>$\\frac{1}{$</p>"),
+    ],
+)
+def test_prose_has_the_shape_that_its_author_meant(page: Page, text: str, shown: str) -> None:
+    assert html(page, text) == shown
+
+
+def test_a_link_is_its_label_and_its_address_and_leads_nowhere(page: Page) -> None:
+    text = '[a](https://a.b/c_(d)?e=1 "t") [https://a.b](https://a.b) ![p](https://a.b/p.png) <https://a.b>'
+    text += " [j](javascript:x)"
+    expression = f"(() => {{ {BOX} return [box.textContent, box.querySelectorAll('a, img').length] }})()"
+    assert call(page, "prose", expression, text) == [
+        "a https://a.b/c_(d)?e=1 https://a.b p https://a.b/p.png https://a.b [j](javascript:x)",
+        0,
+    ]
+
+
+def test_cells_of_a_table_have_code_with_pipes_and_emphasis(page: Page) -> None:
+    expression = f"(() => {{ {BOX} return [...box.querySelectorAll('th, td')].map(e => e.innerHTML) }})()"
+    text = "As follows:\n| a | b |\n|:--|--:|\n| **c** | `d|e` |\n| f\\|g | |"
+    assert call(page, "prose", expression, text) == ["a", "b", "<strong>c</strong>", "<code>d|e</code>", "f|g", ""]
+
+
+@pytest.mark.parametrize(
+    ("tex", "shown"),
+    [
+        ("x^2_i", "<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>"),
+        (r"\frac12", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
+        (r"\sqrt[3]{x}", "<mroot><mi>x</mi><mn>3</mn></mroot>"),
+        (r"f''", "<msup><mi>f</mi><mo>′′</mo></msup>"),
+        (r"\mathbb{R}\mathbf{x1}", "<mi>ℝ</mi><mrow><mi>𝐱</mi><mn>𝟏</mn></mrow>"),
+        (r"\sin x", '<mi mathvariant="normal">sin</mi><mspace width="0.167em"></mspace><mi>x</mi>'),
+        (r"\text{if } x", "<mtext>if\u00a0</mtext><mi>x</mi>".replace("\u00a0", "&nbsp;")),
+        (r"\unknown{a}", r"<mtext>\unknown</mtext><mi>a</mi>"),
+        (
+            r"\sum_{i=1}^n",
+            '<munderover><mo movablelimits="true">∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi>'
+            "</munderover>",
+        ),
+        (
+            r"\begin{pmatrix}a&b\\c&d\end{pmatrix}",
+            '<mrow><mo fence="true" stretchy="true" form="prefix">(</mo><mtable><mtr><mtd><mi>a</mi></mtd>'
+            "<mtd><mi>b</mi></mtd></mtr><mtr><mtd><mi>c</mi></mtd><mtd><mi>d</mi></mtd></mtr></mtable>"
+            '<mo fence="true" stretchy="true" form="postfix">)</mo></mrow>',
+        ),
+    ],
+)
+def test_a_formula_is_mathml(page: Page, tex: str, shown: str) -> None:
+    assert call(page, "math", "m.formula(given).innerHTML", tex) == shown
+
+
+@pytest.mark.parametrize(
+    "tex", ["{", "}", r"\frac{1}", r"\left( x", r"\begin{pmatrix} a", "x^", r"\right)", "{" * 30 + "}" * 30, "x" * 4001]
+)
+def test_what_is_no_whole_formula_is_not_converted(page: Page, tex: str) -> None:
+    assert call(page, "math", "m.formula(given)", tex) is None
+
+
+def test_formulas_of_any_form_are_done_in_time(page: Page) -> None:
+    pieces = [*PIECES, "{", "x^", "x_{", r"\sqrt", r"\left(", r"\begin{matrix}", r"\frac", "&", r"\\", r"\hat", "'"]
+    inputs = [piece * (4_000 // len(piece)) for piece in pieces] + [noise(seed, 900)[:4_000] for seed in range(60)]
+    assert call(page, "math", "given.map(tex => m.formula(tex)?.localName ?? 'math')", inputs) == ["math"] * len(inputs)
+
+
+def test_prose_of_any_form_is_done_in_time(page: Page) -> None:
+    inputs = [piece * (100_000 // len(piece)) for piece in PIECES] + [noise(seed, 20_000) for seed in range(5)]
+    assert call(page, "prose", "given.map(text => m.prose(text).nodeType)", inputs) == [11] * len(inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -22,40 +24,38 @@ from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, service
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.jobs.sse import EventStream, Pace, while_there
+from agent_tools.gateway.page.figures import LIBRARIES, figure_libraries, library_file
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.responses.job import ResponseJob
+from agent_tools.gateway.responses.outputs import live_outputs
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import ResponseBody, ResponseListed
+from agent_tools.gateway.store.records import ResponseListed, ResponseTurn, StoredConversation
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.hold import Hold
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
-from agent_tools.results.execution import (
-    Cleared,
-    Died,
-    Display,
-    Error,
-    Execution,
-    Output,
-    Result,
-    Stream,
-    TimedOut,
-    pictures_of,
-)
+from agent_tools.results.execution import Execution
 from agent_tools.version import __version__
 
 _HERE = Path(__file__).parent / "assets"
 _ASSETS = (
     *("icon.svg", "page.js", "elements.js", "gateway.js", "kept.js", "place.js"),
     *(f"style/{name}.css" for name in ("page", "content", "views")),
-    *(f"text/{name}.js" for name in ("highlight", "table", "prose", "figure", "output")),
-    *(f"views/{name}.js" for name in ("items", "turn", "chat", "editor", "trial", "recent", "snippets")),
-    *(f"panels/{name}.js" for name in ("files", "attachments", "sandboxes")),
+    *(f"text/{name}.js" for name in ("highlight", "table", "math", "prose", "figure", "output")),
+    *(
+        f"views/{name}.js"
+        for name in ("items", "turn", "follow", "choices", "chat", "editor", "trial", "recent", "snippets")
+    ),
+    *(f"panels/{name}.js" for name in ("chats", "files", "attachments", "sandboxes")),
 )
 _FOLDER = "/page/"
+_CHAT = "page_response"  # in the metadata of a conversation: the id of its last response on the page
+MAX_CHATS = 200  # that are looked through
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
@@ -65,6 +65,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_FRAME = "frame/figure.html"
+_FRAME_POLICY = (  # its origin is none, and so it reaches neither the page, nor the gateway, nor the network
+    "sandbox allow-scripts; default-src 'none'; script-src 'sha256-{}' blob:; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
 
 
 def index(request: Request) -> Response:
@@ -80,36 +85,65 @@ async def asset(request: Request) -> Response:
     return FileResponse(_HERE / request.scope["path"].removeprefix(_FOLDER), headers=_HEADERS)
 
 
-def state(request: Request) -> Response:
-    """GET /page/state: the owner's containers, and the load of the gateway."""
+def frame(_: Request) -> Response:
+    """GET /page/frame/figure.html: a document without an origin, in which a library draws a figure."""
+    text = (_HERE / _FRAME).read_text(encoding="utf-8")
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    policy = _FRAME_POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
+    return HTMLResponse(text, headers={**_HEADERS, "Content-Security-Policy": policy})
+
+
+def library(request: Request) -> Response:
+    """GET /page/library/{name}: a file of a library for figures, if the operator has brought it."""
+    path = library_file(services_of(request).config.figures, request.path_params["name"])
+    if path is None:
+        raise ApiError(404, "This library is not here.", code="not_found")
+    return FileResponse(path, media_type="text/javascript", headers=_HEADERS)
+
+
+async def state(request: Request) -> Response:
+    """GET /page/state: the owner's containers, the load of the gateway, and what is wrong with its upstream."""
+    facts = await run_in_threadpool(_state, request)
+    return Json({**facts, "upstream_problem": await services_of(request).upstream.problem()})
+
+
+def _state(request: Request) -> JsonObject:
     services, jobs = services_of(request), jobs_of(request)
     running = services.containers.running()
     now = services.containers.clock()
     rows = [row for row in services.containers.all_of(owner_of(request)) if row.status == "active"]
-    return Json(
-        {
-            "version": __version__,
-            "sandboxes": len(running),
-            "max_kept_sandboxes": services.containers.places.room.kept,
-            "under_way": jobs.active,
-            "waiting": jobs.admission.waiting,
-            "timeout": services.config.timeout,
-            "unknown_tools": services.config.unknown_tools,
-            "mcp": "/mcp" in request.app.state.mounted,
-            "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
-        }
-    )
+    return {
+        "version": __version__,
+        "sandboxes": len(running),
+        "max_kept_sandboxes": services.containers.places.room.kept,
+        "under_way": jobs.active,
+        "waiting": jobs.admission.waiting,
+        "timeout": services.config.timeout,
+        "unknown_tools": services.config.unknown_tools,
+        "mcp": "/mcp" in request.app.state.mounted,
+        "libraries": {name: LIBRARIES[name] for name in figure_libraries(services.config.figures)},
+        "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
+    }
+
+
+def chats(request: Request) -> Response:
+    """GET /page/chats: the owner's conversations on this page, the one used last first."""
+    rows = services_of(request).store.newest(StoredConversation, MAX_CHATS, owner=owner_of(request))
+    found = [(row, json.loads(row.notes)) for row in sorted(rows, key=lambda row: row.used_at, reverse=True)]
+    shown = [{"id": row.id, "used_at": row.used_at, "notes": notes} for row, notes in found if _CHAT in notes]
+    return Json({"chats": shown, "now": time.time()})
 
 
 async def newest(request: Request) -> Response:
     """GET /page/responses: the owner's newest responses."""
     services, owner = services_of(request), owner_of(request)
-    work = partial(_newest, services, owner)
+    running = {job.id: str(job.body["status"]) for job in jobs_of(request).all_of(ResponseJob)}
+    work = partial(_newest, services, owner, running)
     return Json(await services.large_json.in_thread(MAX_READ_BYTES, work))
 
 
-def _newest(services: Services, owner: str) -> JsonObject:
-    return {"responses": list(newest_responses(services.store, owner)), "now": time.time()}
+def _newest(services: Services, owner: str, running: Mapping[str, str]) -> JsonObject:
+    return {"responses": list(newest_responses(services.store, owner, running)), "now": time.time()}
 
 
 async def try_code(request: Request) -> Response:
@@ -155,6 +189,9 @@ def _shown(row: Container, held: bool | None, now: float) -> JsonObject:
 routes = [
     Route("/", index, methods=["GET"]),
     *(Route(f"{_FOLDER}{name}", asset, methods=["GET"]) for name in _ASSETS),
+    Route(f"{_FOLDER}{_FRAME}", frame, methods=["GET"]),
+    Route(f"{_FOLDER}library/{{name}}", library, methods=["GET"]),
+    Route("/page/chats", chats, methods=["GET"]),
     Route("/page/state", state, methods=["GET"]),
     Route("/page/responses", newest, methods=["GET"]),
     Route("/page/run", try_code, methods=["POST"]),
@@ -167,26 +204,33 @@ routes = [
 
 MAX_LISTED = 25
 MAX_READ_BYTES = MIB  # of one response with its input and events; of a larger one only the short columns are read
+MAX_WORDS = 120  # characters of a question
 _CALLS = ("code_interpreter_call", "shell_call")
 
 
-def newest_responses(store: Store, owner: str) -> Iterator[JsonObject]:
-    """Yield an owner's newest responses, newest first, in at most `MAX_READ_BYTES` of each."""
+def newest_responses(store: Store, owner: str, running: Mapping[str, str]) -> Iterator[JsonObject]:
+    """Yield an owner's newest responses, newest first, in at most `MAX_READ_BYTES` of each.
+
+    `running` has the status of those that are being made here, by their ids.
+    """
     listed = store.newest(ResponseListed, MAX_LISTED, owner=owner)
     read = [row.id for row in listed if row.bytes <= MAX_READ_BYTES]
-    bodies = {row.id: json.loads(row.body) for row in store.get_all(ResponseBody, read, owner=owner)}
+    turns = {row.id: row for row in store.get_all(ResponseTurn, read, owner=owner)}
     for row in listed:
-        yield _response_shown(row, bodies.get(row.id))
+        yield _response_shown(row, turns.get(row.id), running.get(row.id, row.status))
 
 
-def _response_shown(row: ResponseListed, body: Mapping[str, Any] | None) -> JsonObject:
-    facts: JsonObject = {"id": row.id, "created_at": row.created_at, "status": row.status, "is_read": body is not None}
-    if body is None:
+def _response_shown(row: ResponseListed, turn: ResponseTurn | None, status: str) -> JsonObject:
+    facts: JsonObject = {"id": row.id, "created_at": row.created_at, "status": status, "is_read": turn is not None}
+    if turn is None:
         return facts
+    body: Mapping[str, Any] = json.loads(turn.body)
     usage, end = body.get("usage") or {}, body.get("completed_at")
     return {
         **facts,
         "model": body.get("model"),
+        "previous": body.get("previous_response_id"),
+        "question": _question(turn.input),
         "calls": sum(item.get("type") in _CALLS for item in body.get("output", ())),
         "input_tokens": usage.get("input_tokens"),
         "output_tokens": usage.get("output_tokens"),
@@ -194,10 +238,19 @@ def _response_shown(row: ResponseListed, body: Mapping[str, Any] | None) -> Json
     }
 
 
+def _question(lines: str) -> str:
+    """Return the first words of the last message of the user, '' if there is none. An item is a line of JSON."""
+    for line in reversed(lines.split("\n")):
+        item = json.loads(line) if line else {}
+        if item.get("role") == "user":
+            content = item.get("content")
+            parts = [{"text": content}] if isinstance(content, str) else content or []
+            text = " ".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
+            return " ".join(text[: 4 * MAX_WORDS].split())[:MAX_WORDS]
+    return ""
+
+
 # One piece of code from the page as a job: run in a container, with its outputs as events while they come.
-
-
-MAX_TITLE = 200  # characters
 
 
 class TrialJob(Job):
@@ -224,7 +277,7 @@ class TrialJob(Job):
                         yield {"kind": "note", "text": f"files written: {note}"}
                     yield _done(end.value, "stopped" if self.cancel.is_set() else _ending(end.value))
                     return
-                yield from shown(output)
+                yield from live_outputs(output)
 
     def failed(self, failure: ApiError) -> Iterator[JsonObject]:
         """Yield why the code was not run."""
@@ -234,29 +287,6 @@ class TrialJob(Job):
     def close(self) -> None:
         """Let go of the container."""
         self._tool.hold.close()
-
-
-def shown(output: Output) -> Iterator[JsonObject]:
-    """Yield an output as the page shows it."""
-    match output:
-        case Stream(name, text):
-            yield {"kind": name, "text": text}
-        case Result() | Display():
-            pictures = pictures_of(output)
-            for picture in pictures:
-                yield {"kind": "image", "url": picture.data_url}
-            if output.text and not pictures:
-                yield {"kind": "result", "text": output.text}
-        case Cleared(wait):
-            yield {"kind": "cleared", "wait": wait}
-        case Error(name, value):
-            yield {"kind": "error", "title": f"{name}: {value}".rstrip(": ")[:MAX_TITLE], "text": output.text}
-        case TimedOut():
-            yield {"kind": "error", "title": "Time limit reached", "text": output.text}
-        case Died():
-            yield {"kind": "error", "title": "The kernel died", "text": output.text}
-        case _:
-            yield {"kind": "note", "text": output.text}
 
 
 def _ending(execution: Execution) -> str:

@@ -19,6 +19,7 @@ from agent_tools.agents.steps import (
     CallCommand,
     CallDelta,
     CallDone,
+    CallOutput,
     CallReady,
     CallRunning,
     Finished,
@@ -36,7 +37,7 @@ from agent_tools.gateway.responses.client_calls.tools import ClientTool, text_of
 from agent_tools.gateway.responses.history import LOCAL
 from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem, RefusalItem
 from agent_tools.gateway.responses.mcp.items import McpApprovalItem, McpCallItem
-from agent_tools.gateway.responses.outputs import FindFile, ImageUrl, citations, outputs_of, status_of
+from agent_tools.gateway.responses.outputs import Details, FindFile, ImageUrl, citations, outputs_of, status_of
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
 from agent_tools.gateway.responses.tools import CODE, SHELL
@@ -75,6 +76,7 @@ def context_of(
         clients={tool.name: tool for tool in request.tools.clients},
         container_id=container_id,
         shows_outputs=request.with_outputs,
+        shows_details=request.with_details,
         shows_logprobs=request.with_logprobs,
         shows_summary=request.with_summary,
         find_file=find_file,
@@ -145,6 +147,7 @@ class ResponseContext:
         tool_name: the code interpreter's name for the model; '' if it may not be called.
         clients: the tools that the client runs, by their names for the model.
         shell_name: likewise of the shell.
+        shows_details: outputs come as events while the code runs, and in the item with what `Details` adds.
         shows_summary: the model's reasoning is shown as its summary.
         environment: where the shell runs, as its calls say it.
     """
@@ -155,6 +158,7 @@ class ResponseContext:
     shows_outputs: bool
     find_file: FindFile
     image_url: ImageUrl
+    shows_details: bool = False
     shows_logprobs: bool = False
     shows_summary: bool = False
     shell_name: str = ""
@@ -174,6 +178,7 @@ class Composer:
         self._speaking: MessageItem | RefusalItem | ReasoningItem | None = None
         self._functions: dict[str, _FunctionItem] = {}
         self._remote: Mapping[str, RemoteTool] = {}
+        self._details = Details() if context.shows_details else None
 
     def offer(self, tools: Mapping[str, RemoteTool]) -> None:
         """Know the tools of MCP servers, by their names for the model."""
@@ -215,8 +220,8 @@ class Composer:
                 yield from self._write(step)
             case CallRunning(id_):
                 yield from self._run(id_)
-            case CallCommand(id_, news):
-                yield from self._placed(self.shell_outputs[id_], self.shell_outputs[id_].take(news))
+            case CallOutput() | CallCommand():
+                yield from self._live(step)
             case CallDone():
                 yield from self._done(step)
             case RoundDone():
@@ -292,10 +297,18 @@ class Composer:
             self.shell_outputs[id_] = ShellOutputItem(call)
             yield from self._add(self.shell_outputs[id_])
 
+    def _live(self, step: CallOutput | CallCommand) -> Iterator[Event]:
+        """Yield the events of what a running tool yields."""
+        match step:
+            case CallCommand(id_, news):
+                yield from self._placed(self.shell_outputs[id_], self.shell_outputs[id_].take(news))
+            case CallOutput(id_, output) if self._details and (item := self.code_items.get(id_)):
+                yield from self._placed(item, item.live(self._details.live(output)))
+
     def _done(self, step: CallDone) -> Iterator[Event]:
         if item := self.code_items.get(step.call.id):
             status = status_of(step)
-            outputs = outputs_of(step, self._context.image_url) if self._context.shows_outputs else []
+            outputs = outputs_of(step, self._context.image_url, self._details) if self._context.shows_outputs else []
             yield from self._placed(item, item.ran(status, outputs))
         elif isinstance(call := self._functions.get(step.call.id), McpCallItem):
             yield from self._placed(call, call.failed(_mcp_error(step)) if step.failure else call.ran(step.text))

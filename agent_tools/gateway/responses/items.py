@@ -184,6 +184,11 @@ class CodeItem(Item):
             self.value["status"] = "interpreting"
             yield self._event(f"{_CALL}.interpreting")
 
+    def live(self, outputs: Iterable[JsonObject]) -> Iterator[Event]:
+        """Tell of outputs while the code runs; OpenAI has no event for them."""
+        for output in outputs:
+            yield self._event("agent_tools.output", output=output)
+
     def ran(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
         """Set the outputs of code that has ended, or was not run."""
         if self._shows_outputs:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.errors import ToolServiceError
+from agent_tools.limits import MIB
 from agent_tools.models.base import Json, JsonObject
 from agent_tools.results.execution import (
     Cleared,
@@ -18,15 +20,23 @@ from agent_tools.results.execution import (
     Display,
     Error,
     Execution,
+    MimeBundle,
     Notice,
     Omitted,
+    Output,
     Picture,
     Restarted,
     Result,
     Stream,
     TimedOut,
+    pictures_of,
 )
 from agent_tools.text import fold_lines
+
+MAX_TITLE = 200  # characters
+MAX_DETAILS = 4 * MIB  # of JSON, in one response
+_EVENT = 200  # bytes of an event beside its output
+_FIGURE = re.compile(r"application/vnd\.(plotly|vega|vegalite)\.v\d{1,2}\+json")
 
 ImageUrl = Callable[[Picture], str]
 """Returns the URL at which a client can see a picture."""
@@ -34,33 +44,95 @@ ImageUrl = Callable[[Picture], str]
 
 @dataclass(frozen=True)
 class Logs:
-    """Text that code printed, returned or raised."""
+    """Text that code printed, returned or raised; `details` are further fields."""
 
     logs: str
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def json(self) -> dict[str, str]:
+    def json(self) -> JsonObject:
         """The output in a response."""
-        return {"type": "logs", "logs": self.logs}
+        return {"type": "logs", "logs": self.logs, **self.details}
 
 
 @dataclass(frozen=True)
 class Image:
-    """A picture that code drew."""
+    """A picture that code drew; `details` are further fields."""
 
     url: str
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def json(self) -> dict[str, str]:
+    def json(self) -> JsonObject:
         """The output in a response."""
-        return {"type": "image", "url": self.url}
+        return {"type": "image", "url": self.url, **self.details}
 
 
-def outputs_of(done: CallDone, image_url: ImageUrl) -> list[Logs | Image]:
+class Details:
+    """Fields and events beside OpenAI's, for clients that ask for them: in all, at most `MAX_DETAILS` bytes."""
+
+    def __init__(self) -> None:
+        self._left = MAX_DETAILS
+
+    def live(self, output: Output) -> Iterator[JsonObject]:
+        """Yield an output of running code; a changed display is left out, since the item has it at the end."""
+        if isinstance(output, Display) and output.is_update:
+            return
+        yield from filter(self._has_room, live_outputs(output))
+
+    def figure(self, data: MimeBundle) -> JsonObject:
+        """Return the field for a figure that can be drawn from data."""
+        figure = figure_of(data)
+        return {"figure": figure} if figure and self._has_room(figure) else {}
+
+    def _has_room(self, value: JsonObject) -> bool:
+        self._left -= len(json.dumps(value)) + _EVENT
+        return self._left >= 0
+
+
+def figure_of(data: MimeBundle) -> JsonObject | None:
+    """Return the first figure of a display that a browser can draw, as `{"kind": "plotly", "data": {...}}`."""
+    found = next(((match[1], data[mime]) for mime in data if (match := _FIGURE.fullmatch(mime))), None)
+    return {"kind": found[0], "data": found[1]} if found and isinstance(found[1], dict) else None
+
+
+def live_outputs(output: Output) -> Iterator[JsonObject]:
+    """Yield an output as the page shows it while code runs."""
+    match output:
+        case Stream(name, text):
+            yield {"kind": name, "text": text}
+        case Result() | Display():
+            urls = [picture.data_url for picture in pictures_of(output)]
+            if figure := figure_of(output.data):
+                yield {"kind": "figure", "figure": figure, "url": next(iter(urls), None), "text": output.text}
+            elif urls:
+                yield from ({"kind": "image", "url": url} for url in urls)
+            elif output.text:
+                yield {"kind": "result", "text": output.text}
+        case Cleared(wait):
+            yield {"kind": "cleared", "wait": wait}
+        case Error(name, value):
+            yield {"kind": "error", "title": f"{name}: {value}".rstrip(": ")[:MAX_TITLE], "text": output.text}
+        case TimedOut() | Died():
+            yield {"kind": "error", "title": _ending(output), "text": output.text}
+        case _:
+            yield {"kind": "note", "text": output.text}
+
+
+def _ending(output: Error | TimedOut | Died) -> str:
+    match output:
+        case TimedOut():
+            return "Time limit reached"
+        case Died():
+            return "The kernel died"
+    return output.name[:MAX_TITLE]
+
+
+def outputs_of(done: CallDone, image_url: ImageUrl, details: Details | None = None) -> list[Logs | Image]:
     """Return logs and images in the order they came; printed text that belongs together is one log."""
     if done.execution is None:
         return [Logs(done.text)]
-    return _outputs(done.execution, image_url)
+    return _outputs(done.execution, image_url, details)
 
 
 def status_of(done: CallDone) -> str:
@@ -72,7 +144,7 @@ def status_of(done: CallDone) -> str:
     return "completed"
 
 
-def _outputs(execution: Execution, image_url: ImageUrl) -> list[Logs | Image]:
+def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None) -> list[Logs | Image]:
     outputs: list[Logs | Image] = []
     printed: list[str] = []
 
@@ -89,8 +161,12 @@ def _outputs(execution: Execution, image_url: ImageUrl) -> list[Logs | Image]:
                 printed.append(f"\n{output.text}\n")
             case Result() | Display():
                 end_print()
-                outputs += _rich(output, [image_url(picture) for picture in execution.pictures_in(output)])
-            case Error() | TimedOut() | Died() | Restarted() | Omitted() | Notice():
+                urls = [image_url(picture) for picture in execution.pictures_in(output)]
+                outputs += _rich(output, urls, details.figure(output.data) if details else {})
+            case Error() | TimedOut() | Died():
+                end_print()
+                outputs.append(Logs(output.text, {"error": _ending(output)} if details else {}))
+            case Restarted() | Omitted() | Notice():
                 end_print()
                 outputs.append(Logs(output.text))
             case Cleared():
@@ -99,10 +175,10 @@ def _outputs(execution: Execution, image_url: ImageUrl) -> list[Logs | Image]:
     return outputs
 
 
-def _rich(output: Result | Display, urls: list[str]) -> list[Logs | Image]:
+def _rich(output: Result | Display, urls: list[str], details: JsonObject) -> list[Logs | Image]:
     if urls:
-        return [Image(url) for url in urls]
-    return [Logs(output.text)] if output.text else []
+        return [Image(urls[0], details), *map(Image, urls[1:])]
+    return [Logs(output.text, details)] if output.text or details else []
 
 
 # Links to files of the container in an answer's text, as citations.

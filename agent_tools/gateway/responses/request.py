@@ -19,6 +19,8 @@ from agent_tools.models.base import JsonObject
 
 OUTPUTS = "code_interpreter_call.outputs"
 LOGPROBS = "message.output_text.logprobs"
+DETAILS = "agent_tools.results.outputs"
+"""Ours: outputs as events while the code runs, and in the item their figures as data and the name of an error."""
 _SAMPLING = {  # least, most, default
     "temperature": (0, 2, 1.0),
     "top_p": (0, 1, 1.0),
@@ -39,7 +41,7 @@ _INCLUDABLE = frozenset(
     (
         *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
         *("message.input_image.image_url", "computer_call_output.output.image_url", "reasoning.encrypted_content"),
-        LOGPROBS,
+        *(LOGPROBS, DETAILS),
     )
 )
 
@@ -67,6 +69,11 @@ class Request:
     def with_outputs(self) -> bool:
         """The outputs of code are shown."""
         return OUTPUTS in self.include
+
+    @property
+    def with_details(self) -> bool:
+        """The outputs of code are shown while it runs, and with more than OpenAI's fields."""
+        return DETAILS in self.include
 
     @property
     def with_summary(self) -> bool:

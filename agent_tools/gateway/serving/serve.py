@@ -27,7 +27,7 @@ from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.upstream import Upstream
+from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 from agent_tools.runtime.sessions import RuntimeLike
 
 SWITCH_SECONDS = 0.0005
@@ -40,17 +40,15 @@ def problems(config: GatewayConfig, runtime: RuntimeLike) -> Iterator[str]:
         runtime.guest()
     except EngineError as exc:
         yield f"{exc} Code cannot be run before that; `agent-tools doctor` tells more."
-    if not asyncio.run(_upstream_answers(config)):
-        yield (
-            f"The upstream {config.upstream} does not answer. Start it, or check the URL: it usually ends in /v1. "
-            "Requests are answered 502 until it does."
-        )
+    if problem := asyncio.run(_upstream_problem(config)):
+        until = " Requests are answered 502 until it does." if problem == NO_ANSWER else ""
+        yield f"The upstream {config.upstream} {problem}{until}"
 
 
-async def _upstream_answers(config: GatewayConfig) -> bool:
+async def _upstream_problem(config: GatewayConfig) -> str:
     upstream = Upstream(config)
     try:
-        return await upstream.is_ready()
+        return await upstream.problem()
     finally:
         await upstream.aclose()
 

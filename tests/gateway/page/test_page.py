@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 import httpx
 
 from agent_tools.gateway.page import routes
+from agent_tools.gateway.page.figures import LIBRARIES
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine
@@ -68,3 +69,63 @@ def test_the_page_cannot_stop_what_runs_in_anothers_container(new_gateway: NewGa
     body = {"container": id_}
     assert httpx.post(f"{gateway.url}/page/stop", headers=theirs, json=body).status_code == 404
     assert httpx.post(f"{gateway.url}/page/stop", headers=mine, json=body).json() == {"stopped": 0}
+
+
+def test_the_frame_of_figures_has_no_origin_and_loads_libraries_alone(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    policy = httpx.get(f"{gateway.url}/page/frame/figure.html").headers["content-security-policy"]
+    for rule in ("sandbox allow-scripts", "default-src 'none'", "connect-src 'none'", "frame-ancestors 'self'"):
+        assert rule in policy.split("; ")
+    assert "unsafe-eval" not in policy
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}' blob:;", policy)
+    assert "frame-src 'self'" in httpx.get(gateway.url).headers["content-security-policy"].split("; ")
+
+
+def test_libraries_for_figures_come_from_the_operators_folder_whole_or_not_at_all(
+    new_gateway: NewGateway, tmp_path: Path
+) -> None:
+    for name in ("plotly.min.js", "vega.min.js", "other.js"):
+        (tmp_path / name).write_text(f"// {name}")
+    gateway = new_gateway({}, figures=str(tmp_path))
+    assert httpx.get(f"{gateway.url}/page/state").json()["libraries"] == {"plotly": ["plotly.min.js"]}
+    answer = httpx.get(f"{gateway.url}/page/library/plotly.min.js")
+    assert (answer.text, answer.headers["content-type"]) == ("// plotly.min.js", "text/javascript; charset=utf-8")
+    for name in ("vega.min.js", "other.js", "..%2fother.js", "pyproject.toml"):
+        assert httpx.get(f"{gateway.url}/page/library/{name}").status_code == 404, name
+    without = new_gateway({}, figures=str(tmp_path / "none"))
+    assert httpx.get(f"{without.url}/page/state").json()["libraries"] == {}
+    assert all(
+        httpx.get(f"{without.url}/page/library/{each}").status_code == 404 for each in sum(LIBRARIES.values(), ())
+    )
+
+
+def test_the_state_says_what_is_wrong_with_the_upstream(new_gateway: NewGateway) -> None:
+    def problem(**options: str) -> str:
+        found: str = httpx.get(f"{new_gateway({}, **options).url}/page/state", timeout=30).json()["upstream_problem"]
+        return found
+
+    assert problem() == ""
+    assert problem(upstream="http://127.0.0.1:9/v1") == (
+        "does not answer. Start it, or check the URL: it usually ends in /v1."
+    )
+    there = new_gateway({}).upstream.base_url
+    assert problem(upstream=there.removesuffix("/v1")) == (
+        "has no list of models. Check the URL: it usually ends in /v1."
+    )
+
+
+def test_chats_are_the_conversations_of_the_page_the_one_used_last_first(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=("key-of-mine", "key-of-theirs"))
+    mine, theirs = ({"Authorization": f"Bearer {key}"} for key in ("key-of-mine", "key-of-theirs"))
+
+    def made(**metadata: str) -> str:
+        answer = httpx.post(f"{gateway.url}/v1/conversations", headers=mine, json={"metadata": metadata})
+        found: str = answer.raise_for_status().json()["id"]
+        return found
+
+    first, _, second = made(page_title="a", page_response="resp_1"), made(topic="x"), made(page_response="resp_2")
+    httpx.post(f"{gateway.url}/v1/conversations/{first}", headers=mine, json={"metadata": {"page_response": "resp_3"}})
+    chats = httpx.get(f"{gateway.url}/page/chats", headers=mine).json()["chats"]
+    assert [(chat["id"], chat["notes"]["page_response"]) for chat in chats] == [(first, "resp_3"), (second, "resp_2")]
+    assert httpx.get(f"{gateway.url}/page/chats", headers=theirs).json()["chats"] == []
+    assert httpx.get(f"{gateway.url}/page/chats").status_code == 401

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import httpx
 
-from tests.gateway.asking import code, post
+from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import code, post, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 
@@ -48,6 +50,20 @@ def test_a_list_has_no_more_than_its_limit(new_gateway: NewGateway) -> None:
     ids = [post(gateway, tools=[]).json()["id"] for _ in range(27)]
     assert {each["id"] for each in newest(gateway)} < set(ids)
     assert len(newest(gateway)) == 25
+
+
+def test_a_response_has_its_question_its_state_and_the_one_before(new_gateway: NewGateway) -> None:
+    going_on = threading.Event()
+    gateway = new_gateway({"m": ["Hello.", ScriptedReply(text="Slow.", wait_before=going_on)]})
+    first = post(gateway, tools=[], input=f"  What is\n{'x' * 200}?").json()["id"]
+    message = {"role": "user", "content": [{"type": "input_text", "text": "And then?"}]}
+    post(gateway, tools=[], input=[message], previous_response_id=first, background=True)
+    until(lambda: newest(gateway)[0]["status"] == "in_progress")
+    later, earlier = newest(gateway)
+    assert (later["question"], later["previous"]) == ("And then?", first)
+    assert (earlier["question"], earlier["previous"]) == (f"What is {'x' * 112}", None)
+    going_on.set()
+    until(lambda: newest(gateway)[0]["status"] == "completed")
 
 
 def test_nobody_sees_anothers(new_gateway: NewGateway) -> None:

@@ -12,6 +12,7 @@ from agent_tools.agents.steps import (
     CallBegun,
     CallDelta,
     CallDone,
+    CallOutput,
     CallReady,
     CallRunning,
     Finished,
@@ -27,7 +28,7 @@ from agent_tools.gateway.responses.client_calls.tools import read_client_tools
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.models.base import Usage
-from agent_tools.results.execution import Execution, Result
+from agent_tools.results.execution import Execution, Result, Stream
 from tests.gateway.asking import CALL
 from tests.gateway.strict import check_stream
 
@@ -113,3 +114,22 @@ def test_a_failure_closes_what_is_open_and_is_told_twice() -> None:
     error = events[-2]
     assert (error["message"], error["code"], error["error"]["type"]) == ("too fast", "rpm", "rate_limit_error")
     assert events[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "too fast"}
+
+
+def test_outputs_of_running_code_are_events_only_for_who_asks() -> None:
+    steps = [
+        CallBegun("c1", "python"),
+        CallReady(CALL, "1"),
+        CallRunning("c1"),
+        CallOutput("c1", Stream("stdout", "a")),
+    ]
+    request = read_request({"model": "m", "input": "Go.", "include": ["agent_tools.results.outputs"]})
+    assert request.with_details
+    scene = ResponseContext("python", {}, "cntr_1", True, lambda name: None, lambda *_: "data:", shows_details=True)
+    composer = Composer(fresh_body(request), scene)
+    events = [event for step in steps for event in composer.feed(step)]
+    assert events[-1]["type"] == "agent_tools.output"
+    assert events[-1]["output"] == {"kind": "stdout", "text": "a"}
+    assert (events[-1]["output_index"], events[-1]["sequence_number"]) == (0, len(events) - 1)
+    plain = composed(*steps, CallDone(CALL, "a", Execution((Stream("stdout", "a"),))), Finished("stop", Usage()))
+    assert not [event for event in plain if event["type"].startswith("agent_tools")]

@@ -6,8 +6,19 @@ import pytest
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.errors import ToolServiceError
-from agent_tools.gateway.responses.outputs import outputs_of, status_of
-from agent_tools.results.execution import Died, Error, Execution, Notice, Omitted, Stream, TimedOut
+from agent_tools.gateway.responses.outputs import MAX_DETAILS, Details, figure_of, live_outputs, outputs_of, status_of
+from agent_tools.results.execution import (
+    Died,
+    Display,
+    Error,
+    Execution,
+    Notice,
+    Omitted,
+    Output,
+    Result,
+    Stream,
+    TimedOut,
+)
 from tests.gateway.asking import CALL
 
 
@@ -35,3 +46,65 @@ def test_what_code_did_is_its_items_status_and_logs(done: CallDone, status: str,
     assert found == logs or logs is None
     assert all(found)
     assert not any("\r" in log for log in found)
+
+
+PLOTLY = {"data": [{"y": [1, 2]}], "layout": {}}
+MIME = "application/vnd.plotly.v1+json"
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        (Error("KeyError", "'a'", "tb"), "KeyError"),
+        (TimedOut(1, True), "Time limit reached"),
+        (Died("signal 9"), "The kernel died"),
+    ],
+)
+def test_the_name_of_an_error_is_a_detail_for_who_asks(output: Output, error: str) -> None:
+    done = CallDone(CALL, "", Execution((Stream("stdout", "a"), output)))
+    assert [each.json.get("error") for each in outputs_of(done, lambda *_: "", Details())] == [None, error]
+    assert [list(each.json) for each in outputs_of(done, lambda *_: "")] == [["type", "logs"]] * 2
+
+
+def test_a_figures_data_goes_with_its_picture_or_its_text() -> None:
+    data = {"text/plain": "Figure()", MIME: PLOTLY}
+    drawn = Display({**data, "image/png": b"\x89PNG"})
+    done = CallDone(CALL, "", Execution((drawn, Result(data), Display({MIME: PLOTLY})), saved=()))
+    figure = {"kind": "plotly", "data": PLOTLY}
+    assert [each.json for each in outputs_of(done, lambda _: "url", Details())] == [
+        {"type": "image", "url": "url", "figure": figure},
+        {"type": "logs", "logs": "Figure()", "figure": figure},
+        {"type": "logs", "logs": "", "figure": figure},
+    ]
+    assert [each.json for each in outputs_of(done, lambda _: "url")] == [
+        {"type": "image", "url": "url"},
+        {"type": "logs", "logs": "Figure()"},
+    ]
+
+
+@pytest.mark.parametrize("version", ["vega.v6", "vegalite.v5", "plotly.v1"])
+def test_figures_are_known_by_their_types(version: str) -> None:
+    kind = version.partition(".")[0]
+    assert figure_of({f"application/vnd.{version}+json": {}}) == {"kind": kind, "data": {}}
+    assert figure_of({f"application/vnd.{version}+json": "text"}) is None
+    assert figure_of({"application/vnd.other.v1+json": {}}) is None
+
+
+def test_details_end_at_their_limit_and_the_outputs_stay() -> None:
+    details = Details()
+    text = "x" * (MAX_DETAILS // 3)
+    assert [len(list(details.live(Stream("stdout", text)))) for _ in range(4)] == [1, 1, 0, 0]
+    done = CallDone(CALL, "", Execution((Result({"text/plain": "Figure()", MIME: PLOTLY}),)))
+    assert [each.json for each in outputs_of(done, lambda _: "", details)] == [{"type": "logs", "logs": "Figure()"}]
+
+
+def test_a_live_display_is_shown_once_and_its_changes_with_the_item() -> None:
+    assert list(Details().live(Display({"text/plain": "1"}, "d"))) == [{"kind": "result", "text": "1"}]
+    assert list(Details().live(Display({"text/plain": "2"}, "d", is_update=True))) == []
+    (shown,) = live_outputs(Display({MIME: PLOTLY, "text/plain": "Figure()"}))
+    assert shown == {
+        "kind": "figure",
+        "figure": {"kind": "plotly", "data": PLOTLY},
+        "url": None,
+        "text": "Figure()",
+    }

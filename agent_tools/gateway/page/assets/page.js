@@ -6,35 +6,39 @@ import { Attachments } from "./panels/attachments.js";
 import { Files } from "./panels/files.js";
 import { Sandboxes } from "./panels/sandboxes.js";
 import { Place } from "./place.js";
-import { prepareFigures } from "./text/figure.js";
+import { haveLibraries, prepareFigures } from "./text/figure.js";
 import { Chat } from "./views/chat.js";
 import { Recent } from "./views/recent.js";
 import { Snippets } from "./views/snippets.js";
 import { Trial } from "./views/trial.js";
 
 const VIEWS = ["chat", "code", "responses", "connect"];
-const EVERY = 3000; // milliseconds between two looks at the gateway's state
+const SOON = 3_000; // milliseconds between two looks at the gateway's state while something runs
+const LATER = 10_000; // likewise, while nothing does
 
 const place = new Place();
 const attachments = new Attachments();
 const chat = new Chat(place, attachments);
 const files = new Files(place);
-const sandboxes = new Sandboxes(place);
+const sandboxes = new Sandboxes(place, { titleFor: chat.chats.titleFor, seen: (state) => chat.choices.upstream(state.upstream_problem) });
 const snippets = new Snippets();
 const recent = new Recent((id) => {
   location.hash = "chat";
   chat.open(id);
 });
-new Trial(place);
+const trial = new Trial(place);
 prepareFigures();
 
 function showView() {
   const view = VIEWS.includes(location.hash.slice(1)) ? location.hash.slice(1) : "chat";
+  const isOther = document.body.dataset.view !== view;
   document.body.dataset.view = view;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${view}`) link.ariaCurrent = "page";
     else link.ariaCurrent = null;
   }
+  if (isOther && view === "chat") chat.back();
+  else if (isOther) scrollTo(0, 0);
   if (document.body.classList.contains("locked")) return;
   if (view === "responses") recent.refresh();
   if (view === "connect") snippets.show();
@@ -42,7 +46,8 @@ function showView() {
 
 /** Reads what the gateway has, once it may be asked. */
 async function enter() {
-  const [state] = await Promise.all([sandboxes.refresh(), chat.readModels(), files.refresh()]);
+  const [state] = await Promise.all([sandboxes.refresh(), chat.choices.readModels(), files.refresh(), chat.chats.refresh()]);
+  haveLibraries(state?.libraries ?? {});
   snippets.show(state ?? {});
   showView();
   await chat.resume();
@@ -60,6 +65,20 @@ async function unlock(event) {
   document.body.classList.remove("locked");
   $("prompt").focus();
   enter();
+}
+
+/** Escape stops what runs in the view that is shown, wherever the focus is, but for what has an Escape of its own. */
+function escaped(event) {
+  if (event.key !== "Escape" || $("large").open || event.target.closest?.(".editing")) return;
+  if (document.body.dataset.view === "code") trial.stop();
+  else if (document.body.dataset.view === "chat") chat.stop();
+}
+
+/** Looks at the gateway's state, again and again: seldom while nothing runs. */
+async function watch() {
+  const state = document.hidden ? null : await sandboxes.refresh();
+  const isBusy = !state || state.under_way || state.containers.some(({ sandbox }) => sandbox === "busy");
+  setTimeout(watch, isBusy ? SOON : LATER);
 }
 
 /** Files that are dropped anywhere go where they are needed: with the next question, or into the container. */
@@ -83,7 +102,8 @@ $("unlock").dataset.needed = document.body.classList.contains("locked") ? "yes" 
 $("unlock").addEventListener("submit", unlock);
 addEventListener("hashchange", showView);
 document.addEventListener("visibilitychange", () => document.hidden || sandboxes.refresh());
-setInterval(() => document.hidden || sandboxes.refresh(), EVERY);
+addEventListener("keydown", escaped);
+setTimeout(watch, SOON);
 prepareDrop();
 showView();
 if (!document.body.classList.contains("locked")) enter();

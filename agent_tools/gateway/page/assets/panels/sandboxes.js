@@ -7,9 +7,14 @@ const STATES = { busy: "running code", idle: "idle", none: "no sandbox" };
 
 export class Sandboxes {
   #place;
+  #titleFor;
+  #seen;
 
-  constructor(place) {
+  /** `titleFor(container)` is the title of its conversation, or null; `seen(state)` is called with each state. */
+  constructor(place, { titleFor, seen }) {
     this.#place = place;
+    this.#titleFor = titleFor;
+    this.#seen = seen;
     place.onChange(() => this.refresh());
   }
 
@@ -17,9 +22,12 @@ export class Sandboxes {
   async refresh() {
     if (document.body.classList.contains("locked")) return null;
     const state = await asked("page/state").catch(() => null);
-    $("health").textContent = state ? "online" : "no answer";
-    $("health").dataset.ok = Boolean(state);
+    const problem = state?.upstream_problem;
+    $("health").textContent = !state ? "no answer" : problem ? "no upstream" : "online";
+    $("health").title = problem ? `The upstream ${problem}` : "";
+    $("health").dataset.ok = !state ? "no" : problem ? "half" : "yes";
     if (state) this.#show(state);
+    if (state) this.#seen(state);
     return state;
   }
 
@@ -45,7 +53,7 @@ export class Sandboxes {
       const [title, , facts] = list.children[index].children;
       const isHere = id === this.#place.container;
       list.children[index].className = sandbox;
-      title.textContent = isHere ? "this page" : name || "unnamed";
+      title.textContent = isHere ? "this page" : this.#titleFor(id) || name || "unnamed";
       title.disabled = isHere;
       facts.textContent = `${STATES[sandbox]} · ${memory} · ${ago(unused)}`;
     });

@@ -1,7 +1,7 @@
 // What code yields, as it comes. All it says is set as text, and pictures are data URLs that the gateway has checked.
 
 import { of } from "../elements.js";
-import { figure } from "./figure.js";
+import { figure, interactiveFigure } from "./figure.js";
 import { partsOf, tableOf } from "./table.js";
 
 const LABELS = { stdout: "", logs: "", result: "value" };
@@ -31,10 +31,11 @@ export class Output {
   }
 
   /** Shows one output: printed text goes on in its block, a value or a finished log has its tables as tables. */
-  show({ kind, text, url, title, wait }) {
+  show({ kind, text, url, title, wait, figure: data }) {
     if (kind === "cleared" && wait) this.#clearsNext = true;
     else if (kind === "cleared" || this.#clearsNext) this.clear();
-    if (url) this.#box.append(figure(url));
+    if (data) this.#box.append(interactiveFigure(data, url ? figure(url) : this.#still(text)));
+    else if (url) this.#box.append(figure(url));
     else if (text && (kind === "result" || kind === "logs")) this.#parts(kind, text);
     else if (text) this.#text(kind, text, title);
   }
@@ -44,10 +45,16 @@ export class Output {
     this.#box.append(element);
   }
 
+  #still(text) {
+    const block = this.#block("result");
+    block.lastChild.data = text || "a figure";
+    return block;
+  }
+
   #parts(kind, text) {
     for (const part of partsOf(text)) {
       if (typeof part === "string") this.#text(kind, part.replace(/^\n+|\s+$/g, ""));
-      else this.#box.append(Object.assign(tableOf(part), { ariaLabel: "Table" }));
+      else this.#box.append(Object.assign(tableOf(part), { ariaLabel: "Table", role: "group" }));
     }
   }
 
@@ -63,7 +70,7 @@ export class Output {
   }
 
   #block(kind, title) {
-    const block = of("pre", {}, document.createTextNode(""));
+    const block = of("pre", { tabIndex: 0 }, document.createTextNode("")); // it may scroll, so the keyboard reaches it
     block.dataset.kind = kind;
     block.dataset.label = title ?? LABELS[kind] ?? kind;
     this.#line = "";

@@ -71,15 +71,31 @@ export function pipesOf(lines) {
   return { columns, rows: rows.map((row) => columns.map((_, n) => row[n] ?? "")) };
 }
 
-const pipedCells = (line) =>
-  line.trim().replace(/^\|/, "").replace(/\|$/, "").split("|").map((cell) => cell.trim());
+const PIPED = /`[^`]*`|\\[^]|[^|`\\]+|[`\\]/y; // a pipe in code, or after a backslash, belongs to its cell
+
+/** The cells of a line of a Markdown table. */
+function pipedCells(line) {
+  const text = line.trim().replace(/^\|/, "");
+  const cells = [""];
+  for (let at = 0; at < text.length; ) {
+    PIPED.lastIndex = at;
+    const piece = PIPED.exec(text)?.[0];
+    if (piece) cells[cells.length - 1] += piece === "\\|" ? "|" : piece;
+    else if (at < text.length - 1) cells.push("");
+    at += piece?.length ?? 1;
+  }
+  return cells.map((cell) => cell.trim());
+}
+
+/** Returns true for the line below a Markdown table's header, `|---|:-:|`. */
+export const isRule = (line) => line.includes("-") && line.includes("|") && /^[|\s:-]+$/.test(line);
 
 const isNumeric = (cell) => cell.length < 40 && NUMERIC.test(cell);
 
-/** A table as elements; columns of numbers stand to the right. */
-export function tableOf({ columns, rows }) {
+/** A table as elements; columns of numbers stand to the right. `shown(text)` makes the content of a cell. */
+export function tableOf({ columns, rows }, shown = (text) => text) {
   const kinds = columns.map((_, n) => (rows.every((row) => isNumeric(row[n])) ? ".number" : ""));
-  const head = of("tr", {}, ...columns.map((name, n) => of(`th${kinds[n]}`, { scope: "col" }, name)));
-  const body = rows.map((row) => of("tr", {}, ...row.map((cell, n) => of(`td${kinds[n]}`, {}, cell))));
+  const head = of("tr", {}, ...columns.map((name, n) => of(`th${kinds[n]}`, { scope: "col" }, shown(name))));
+  const body = rows.map((row) => of("tr", {}, ...row.map((cell, n) => of(`td${kinds[n]}`, {}, shown(cell)))));
   return of("div.table", { tabIndex: 0 }, of("table", {}, of("thead", {}, head), of("tbody", {}, ...body)));
 }

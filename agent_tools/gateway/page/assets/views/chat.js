@@ -7,6 +7,9 @@
 import { $, button, of } from "../elements.js";
 import { ask, asked, eventsOf, Refusal } from "../gateway.js";
 import { keep, kept } from "../kept.js";
+import { Chats, forget } from "../panels/chats.js";
+import { Choices } from "./choices.js";
+import { Follow } from "./follow.js";
 import { viewOf } from "./items.js";
 import { question, Turn } from "./turn.js";
 
@@ -22,10 +25,14 @@ const PROMPTS = [
 export class Chat {
   #place;
   #attachments;
+  #follow = new Follow(() => Boolean(this.#turn));
+  #turns = []; // what is shown, in order: { item, box, previous, turn }
   #turn = null; // that is under way
   #abort = null;
   #previous = null; // the id of the last response
-  #shown = 0; // counts conversations: whoever waited finds out if another one is shown meanwhile
+  #shown = 0; // counts conversations: a function that waited learns that another one took its place
+  choices = new Choices(() => this.#enable());
+  chats = new Chats({ open: (id) => this.open(id), left: () => this.begin() });
 
   constructor(place, attachments) {
     this.#place = place;
@@ -36,36 +43,20 @@ export class Chat {
     $("new-chat").addEventListener("click", () => this.begin());
     $("prompt").addEventListener("input", () => keep("prompt", $("prompt").value));
     $("prompt").addEventListener("keydown", (event) => this.#typed(event));
-    $("model").addEventListener("change", () => keep("model", $("model").value));
     this.#empty();
   }
 
-  // -- what there is to choose ----------------------------------------------------------------------------------------
-
-  /** Reads the upstream's models. */
-  async readModels() {
-    try {
-      const { data } = await asked("v1/models");
-      const names = data.map(({ id }) => String(id));
-      $("model").replaceChildren(...names.map((name) => of("option", { value: name }, name)));
-      if (names.includes(kept("model"))) $("model").value = kept("model");
-      this.#notice(names.length ? "" : "The upstream names no models.");
-    } catch (error) {
-      this.#notice(`No model to talk to: ${error.message}`);
-    }
-  }
-
-  #notice(text) {
-    $("notice").replaceChildren(text, ...(text ? [button(".link", "Try again", () => this.readModels())] : []));
-    $("model").hidden = !$("model").options.length;
-    this.#enable();
+  /** Shows the conversation where it was left. */
+  back() {
+    this.#follow.back();
   }
 
   #enable() {
-    $("send").disabled = Boolean(this.#turn) || !$("model").value;
+    $("send").disabled = Boolean(this.#turn) || !this.choices.model;
     $("cancel").hidden = !this.#turn;
     $("cancel").disabled = Boolean(this.#turn?.isStopped);
     $("send").hidden = Boolean(this.#turn);
+    document.body.classList.toggle("answering", Boolean(this.#turn));
   }
 
   #empty() {
@@ -77,6 +68,7 @@ export class Chat {
     const says = of("p", {}, "The model writes Python; it runs here, in a sandbox of its own, before your eyes.");
     const title = of("h2", {}, "What should be worked out?");
     const empty = of("div.empty", {}, title, says, of("div.offers", {}, ...offers));
+    this.#turns = [];
     $("transcript").replaceChildren(empty);
   }
 
@@ -91,6 +83,7 @@ export class Chat {
   begin() {
     this.#leave();
     this.#previous = null;
+    this.chats.enter(null);
     keep("response", null);
     this.#place.use(null);
     this.#empty();
@@ -100,13 +93,16 @@ export class Chat {
   /** Shows a stored response with what came before it, and goes on from there. */
   async open(id) {
     const shown = this.#leave();
+    document.body.classList.remove("listing");
     try {
       const chain = await chainOf(id);
       if (this.#shown !== shown) return;
+      this.#turns = [];
       $("transcript").replaceChildren();
+      this.chats.enter(chain.at(-1).metadata?.page_chat ?? null);
+      this.#follow.toEnd();
       if (chain[0].previous_response_id) this.#note("Earlier turns are not shown.");
       for (const body of chain) if (this.#shown === shown) await this.#again(body, shown);
-      if (this.#shown === shown) scrollBy(0, hidden());
     } catch (error) {
       if (this.#shown !== shown) return;
       $("transcript").replaceChildren();
@@ -123,21 +119,23 @@ export class Chat {
   async #again(body, shown) {
     const input = await asked(`v1/responses/${body.id}/input_items?order=asc&limit=100`);
     if (this.#shown !== shown) return;
-    for (const item of input.data) this.#given(item);
+    const entry = { item: input.data.length === 1 ? input.data[0] : null, previous: body.previous_response_id };
+    for (const item of input.data) this.#given(item, entry);
     if (input.has_more) this.#note("More of its input is not shown.");
     const isLive = ["queued", "in_progress"].includes(body.status); // it goes on, and is shown from its first event
-    const turn = new Turn($("transcript"), { open: this.#place.open, isLive });
-    if (isLive) turn.body = body;
+    const turn = this.#newTurn(entry);
+    if (isLive) Object.assign(turn, { body, chat: this.chats.id, hasOwnContainer: !this.#place.isChosen });
     else turn.show(body);
     this.#reached(turn);
-    if (isLive) await this.#follow(turn, (signal) => this.#streamOf(body.id, -1, signal));
+    if (isLive) await this.#through(turn, (signal) => this.#streamOf(body.id, -1, signal));
   }
 
   /** Shows an item of a response's input: who resends all has earlier answers in it. */
-  #given(item) {
+  #given(item, entry) {
     if (item.type === "message" && item.role !== "assistant") {
-      if (item.role === "user") $("transcript").append(question(item));
-      else this.#note(`${item.role}: ${question(item).textContent}`);
+      if (item.role !== "user") return this.#note(`${item.role}: ${question(item).textContent}`);
+      entry.box = question(item, entry.item && (() => this.#edit(entry)));
+      $("transcript").append(entry.box);
       return;
     }
     const view = viewOf(item, () => {});
@@ -161,22 +159,92 @@ export class Chat {
 
   async send() {
     const text = $("prompt").value.trim();
-    if (this.#turn || !$("model").value || (!text && !this.#attachments.ids.length)) return;
-    if (this.#attachments.isBusy) return this.#notice("A file is still on its way.");
+    if (this.#turn || !this.choices.model || (!text && !this.#attachments.ids.length)) return;
+    if (this.#attachments.isBusy) return this.choices.say("A file is still on its way.", false);
     const files = this.#attachments.take();
-    const item = { role: "user", content: [...files.map(({ id }) => ({ type: "input_file", file_id: id }))] };
-    if (text) item.content.push({ type: "input_text", text });
+    const content = files.map(({ id, name }) => ({ type: "input_file", file_id: id, filename: name }));
+    if (text) content.push({ type: "input_text", text });
     if (!this.#previous) $("transcript").replaceChildren();
-    const shown = files.map(({ id, name }) => ({ type: "input_file", file_id: id, filename: name }));
-    $("transcript").append(question({ content: [...shown, { text }] }));
     $("prompt").value = "";
     keep("prompt", "");
+    this.choices.say("");
+    await this.#ask({ role: "user", content });
+  }
+
+  /** Shows a question and asks it. */
+  async #ask(item) {
+    const entry = { item, previous: this.#previous };
+    entry.box = question(item, () => this.#edit(entry));
+    $("transcript").append(entry.box);
+    this.#follow.toEnd();
+    await this.#answer(entry);
+  }
+
+  /** Asks a question that is shown. */
+  async #answer(entry) {
     const conversation = this.#shown;
-    const isGone = this.#isNamed && (await this.#place.isGone());
+    const isNamed = this.#isNamed;
+    const isGone = isNamed && (await this.#place.isGone());
+    const chat = await this.chats.needed(textOf(entry.item) || "Files");
     if (this.#shown !== conversation) return;
     if (isGone) this.#note(GONE);
-    const turn = new Turn($("transcript"), { open: this.#place.open });
-    await this.#follow(turn, (signal) => ask("v1/responses", { json: this.#request(item), signal }));
+    const turn = this.#newTurn(entry);
+    turn.chat = chat;
+    turn.hasOwnContainer = !isNamed || isGone;
+    const json = this.#request(entry.item, chat);
+    await this.#through(turn, (signal) => ask("v1/responses", { json, signal }));
+  }
+
+  #newTurn(entry) {
+    entry.turn = new Turn($("transcript"), { open: this.#place.open, again: entry.item && (() => this.#anew(entry)) });
+    this.#turns.push(entry);
+    return entry.turn;
+  }
+
+  /** Asks a question once more: what was said after it is taken back, here and at the gateway. */
+  #anew(entry) {
+    if (this.#turn || !this.choices.model) return;
+    this.#takeBack(entry);
+    this.#follow.toEnd();
+    this.#answer(entry);
+  }
+
+  /** Puts a question into a field, and asks what it is changed to. */
+  #edit(entry) {
+    if (this.#turn || !this.choices.model || !this.#turns.includes(entry)) return;
+    const field = of("textarea", { value: textOf(entry.item), ariaLabel: "Changed question", rows: 3 });
+    const end = () => form.replaceWith(entry.box);
+    const form = of("form.card.editing", {}, field, of("div.row", {}, of("span.space"), button(".quiet", "Cancel", end), of("button.primary", {}, "Ask again")));
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") end();
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      form.requestSubmit();
+    });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const text = field.value.trim();
+      if (!text || this.#turn) return;
+      this.#takeBack(entry);
+      form.remove();
+      const files = partsOf(entry.item).filter(({ type }) => type !== "input_text");
+      this.#ask({ role: "user", content: [...files, { type: "input_text", text }] });
+    });
+    entry.box.replaceWith(form);
+    field.focus();
+  }
+
+  /** Takes a turn and those after it off the page, and deletes those that this conversation made. */
+  #takeBack(entry) {
+    const dropped = this.#turns.splice(this.#turns.indexOf(entry));
+    for (const each of dropped) {
+      if (each !== entry) each.box?.remove();
+      each.turn.remove();
+    }
+    const last = dropped.findLast(({ turn }) => turn.body)?.turn.body.id;
+    if (last && this.chats.id) forget(last, this.chats.id, entry.previous);
+    this.#previous = entry.previous;
+    keep("response", entry.previous);
   }
 
   /** The container is named in the request, since the conversation does not have it. */
@@ -184,16 +252,19 @@ export class Chat {
     return Boolean(this.#place.container && (this.#place.isChosen || !this.#previous));
   }
 
-  #request(item) {
+  #request({ role, content }, chat) {
     const tool = { type: "code_interpreter", container: this.#isNamed ? this.#place.container : { type: "auto" } };
+    const sent = (part) => (part.type === "input_file" ? { type: part.type, file_id: part.file_id } : part);
     return {
-      model: $("model").value,
-      input: [item],
+      model: this.choices.model,
+      input: [{ role, content: typeof content === "string" ? content : content.map(sent) }],
       previous_response_id: this.#previous,
-      tools: $("with-code").checked ? [tool] : [],
-      include: ["code_interpreter_call.outputs"],
+      tools: this.choices.runsCode ? [tool] : [],
+      include: ["code_interpreter_call.outputs", "agent_tools.results.outputs"],
       background: true,
       stream: true,
+      ...(chat && { metadata: { page_chat: chat } }),
+      ...this.choices.fields,
     };
   }
 
@@ -202,12 +273,12 @@ export class Chat {
   }
 
   /** Shows a turn to its end; a stream that breaks is asked for again, from where it broke. */
-  async #follow(turn, stream) {
+  async #through(turn, stream) {
     this.#turn = turn;
     this.#abort = new AbortController();
     const { signal } = this.#abort;
     this.#enable();
-    scrollBy(0, hidden());
+    this.#follow.toEnd();
     for (let left = RETRIES; !turn.hasEnded && !signal.aborted; left--) {
       try {
         for await (const event of eventsOf(await stream(signal))) this.#apply(turn, event);
@@ -233,10 +304,8 @@ export class Chat {
   #apply(turn, event) {
     if (event.type === "response.created" && turn.isStopped) this.#cancel(turn, event.response.id);
     if (this.#turn !== turn) return;
-    const follows = hidden() < 160; // else someone reads further up
     turn.apply(event);
     if (event.type === "response.created") this.#reached(turn);
-    if (follows) scrollBy(0, hidden());
   }
 
   /** A response is there to go on from. */
@@ -244,11 +313,13 @@ export class Chat {
     this.#previous = turn.body.id;
     keep("response", turn.body.id);
     if (turn.container) this.#place.use(turn.container, { isChosen: false });
+    if (turn.chat) this.chats.note(turn.chat, turn.body.id);
   }
 
   #finish(turn) {
     this.#turn = null;
     this.#enable();
+    if (turn.chat && turn.container && turn.hasOwnContainer) this.chats.note(turn.chat, turn.body.id, turn.container);
     if (turn.container) this.#place.use(turn.container, { isChosen: false });
     this.#place.changed();
   }
@@ -267,21 +338,23 @@ export class Chat {
   }
 
   #typed(event) {
-    if (event.key === "Escape" && this.#turn) this.stop();
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     this.send();
   }
 }
 
-/** The pixels of the conversation's end that lie below the place for a question. */
-const hidden = () => Math.max(0, $("transcript").getBoundingClientRect().bottom - $("ask").getBoundingClientRect().top);
+const partsOf = ({ content }) => (typeof content === "string" ? [{ type: "input_text", text: content }] : content ?? []);
+const textOf = (item) => partsOf(item).map(({ text }) => text ?? "").filter(Boolean).join("\n");
 
 /** A response and those before it, oldest first. */
 async function chainOf(id) {
   const chain = [];
   for (let next = id; next && chain.length < MAX_TURNS; next = chain[0].previous_response_id) {
-    chain.unshift(await asked(`v1/responses/${encodeURIComponent(next)}?include[]=code_interpreter_call.outputs`));
+    const path = `v1/responses/${encodeURIComponent(next)}?include[]=code_interpreter_call.outputs`;
+    const body = await asked(path).catch((error) => (chain.length && error.status === 404 ? null : Promise.reject(error)));
+    if (!body) break; // it was deleted, or is older than the gateway keeps
+    chain.unshift(body);
   }
   return chain;
 }

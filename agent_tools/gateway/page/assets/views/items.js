@@ -10,6 +10,8 @@ const STATES = {
   ...{ in_progress: "writing", interpreting: "running" },
   ...{ completed: "done", failed: "failed", incomplete: "stopped" },
 };
+const STOPPED = "KeyboardInterrupt";
+let calls = 0; // so that each has a name of its own
 
 /** Draws again at most once in a while: no sooner than ten times what the last drawing took. */
 class Redraw {
@@ -82,12 +84,13 @@ export class ReasoningItem {
   }
 }
 
-/** Code, from its first letter to its outputs, with the time that it took as this page saw it. */
+/** Code, from its first letter to its outputs, which come while it runs, with the time that it took as this page saw it. */
 export class CodeItem {
   #code = "";
   #element = of("code");
   #state = of("span.state", { role: "status" });
   #outputs = of("div.outputs");
+  #live = new Output(this.#outputs);
   #redraw = new Redraw(() => this.#draw());
   #clock = null;
   #began = 0;
@@ -95,11 +98,12 @@ export class CodeItem {
   constructor({ status }) {
     const head = of("div.head", {}, of("b", {}, "Python"), this.#state);
     const code = of("pre", { tabIndex: 0 }, this.#element);
-    this.box = of("section.call", { ariaLabel: "Code" }, head, code, this.#outputs);
-    this.#say(status ?? "in_progress");
+    this.box = of("section.call", { ariaLabel: `Code ${++calls}` }, head, code, this.#outputs);
+    this.#say(STATES[status ?? "in_progress"] ?? status);
   }
 
-  apply({ type, delta, code }) {
+  apply({ type, delta, code, output }) {
+    if (type === "agent_tools.output") return this.#shown(output);
     if (type === "response.code_interpreter_call_code.delta") this.#code += delta;
     else if (type === "response.code_interpreter_call_code.done") this.#code = code;
     else if (type === "response.code_interpreter_call.interpreting") return this.#run();
@@ -108,34 +112,41 @@ export class CodeItem {
   }
 
   end({ code, outputs, status }) {
-    this.stop();
+    clearInterval(this.#clock);
     this.#code = code ?? "";
-    this.#say(status);
+    const error = errorOf(outputs ?? []);
+    this.#say(error === STOPPED || status === "incomplete" ? "stopped" : error ? "failed" : STATES[status] ?? status, error);
     this.#redraw.now();
     const output = new Output(this.#outputs);
     output.clear();
-    for (const { type, logs, url } of outputs ?? []) {
-      output.show(type === "image" ? { kind: "image", url } : { kind: "logs", text: logs });
+    for (const { type, logs, url, figure, error: title } of outputs ?? []) {
+      if (type === "image" || figure) output.show({ kind: "image", url, figure, text: logs });
+      else output.show({ kind: title ? "error" : "logs", text: logs, title });
     }
+  }
+
+  /** Shows an output of running code; an interactive figure as its picture until the code has ended. */
+  #shown({ figure, ...output }) {
+    this.#live.show(figure ? { ...output, kind: output.url ? "image" : "result" } : output);
   }
 
   /** Stops the clock: nothing more comes. */
   stop() {
     clearInterval(this.#clock);
-    if (["writing", "running"].includes(this.box.dataset.state)) this.#say("incomplete");
+    if (["writing", "running"].includes(this.box.dataset.state)) this.#say("stopped");
   }
 
   #run() {
     this.#began = performance.now();
-    this.#say("interpreting");
+    this.#say("running");
     this.#redraw.soon();
-    this.#clock = setInterval(() => this.#say("interpreting"), 100);
+    this.#clock = setInterval(() => this.#say("running"), 100);
   }
 
-  #say(status) {
+  #say(state, error = "") {
     const seconds = this.#began ? ` ${((performance.now() - this.#began) / 1000).toFixed(1)} s` : "";
-    this.box.dataset.state = STATES[status] ?? status;
-    this.#state.textContent = this.box.dataset.state + seconds;
+    this.box.dataset.state = state;
+    this.#state.textContent = (state === "failed" && error ? error : state) + seconds;
   }
 
   #draw() {
@@ -144,13 +155,20 @@ export class CodeItem {
   }
 }
 
+/** The name of the error that ended the code; "" if none did. A client that asked for no more has it in a traceback. */
+function errorOf(outputs) {
+  const { error, logs } = outputs.findLast(({ type }) => type === "logs") ?? {};
+  if (error || !/^(?:-{20,}\n\w|Traceback \(most recent call last\))/.test(logs ?? "")) return error ?? "";
+  return /^([\w.]{1,80})(?::.*)?$/.exec(logs.trimEnd().split("\n").at(-1))?.[1] ?? "error";
+}
+
 /** Commands of the shell, and what they print. */
 export class ShellItem {
   #commands = of("code");
 
   constructor() {
     const head = of("div.head", {}, of("b", {}, "Shell"));
-    this.box = of("section.call", { ariaLabel: "Commands" }, head, of("pre", { tabIndex: 0 }, this.#commands));
+    this.box = of("section.call", { ariaLabel: `Commands ${++calls}` }, head, of("pre", { tabIndex: 0 }, this.#commands));
   }
 
   apply() {} // the commands come whole

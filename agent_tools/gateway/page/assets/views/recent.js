@@ -4,7 +4,7 @@ import { $, ago, button, of } from "../elements.js";
 import { asked } from "../gateway.js";
 
 const COLUMNS = [
-  ...[["when", ""], ["model", ""], ["status", ""], ["calls", ".number"]],
+  ...[["when", ""], ["question", ""], ["model", ""], ["status", ""], ["calls", ".number"]],
   ...[["tokens in", ".number"], ["tokens out", ".number"], ["time", ".number"], ["", ""]],
 ];
 
@@ -32,7 +32,7 @@ export class Recent {
       return;
     }
     const head = of("tr", {}, ...COLUMNS.map(([name, kind]) => of(`th${kind}`, { scope: "col" }, name)));
-    const rows = responses.map((each) => this.#row(each, now));
+    const rows = grouped(responses).map((each) => this.#row(each, now));
     const table = of("table", {}, of("thead", {}, head), of("tbody", {}, ...rows));
     $("recent").replaceChildren(of("div.table", { tabIndex: 0 }, table));
   }
@@ -42,6 +42,7 @@ export class Recent {
     const open = button(".quiet", "Open", () => this.#open(each.id), { ariaLabel: `Open ${each.id}` });
     const row = of("tr", {},
       of("td", { title: new Date(each.created_at * 1000).toLocaleString() }, ago(now - each.created_at)),
+      of(`td.asked-first${each.isEarlier ? ".earlier" : ""}`, { title: each.question ?? "" }, each.question || "–"),
       of("td.model", {}, each.model ?? "–"),
       of("td", {}, of(`span.status.status-${each.status}`, {}, each.status.replace("_", " "))),
       of("td.number", {}, number(each.calls)),
@@ -52,4 +53,18 @@ export class Recent {
     row.title = each.is_read ? each.id : `${each.id}: too large to be read for this list`;
     return row;
   }
+}
+
+/** The responses with those of one conversation together, at the place of its newest, newest first. */
+function grouped(responses) {
+  const byId = new Map(responses.map((each) => [each.id, each]));
+  const isLater = new Set(responses.map(({ previous }) => previous).filter(Boolean));
+  const rows = [];
+  for (const newest of responses.filter(({ id }) => !isLater.has(id))) {
+    rows.push(newest);
+    for (let next = byId.get(newest.previous); next && byId.delete(next.id); next = byId.get(next.previous)) {
+      rows.push({ ...next, isEarlier: true });
+    }
+  }
+  return rows;
 }

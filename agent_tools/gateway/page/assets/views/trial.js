@@ -54,7 +54,7 @@ export class Trial {
       $("examples").append(button(".example", name, () => changed((this.#editor.code = code))));
     }
     $("run").addEventListener("click", () => this.run());
-    $("stop").addEventListener("click", () => this.#stop());
+    $("stop").addEventListener("click", () => this.stop());
   }
 
   async run() {
@@ -112,11 +112,13 @@ export class Trial {
     say(ending, ending === "refused" ? ENDINGS[ending] : `${ENDINGS[ending]} ${seconds.toFixed(2)} s`);
   }
 
-  async #stop() {
+  /** Ends the code that runs; its stream then tells how it ended. */
+  async stop() {
+    if ($("stop").disabled) return;
     $("stop").disabled = true;
     const json = { container: this.#place.container };
     const stopped = json.container && (await asked("page/stop", { json }).catch(() => null))?.stopped;
-    if (!stopped) this.#running?.abort(); // it has not begun: nobody waits for it any more
+    if (!stopped) this.#running?.abort(); // it has not begun, and is not waited for any more
   }
 }
 

@@ -1,6 +1,6 @@
 // One turn of a conversation: what was asked, and the response as its events come, or as it is stored.
 
-import { copier, of } from "../elements.js";
+import { button, copier, of } from "../elements.js";
 import { MessageItem, viewOf } from "./items.js";
 
 const ENDS = new Set(["completed", "failed", "incomplete", "cancelled"]);
@@ -10,16 +10,16 @@ export class Turn {
   #foot = of("p.foot");
   #views = new Map(); // by output_index
   #open;
-  #began = performance.now();
-  #isLive;
+  #again;
+  #facts = "";
   body = null; // of the response, once it is known
-  isStopped = false; // somebody wants it to end
+  isStopped = false; // the user wants it to end
   last = -1; // the number of the last event that was seen
 
-  /** `open(container, path)` downloads a file; a turn that is not live was made before. */
-  constructor(place, { open, isLive = true }) {
+  /** `open(container, path)` downloads a file; `again()` asks the same once more, if it can be. */
+  constructor(place, { open, again = null }) {
     this.#open = (path) => open(this.container, path);
-    this.#isLive = isLive;
+    this.#again = again;
     this.#answer.dataset.state = "waiting";
     place.append(this.#answer, this.#foot);
   }
@@ -59,6 +59,7 @@ export class Turn {
   /** Says why there is no more. */
   fail(message) {
     this.#stop();
+    this.#offer();
     const known = [...this.#answer.querySelectorAll(".failure")].some((each) => each.textContent === message);
     if (message && !known) this.#answer.append(of("p.failure", { role: "alert" }, message));
   }
@@ -85,13 +86,26 @@ export class Turn {
     const incomplete = `incomplete: ${details?.reason ?? "unknown reason"}`;
     const ending = { cancelled: "stopped", failed: "failed", incomplete }[status];
     const facts = [this.body.model, ending, this.#time(), tokensOf(this.body.usage)].filter(Boolean).join(" · ");
-    this.#foot.replaceChildren(facts, ...(this.text ? [copier(() => this.text, "Copy answer")] : []));
+    this.#facts = facts;
+    this.#offer();
   }
 
+  #offer() {
+    const copy = this.text ? copier(() => this.text, "Copy answer") : null;
+    const again = this.#again ? button(".quiet", "Again", this.#again, { title: "Ask the same once more, from here" }) : null;
+    this.#foot.replaceChildren(...[of("span", {}, this.#facts), copy, again].filter(Boolean));
+  }
+
+  /** The time it took by the gateway's clock, in whole seconds: the same while it is made, and when it is read again. */
   #time() {
-    if (this.#isLive) return `${((performance.now() - this.#began) / 1000).toFixed(1)} s`;
     const { created_at: start, completed_at: end } = this.body;
-    return end ? `${end - start} s` : "";
+    return !end ? "" : end > start ? `${end - start} s` : "under 1 s";
+  }
+
+  /** Takes the turn off the page. */
+  remove() {
+    this.#answer.remove();
+    this.#foot.remove();
   }
 }
 
@@ -100,11 +114,13 @@ export function tokensOf(usage) {
   return usage ? `${number(usage.input_tokens)} tokens in, ${number(usage.output_tokens)} out` : "";
 }
 
-/** What a person, or a client in their name, said. */
-export function question(item) {
+/** The question of a user or a client; `edit` is called to change it, if it can be. */
+export function question(item, edit = null) {
   const parts = typeof item.content === "string" ? [{ text: item.content }] : item.content ?? [];
   const text = parts.map((part) => part.text ?? "").filter(Boolean).join("\n");
   const files = parts.filter(({ type }) => type === "input_file" || type === "input_image");
   const chips = files.map(({ filename, file_id: id, type }) => of("span.chip", {}, filename ?? id ?? type.slice(6)));
-  return of("div.question", {}, text, ...(chips.length ? [of("div.chips", {}, ...chips)] : []));
+  const bubble = of("div.question", {}, text, ...(chips.length ? [of("div.chips", {}, ...chips)] : []));
+  if (!edit) return bubble;
+  return of("div.asked", {}, button(".quiet.edit", "Edit", edit, { title: "Change the question and ask again from here" }), bubble);
 }

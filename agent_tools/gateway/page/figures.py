@@ -1,0 +1,41 @@
+"""The JavaScript libraries that draw interactive figures on the page.
+
+They are no part of this package: `scripts/figures` brings them. They lie in a folder that the operator names, or in the
+package `agent_tools_figures`, which holds nothing but these files.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGE = "agent_tools_figures"
+LIBRARIES = {
+    "plotly": ("plotly.min.js",),
+    "vega": ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js"),
+}
+
+
+@lru_cache(maxsize=8)
+def figure_libraries(folder: str) -> frozenset[str]:
+    """Return the libraries whose files are all there. `folder` is '' for the package."""
+    place = _place(folder)
+    if place is None:
+        return frozenset()
+    return frozenset(name for name, files in LIBRARIES.items() if all((place / file).is_file() for file in files))
+
+
+def library_file(folder: str, name: str) -> Path | None:
+    """Return the path of a library's file; None if it is not there."""
+    place = _place(folder)
+    if place is None or not any(name in LIBRARIES[library] for library in figure_libraries(folder)):
+        return None
+    return place / name
+
+
+def _place(folder: str) -> Path | None:
+    if folder:
+        return Path(folder)
+    spec = find_spec(PACKAGE)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
