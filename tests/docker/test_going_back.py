@@ -317,6 +317,36 @@ def test_the_code_sees_no_child_and_no_end_held_open(sandbox: Sandbox) -> None:
     assert sandbox.run_code("os.wait()").error.name == "ChildProcessError"  # type: ignore[union-attr]
 
 
+HANDLE = """
+import os, signal
+ended = []
+def reap(*_):
+    try:
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            ended.append(child)
+    except ChildProcessError:
+        pass
+signal.signal(signal.SIGCHLD, reap)
+"""
+IGNORE = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); ended = []"
+
+
+@pytest.mark.parametrize("code", [HANDLE, IGNORE], ids=["handled", "ignored"])
+def test_code_that_waits_for_all_its_children_meets_none_of_ours(sandbox: Sandbox, code: str) -> None:
+    run(sandbox, code, "x = 1")
+    sandbox.checkpoint()
+    run(sandbox, "x = 2", "assert (x, ended) == (2, [])")
+    sandbox.undo()
+    run(sandbox, "assert (x, ended) == (2, []) and signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL")
+
+
+def test_of_many_calls_in_a_row_a_crash_takes_back_as_many_as_it_says(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 0", *["x += 1"] * 30)
+    told = crash(sandbox)
+    assert told.kept
+    assert sandbox.run_code("x").value == 30 - (told.undone - 1)
+
+
 def test_host_functions_and_prelude_are_there_afterwards() -> None:
     def triple(n: int) -> int:
         return 3 * n

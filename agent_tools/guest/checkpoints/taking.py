@@ -1,9 +1,17 @@
-"""The taking of copies, in the kernel, between two requests."""
+"""The taking of copies, in the kernel, between two requests.
 
+A request that comes while a copy is taken waits for it. So of requests that follow one another at once only the first
+few have a copy each; from then on one is taken at the next pause, or when the requests without one have taken a while.
+Once the host has gone back, or has asked for a copy, each request has one, as far as the allowance goes.
+"""
+
+import contextlib
 import os
 import random
+import signal
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ..wire.waiting import await_input
@@ -14,6 +22,9 @@ from .words import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 SHARE = 0.003  # of the time that passes, which copies may take of a processor: many sessions may call at once
 WORK_SHARE = 0.05  # of what the code takes of a processor
 BURST = 0.1  # seconds of a processor that copies may take at once
+PAUSE = 0.05  # seconds without a request
+AT_ONCE = 4  # copies in a row that do not wait for a pause: the latest calls of a short script can be undone
+LATEST = 0.25  # seconds of requests without a copy, after which the next copy does not wait for a pause either
 LINE_SECONDS = 1.0  # for which the line of the next copy is waited for
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
@@ -43,6 +54,38 @@ class Allowance:
         self._left, self._at, self._worked = min(BURST, self._left + gained), now, worked
 
 
+class Pace:
+    """Says how long a copy waits for a pause between requests."""
+
+    def __init__(self, *, is_exact: bool = False) -> None:
+        self.is_exact = is_exact
+        """Whether no copy waits."""
+        self._in_a_row = 0  # copies since the last pause
+        self._ended = time.monotonic()
+        self._unsaved = 0.0  # when the first request began that no copy knows of; 0.0: there is none
+
+    def begin(self) -> None:
+        """Note that a request begins."""
+        self._unsaved = self._unsaved or time.monotonic()
+
+    def end(self) -> None:
+        """Note that a request has ended."""
+        self._ended = time.monotonic()
+
+    def take(self) -> None:
+        """Note that a copy is taken."""
+        self._in_a_row = self._in_a_row + 1 if time.monotonic() < self._ended + PAUSE else 0
+        self._unsaved = 0.0
+
+    def patience(self) -> float:
+        """Return the seconds until a copy may be taken."""
+        now = time.monotonic()
+        is_late = self._unsaved and now - self._unsaved >= LATEST
+        if self.is_exact or is_late or self._in_a_row < AT_ONCE:
+            return 0.0
+        return max(0.0, self._ended + PAUSE - now)
+
+
 class Shared(Protocol):
     """What the replies are sent by: the kernel's other thread works with it under a lock, which is free at a fork."""
 
@@ -56,7 +99,7 @@ class Checkpoints:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._keeper: socket.socket | None = None
-        self._allowance = Allowance()
+        self._allowance, self._pace = Allowance(), Pace()
         self.run = 0
         """The number of the latest request after which a copy was wanted."""
         self._is_due = False
@@ -76,8 +119,9 @@ class Checkpoints:
         """Want a copy after the request with this number, at once if it is urgent; none after one without."""
         if isinstance(run, int) and run > 0:
             self.run, self._is_due = run, True
+            self._pace.end()
             if is_urgent is True:
-                self._allowance = Allowance()
+                self._allowance, self._pace.is_exact = Allowance(), True
 
     def patience(self) -> float | None:
         """Return the seconds until a copy is to be taken; None if none is wanted.
@@ -85,12 +129,21 @@ class Checkpoints:
         None is after a request whose reply cannot have arrived: the host will say that it was undone.
         """
         is_wanted = self._is_due and self._keeper and not self._shared.is_closed
-        return self._allowance.patience() if is_wanted else None
+        return max(self._allowance.patience(), self._pace.patience()) if is_wanted else None
 
-    def begin(self) -> None:
-        """Note that a request has come, perhaps before a copy could be taken."""
+    def begin(self, is_urgent: object = False) -> None:
+        """Note that a request has come, perhaps before a copy could be taken; an urgent one asks for that copy.
+
+        Raises:
+            Woken: as for `take`.
+        """
+        if is_urgent is True and self.patience() is not None:
+            self._pace.is_exact = True
+            self.take()
+            self.settle()
         if self._is_due:
             self._skip(TIME)
+        self._pace.begin()
         if self._is_large:
             self._say(b"running")
 
@@ -102,6 +155,7 @@ class Checkpoints:
         """
         began = time.process_time()
         self._is_due = False
+        self._pace.take()
         try:
             if reason := self._hindrance():
                 self._skip(reason)
@@ -118,8 +172,11 @@ class Checkpoints:
         """Wait until the copy is ready and none of the code's children: before anything else runs."""
         if not self._maker:
             return
-        _, status, used = os.wait4(self._maker, 0)
-        self._maker = 0
+        maker, self._maker = self._maker, 0
+        try:
+            _, status, used = os.wait4(maker, 0)
+        except ChildProcessError:  # native code has waited for it
+            return
         self._allowance.spend(used.ru_utime + used.ru_stime)
         if os.waitstatus_to_exitcode(status) == _UNSAFE:
             self._unsafe = threads.living(self._unsure, os.getpid())
@@ -152,8 +209,22 @@ class Checkpoints:
 
     def _fork(self) -> None:
         number, line = self._line()
-        with line:
+        with line, self._unhandled_children():
             self._fork_copy(number, line)
+
+    @contextlib.contextmanager
+    def _unhandled_children(self) -> Iterator[None]:
+        """Keep the end of the maker from code that handles, or ignores, the end of its children."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        if handler in (signal.SIG_DFL, None):
+            yield
+            return
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            yield
+            self.settle()
+        finally:
+            signal.signal(signal.SIGCHLD, handler)
 
     def _fork_copy(self, number: int, line: socket.socket) -> None:
         assert self._keeper
@@ -181,7 +252,7 @@ class Checkpoints:
             random.setstate(seeded)
             threads.forget_trackers()
             pools.begin_anew(left)
-            self._allowance = Allowance()
+            self._allowance, self._pace = Allowance(), Pace(is_exact=True)
             raise
 
     def _skip(self, reason: str) -> None:

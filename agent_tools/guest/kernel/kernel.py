@@ -111,7 +111,7 @@ class SandboxKernel(IPythonKernel):
 
     def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
         """Answer one request, between `busy` and `idle` if anybody watches."""
-        checkpoints.begin()
+        checkpoints.begin(request["metadata"].get("is_urgent"))
         self.set_parent([], request, channel="shell")
         self.session.printed.set_parent(request)
         self.session.unwatched = request if request["metadata"].get("is_unwatched") is True else {}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.guest.checkpoints.keeper import MAX_COPIES, MAX_MARKED, MAX_WORDS_AT_ONCE, Keeper
-from agent_tools.guest.checkpoints.taking import BURST, SHARE, WORK_SHARE, Allowance
+from agent_tools.guest.checkpoints.taking import AT_ONCE, BURST, LATEST, PAUSE, SHARE, WORK_SHARE, Allowance, Pace
 from agent_tools.guest.checkpoints.words import MAX_BYTES
 
 
@@ -214,3 +214,31 @@ def test_copies_take_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert allowance.patience() == pytest.approx(BURST / SHARE)
     worked += BURST / WORK_SHARE
     assert allowance.patience() == pytest.approx(0), "what the code worked counts as well"
+
+
+def test_copies_wait_for_a_pause_after_the_first_ones_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pace = Pace()
+
+    def request(seconds: float = 0.001) -> float:
+        """Handle one, take its copy if that waits for nothing, and return the seconds that it waits for."""
+        nonlocal now
+        pace.begin()
+        now += seconds
+        pace.end()
+        if not (patience := pace.patience()):
+            pace.take()
+        return patience
+
+    assert [request() for _ in range(AT_ONCE)] == [0] * AT_ONCE
+    assert [request() for _ in range(9)] == [pytest.approx(PAUSE)] * 9, "then calls that follow at once wait for none"
+    now += PAUSE
+    assert pace.patience() == 0
+    pace.take()
+    assert [request() for _ in range(AT_ONCE)] == [0] * AT_ONCE, "a pause begins anew"
+    assert request() > 0
+    assert request(LATEST) == 0, "a crash costs no more work than that"
+    assert request() > 0
+    pace.is_exact = True
+    assert [request() for _ in range(9)] == [0] * 9
