@@ -52,11 +52,15 @@ def receive(line: socket.socket) -> "Told | None":
         BlockingIOError: nothing has.
     """
     try:
-        word, ancillary, flags, _ = line.recvmsg(MAX_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionError:  # it was closed before all was read there
-        return None
+        word, ancillary, flags, _ = _received(line)
+    except ConnectionError:  # it was closed before all was read there: that is told first, and once
+        word, ancillary, flags, _ = _received(line)
     pid = 0
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) == _CREDENTIALS.size:
             pid = _CREDENTIALS.unpack(data)[0]
     return (word, pid) if word or ancillary or flags & socket.MSG_CTRUNC else None
+
+
+def _received(line: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
+    return line.recvmsg(MAX_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)

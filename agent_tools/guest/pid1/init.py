@@ -288,9 +288,11 @@ class Init:
         """Collect ended children; where the kernel is among them, stop what it left, report, and end it."""
         with contextlib.suppress(ChildProcessError):
             while True:
-                pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
-                if pid == 0:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG))
+                if ended is None:
                     return
+                self.hear()  # it may have said before its end that it is the kernel
+                pid, status = os.waitpid(ended.si_pid, 0)
                 if self.victims.forget(pid) and os.WIFSIGNALED(status):
                     self.oom_kills = min(self.oom_kills + 1, memory.oom_kills())  # it, and not the kernel
                 if self.attendants.forget(pid):

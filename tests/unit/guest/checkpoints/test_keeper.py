@@ -191,6 +191,13 @@ def test_a_flood_is_taken_in_by_parts(keeper: Keeper) -> None:
         assert keeper.hear() == 0
 
 
+def test_what_was_said_before_an_end_is_heard(keeper: Keeper) -> None:
+    with keeper.connect() as kernel:
+        kernel.send(b"awake")  # with a line that it has not read
+    assert keeper.hear() == os.getpid()
+    assert keeper.fileno() == -1
+
+
 def test_an_end_is_heard(keeper: Keeper) -> None:
     keeper.connect().close()
     assert keeper.fileno() >= 0

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
+from agent_tools.guest.checkpoints.words import AWAKE
 from agent_tools.guest.pid1.init import Init
-from agent_tools.guest.wire.words import NO_COPY, Failed
+from agent_tools.guest.wire.words import NO_COPY, Exit, Failed
 
 
 class Host:
@@ -52,6 +53,21 @@ def told_after_waking(*, has_kernel: bool) -> list[Any]:
     return [each for each in host.told if isinstance(each, Failed)]
 
 
+def told_of_a_short_life() -> list[Any]:
+    """Return what the host hears of a fork that said it is the kernel, and ended before that was read."""
+    host = Host()
+    init = Init(cast("Any", host), lambda *_: None, cast("Any", Reach()))
+    with init.keeper.connect() as line:
+        init.generation = 2
+        pid = os.fork()
+        if pid == 0:
+            line.send(AWAKE)
+            os._exit(7)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        init.reap()
+    return host.told
+
+
 def sleeper() -> int:
     """Return a child that waits."""
     pid = os.fork()
@@ -71,4 +87,15 @@ def test_a_copy_that_is_killed_when_it_was_woken_is_told(has_kernel: bool, reaso
             told = told_after_waking(has_kernel=has_kernel)
         finally:
             os._exit(0 if told == [Failed(2, reason)] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_the_end_of_a_kernel_is_told_however_soon_it_came_after_its_waking() -> None:
+    pid = os.fork()
+    if pid == 0:
+        told = []
+        try:
+            told = told_of_a_short_life()
+        finally:
+            os._exit(0 if told == [Exit(2, code=7, signal=0, oom=False)] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
