@@ -127,6 +127,7 @@ class Runtime:
     def settle(self) -> None:
         """Wait until the engine has removed what was closed before."""
         if not self._engine.is_stopped:
+            self._engine.settle(time.monotonic() + SETTLE_SECONDS)  # of starts that Ctrl-C gave up
             self._background.join()
             return
         self._engine.remove_rest()

@@ -58,14 +58,14 @@ class StoppableEngine:
                 raise Stopping(STOPPED)
             self._starts.add(start)
         work = partial(self._start, start, spec)
-        if begun(work, "agent-tools-start") is None:
-            work()
         try:
+            if begun(work, "agent-tools-start") is None:
+                work()
             return start.result()
         except CancelledError:
             raise Stopping(STOPPED) from None
         except BaseException:
-            if not start.cancel() and start.exception() is None:  # Ctrl-C, just as the sandbox came up
+            if not start.cancel() and start.exception() is None:  # Ctrl-C as the sandbox came up
                 self.remove(start.result())
             raise
 
@@ -100,10 +100,14 @@ class StoppableEngine:
         for sandbox in list(self._live.values()):
             self.remove(sandbox)
 
-    def settle(self, deadline: float) -> None:
-        """Wait for starts that were cancelled, and for removals, until the deadline (monotonic seconds)."""
+    def settle(self, deadline: float | None = None) -> None:
+        """Wait for starts that were cancelled, and for removals, until the deadline at most (monotonic seconds)."""
+        patience = None if deadline is None else deadline - time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: not self._starts and not self._removers, deadline - time.monotonic())
+            self._changed.wait_for(lambda: not self._removers and not self._has_cancelled(), patience)
+
+    def _has_cancelled(self) -> bool:
+        return any(start.cancelled() for start in self._starts)
 
     def _start(self, start: Future[Container], spec: SandboxSpec) -> None:
         try:
