@@ -1,4 +1,4 @@
-"""docs/deploy.md: its commands and its client run as they stand."""
+"""docs/deploy.md: its commands and its client run as they stand; the commands of docs/runbook.md are there."""
 
 from __future__ import annotations
 
@@ -17,16 +17,24 @@ from tests.test_documents import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
-COMMANDS = [
-    shlex.split(line, comments=True)
-    for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    for line in block.replace("\\\n", "").splitlines()
-    if line.startswith("agent-tools ")
-]
+
+
+def commands(page: str) -> list[list[str]]:
+    return [
+        shlex.split(line, comments=True)
+        for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        for line in block.replace("\\\n", "").splitlines()
+        if line.startswith("agent-tools ")
+    ]
+
+
+COMMANDS = commands(PAGE)
+RUNBOOK = commands((ROOT / "docs" / "runbook.md").read_text())
 
 
 def test_there_are_commands() -> None:
     assert {command[1] for command in COMMANDS} == {"keys", "serve", "image"}
+    assert {command[1] for command in RUNBOOK} == {"serve", "backup", "restore", "keys", "clean", "image"}
 
 
 def test_the_commands_for_keys_and_the_client_run_as_they_stand(
@@ -48,7 +56,7 @@ def test_the_commands_for_keys_and_the_client_run_as_they_stand(
     assert names["counted"].input_tokens > 10
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each[1] != "keys"], ids=" ".join)
+@pytest.mark.parametrize("command", [*(each for each in COMMANDS if each[1] != "keys"), *RUNBOOK], ids=" ".join)
 def test_the_options_of_the_others_are_there(command: list[str]) -> None:
     """They run in tests/deploy/test_compose.py, tests/docker/test_gateway.py and wherever an image is built."""
     done = CliRunner().invoke(cli, [*command[1:], "--help"])

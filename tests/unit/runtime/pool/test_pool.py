@@ -222,3 +222,25 @@ def test_closing_removes_all_that_nobody_took(pool: Pool, maker: Maker) -> None:
     assert [path.name for path in pool.kind.folder.iterdir()] == ["a"]
     pool.keep(2)
     assert pool.ready == 0
+
+
+def test_one_that_is_still_being_made_at_the_end_is_not_waited_for_and_removed_later(
+    maker: Maker, work_dir: Path
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make(engine: object, kind: Kind) -> tuple[RunningSandbox, Blank]:
+        begun.set()
+        go_on.wait()
+        return maker(engine, kind)
+
+    kind = Kind("none", Isolation(), LIMITS, "auto", False, (), work_dir)
+    pool = Pool(ProcessEngine(), kind, do_now, lambda: maker.now, make)
+    pool.keep(1)
+    assert begun.wait(ENOUGH)
+    pool.close(0)
+    assert maker.made == []
+    go_on.set()
+    until(lambda: maker.made and maker.made[0].ended.is_set())
+    pool.close()
+    assert pool.ready == 0
