@@ -33,6 +33,7 @@ from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.tokens import routes as token_routes
+from agent_tools.gateway.responses.websocket import Sockets
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.engines import preparing
@@ -88,8 +89,10 @@ async def _lifespan(
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
     app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe, give_up)
+    app.state.sockets = Sockets(services.config)
     services.end_jobs_of = app.state.jobs.end_of
     services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
+    services.metrics.sockets.set_function(lambda: app.state.sockets.open)
     try:
         async with contextlib.AsyncExitStack() as opened:
             for mount in mounts:
@@ -97,6 +100,7 @@ async def _lifespan(
                 app.state.mounted[mount.path] = await opened.enter_async_context(door)
             yield
     finally:
+        await app.state.sockets.close()
         await app.state.jobs.close()
         await services.upstream.aclose()
         await services.peers.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -28,6 +29,7 @@ _OWNED = (
     "/page/responses",
 )  # what has an owner, and needs a key where there are any
 _POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends
+_BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")  # of an answer
 _GONE = 499  # the client left before there was an answer
 
 
@@ -40,9 +42,10 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        is_socket = scope["type"] == "websocket"
         services: Services = scope["app"].state.services
         request_id.set(new_id("req"))
         scope = _below(services.config.root_path, scope)
@@ -50,11 +53,14 @@ class Door:
         answer = _Sender(send, body)
         received: object = body
         started = time.monotonic()
-        with services.metrics.in_flight.track_inprogress():
+        with nullcontext() if is_socket else services.metrics.in_flight.track_inprogress():
             try:
                 _let_in(services, scope, self._owned)
-                scope, received = unpacked(scope, body, services.config, services.unpacked)
-                await self._app(scope, received, answer)
+                if is_socket:
+                    await self._app(scope, receive, answer)
+                else:
+                    scope, received = unpacked(scope, body, services.config, services.unpacked)
+                    await self._app(scope, received, answer)
             except Exception as exc:
                 if isinstance(exc, Refusal):
                     services.metrics.security(exc.event)
@@ -65,7 +71,7 @@ class Door:
             finally:
                 services.unpacked.give_back(received)
         route, seconds = getattr(scope.get("endpoint"), "__name__", "none"), time.monotonic() - started
-        services.metrics.request(scope["method"], route, answer.status, seconds)
+        services.metrics.request(scope.get("method", "GET"), route, answer.status, seconds)
         name = scope.get("key_name") or ""
         if name:
             services.metrics.request_of(name, answer.status)
@@ -107,10 +113,10 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:
         scope["is_forwarded"] = services.peers.has_sent(headers)
         caller = services.keys.caller(headers)
         scope["owner"], scope["key_name"] = caller.owner, caller.name
-        if scope["path"] != _POLLED and not scope["is_forwarded"]:
-            services.rates.check(caller)
+        if scope["type"] == "http" and scope["path"] != _POLLED and not scope["is_forwarded"]:
+            services.rates.check(caller)  # of a WebSocket, each of its responses is counted
     else:
-        services.keys.refuse_strangers(headers, may_link=scope["method"] == "GET")
+        services.keys.refuse_strangers(headers, may_link=scope.get("method") == "GET")
 
 
 class _Sender:
@@ -122,10 +128,10 @@ class _Sender:
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
+        if message["type"] in _BEGINNINGS:
+            self.status = message.get("status", 101)
             headers = [*message.get("headers", ()), (b"x-request-id", request_id.get().encode())]
-            if not self._body.is_read:
+            if message["type"] == "http.response.start" and not self._body.is_read:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         await self._send(message)

@@ -57,12 +57,13 @@ class JsonText(Response):
     media_type = "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        """Send the answer, which may refuse a WebSocket."""
+        kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+        await send({"type": f"{kind}.start", "status": self.status_code, "headers": self.raw_headers})
         for start in range(0, len(self.body) or 1, PART):
             end = start + PART
             more = end < len(self.body)
-            await send({"type": "http.response.body", "body": bytes(self.body[start:end]), "more_body": more})
+            await send({"type": f"{kind}.body", "body": bytes(self.body[start:end]), "more_body": more})
 
 
 class Json(JsonText):

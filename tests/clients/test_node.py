@@ -18,6 +18,7 @@ SCRIPTS = Path(__file__).parent / "node"
 NODE = Path(sys.executable).with_name("node")
 TEXT = f"Twenty, see {LINK}."
 LOGS = {"type": "logs", "logs": "x is 20\n"}
+BEGINNING = ["response.created", "response.in_progress", "response.output_item.added"]
 CALL_EVENTS = [
     *("response.code_interpreter_call.in_progress", "response.code_interpreter_call_code.delta"),
     *("response.code_interpreter_call_code.done", "response.code_interpreter_call.interpreting"),
@@ -51,7 +52,7 @@ def test_openai_node_in_two_turns(new_gateway: NewGateway) -> None:
     report = report_of(gateway, "openai_client.mjs", "turns")
     check_upstream(gateway)
     kinds = in_order(report["kinds"])
-    assert kinds[:9] == ["response.created", "response.in_progress", "response.output_item.added", *CALL_EVENTS]
+    assert kinds[:9] == [*BEGINNING, *CALL_EVENTS]
     assert kinds[-1] == "response.completed"
     call, message = report["first"]["output"]
     assert (call["status"], call["code"], call["outputs"][0]) == ("completed", FIRST, LOGS)
@@ -62,6 +63,18 @@ def test_openai_node_in_two_turns(new_gateway: NewGateway) -> None:
     assert (again["code"], again["outputs"]) == (SECOND, [{"type": "logs", "logs": "21"}])
     assert again["container_id"] == call["container_id"]
     assert report["second"]["output_text"] == "21."
+
+
+def test_openai_node_by_websocket(new_gateway: NewGateway) -> None:
+    gateway = serve(new_gateway)
+    report = report_of(gateway, "openai_client.mjs", "socket")
+    check_upstream(gateway)
+    assert in_order(report["kinds"])[:9] == [*BEGINNING, *CALL_EVENTS]
+    call, message = report["first"]["output"]
+    assert (call["code"], call["outputs"][0]) == (FIRST, LOGS)
+    check_citation(message["content"][0]["annotations"][0], call["container_id"])
+    again = report["second"]["output"][0]
+    assert (again["outputs"], again["container_id"]) == ([{"type": "logs", "logs": "21"}], call["container_id"])
 
 
 def test_openai_node_with_files(new_gateway: NewGateway) -> None:

@@ -10,6 +10,7 @@ import pytest
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import INCLUDE, ask, code, commands, post, run, shell
 from tests.gateway.conftest import NewGateway
+from tests.gateway.responses.test_websocket import asked, connected
 
 
 def test_what_people_and_code_say_is_nowhere_but_in_the_answer(
@@ -22,10 +23,12 @@ def test_what_people_and_code_say_is_nowhere_but_in_the_answer(
             "shell": [commands("echo canary''-output; canary-program"), "canary-answer"],
             "chat": [*[run("print('canary' + '-output')"), "canary-answer"] * 2],
             "bad": lambda _: ScriptedReply(calls=[ScriptedCall("python", '{"canary": ')], cut_after=3),
-        }
+        },
+        log_level="debug",
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     logging.getLogger("openai").setLevel(logging.WARNING)
+    logging.getLogger("websockets").setLevel(logging.WARNING)  # the client's
     answer = post(gateway, input="canary-prompt", include=INCLUDE)
     assert "canary-output" in answer.text
     assert "canary-output" in post(gateway, input="canary-prompt", model="shell", tools=[shell()]).text
@@ -34,6 +37,8 @@ def test_what_people_and_code_say_is_nowhere_but_in_the_answer(
     for is_streamed in (False, True):
         ask(gateway, model="chat", messages=said, stream=is_streamed)
         post(gateway, model="bad", input="canary-prompt", instructions="canary", stream=is_streamed)
+    with connected(gateway) as client:
+        asked(client, model="bad", input="canary-prompt", instructions="canary", stream_id="canary")
     seen = httpx.get(f"{gateway.url}/metrics").text + capfd.readouterr().err
     seen += "\n".join(record.getMessage() + str(record.exc_info) for record in caplog.records)
     assert "canary" not in seen

@@ -23,6 +23,7 @@ from agent_tools.models.wire import wire_messages
 from agent_tools.results.blocks import NOTHING
 from agent_tools.tools.command_tool import CommandEnd
 
+_CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
@@ -87,6 +88,21 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
         found += [*_shown(seen), *_with_server_fields(_messages(item, param, here), item, past)]
         seen = []
     return [message for message in wire_messages([*found, *_shown(seen)]) if not _is_lone_thought(message)]
+
+
+def check_outputs(items: Sequence[Mapping[str, Any]], before: Iterable[JsonObject]) -> None:
+    """Check that each output of a client's tool belongs to a call, of the items or of the messages before them.
+
+    Raises:
+        ApiError: 400.
+    """
+    called = {str(item.get("call_id")) for item in items if item.get("type") in _CALLS}
+    called |= {call["id"] for message in before for call in message.get("tool_calls") or ()}
+    for index, item in enumerate(items):
+        call_id = str(item.get("call_id"))
+        if item.get("type") in _OUTPUTS and call_id not in called:
+            message = f"No tool call found for function call output with call_id {call_id[:80]}."
+            raise invalid(message, f"input[{index}].call_id", "invalid_value")
 
 
 def _check_names(item: Mapping[str, Any], param: str) -> None:

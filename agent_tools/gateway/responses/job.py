@@ -22,7 +22,7 @@ from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.store.records import StoredConversation
+from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError, packed
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.messages import SERVER_FIELDS
@@ -55,6 +55,7 @@ class ResponseJob(TurnJob):
         self._told: dict[str, str] = {}
         self._server_fields: dict[str, str] = {}  # as JSON, by the ids of items
         self._items_of_rounds = 0  # items of the rounds that are over
+        self._container_id: str | None = None
         self._storage = ResponseStorage(services, plan, self.id)
         self._remote = RemoteTools(services.config, services.mcp_reach, plan.decisions)
 
@@ -66,6 +67,9 @@ class ResponseJob(TurnJob):
     def events(self) -> Generator[Event, None, None]:
         """Make the response, event by event."""
         yield from self._composer.begin()
+        if not self.plan.request.generates:
+            yield from self._composer.feed(Finished("stop", Usage()))
+            return
         with self.cancel.ending(self._remote.cancel):
             turn = yield from self._with_remote_tools()
             yield from self._compact()
@@ -131,6 +135,11 @@ class ResponseJob(TurnJob):
                 undo.callback(self.plan.hold.close)
             undo.callback(self._remote.cancel)  # code in the container may wait for one of them
 
+    def end(self) -> ResponseEnd:
+        """Return what the next response builds on, once this one has ended."""
+        conversation, earlier = packed(self._conversation), self._container_id or self.plan.earlier
+        return ResponseEnd(id=self.id, status=self.body["status"], container_id=earlier, conversation=conversation)
+
     def save_start(self) -> None:
         """Store that the response is under way, so that it can be asked for."""
         self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, self.plan.earlier))
@@ -167,7 +176,7 @@ class ResponseJob(TurnJob):
     def _end(self, event: Mapping[str, Any]) -> None:
         """Let go of the container and store the response, before anyone hears of its end."""
         hold, request, body = self.plan.hold, self.plan.request, event["response"]
-        container_id = hold.container_id if hold and hold.has_container else None
+        self._container_id = container_id = hold.container_id if hold and hold.has_container else None
         if hold:
             hold.close()
         if self.plan.known:

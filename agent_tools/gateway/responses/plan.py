@@ -21,7 +21,13 @@ from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.composer import ResponseContext, context_of
-from agent_tools.gateway.responses.history import CallHistory, container_of, local_shell, messages_of_items
+from agent_tools.gateway.responses.history import (
+    CallHistory,
+    check_outputs,
+    container_of,
+    local_shell,
+    messages_of_items,
+)
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.gateway.responses.mcp.items import Decision
 from agent_tools.gateway.responses.request import Request
@@ -119,7 +125,9 @@ class Planner:
             self.services.stored_conversations.touch(self._stored.id)
         hold = self._hold(request.tools.container) if request.tools.container else None
         tools = self._hosted(hold) if hold else ()
-        conversation = [*self._before(hold), *messages_of_items(self._request.input, self._past(hold))]
+        before = self._before(hold)
+        conversation = [*before, *messages_of_items(self._request.input, self._past(hold))]
+        check_outputs(self._request.input, before)
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
         turn = Turn(
@@ -210,7 +218,7 @@ class Planner:
         id_ = self._request.previous_response_id
         if id_ is None:
             return None
-        previous = self.services.store.get(ResponseEnd, id_, owner=self._owner)
+        previous = self._request.recent or self.services.store.get(ResponseEnd, id_, owner=self._owner)
         if previous is None:
             message = f"Previous response with id '{id_[:80]}' not found."
             raise invalid(message, "previous_response_id", "previous_response_not_found")

@@ -15,6 +15,7 @@ from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
+from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.models.base import JsonObject
 
 OUTPUTS = "code_interpreter_call.outputs"
@@ -48,7 +49,12 @@ _INCLUDABLE = frozenset(
 
 @dataclass(frozen=True)
 class Request:
-    """A checked request. `options` are fields of chat completions; the response repeats `echo`."""
+    """A checked request. `options` are fields of chat completions; the response repeats `echo`.
+
+    Attributes:
+        recent: the response before, where the client's connection has it and the store need not be asked.
+        generates: the model is asked; else the conversation is only made ready for the next response.
+    """
 
     model: str
     input: list[JsonObject]
@@ -62,6 +68,8 @@ class Request:
     store: bool = True
     stream: bool = False
     background: bool = False
+    recent: ResponseEnd | None = None
+    generates: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     echo: Mapping[str, Any] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive
 
 from agent_tools.containers.records import Record
@@ -33,18 +33,19 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
+from agent_tools.gateway.responses import read_request
 from agent_tools.gateway.responses import request as asked
 from agent_tools.gateway.responses.body import stored_items
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.plan import Planner
-from agent_tools.gateway.responses.request import OUTPUTS, read_request
+from agent_tools.gateway.responses.request import OUTPUTS
 from agent_tools.gateway.responses.stored_items import forget
+from agent_tools.gateway.responses.websocket import BEGINNING, response_socket
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import JsonObject
 
-BEGINNING = 2  # events of every response, before it says anything
 _T = TypeVar("_T")
 _Kind = TypeVar("_Kind", bound=Record)
 
@@ -52,11 +53,8 @@ _Kind = TypeVar("_Kind", bound=Record)
 async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
     services, jobs = services_of(request), jobs_of(request)
-    config = services.config
-    unknown, reach = config.unknown_tools, services.mcp_reach
-    read = partial(read_request, unknown_tools=unknown, passed=config.passed_fields, reach=reach)
     body = await raw_body(request)
-    wanted = await read_json(request, body, read)
+    wanted = await read_json(request, body, request_reader(services))
     may_forward = not request.scope["is_forwarded"]
     submission = Submission(wanted, owner_of(request), request.headers, request.receive, may_forward)
     try:
@@ -245,6 +243,7 @@ def _stream(request: Request, job: ResponseJob, start: int) -> EventStream:
 
 routes = [
     Route("/v1/responses", create_response, methods=["POST"]),
+    WebSocketRoute("/v1/responses", response_socket),
     Route("/v1/responses/{response_id}", retrieve_response, methods=["GET"]),
     Route("/v1/responses/{response_id}", delete_response, methods=["DELETE"]),
     Route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
@@ -253,6 +252,13 @@ routes = [
 
 
 # Starting a response as a job, and finding one that runs here.
+
+
+def request_reader(services: Services) -> Callable[[JsonObject], Request]:
+    """Return the reader of requests, which knows what this gateway takes."""
+    config = services.config
+    unknown, reach = config.unknown_tools, services.mcp_reach
+    return partial(read_request, unknown_tools=unknown, passed=config.passed_fields, reach=reach)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from agent_tools.limits import MIB
 
 FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
+SOCKET_PATH = "/responses"  # the end of the one path that has WebSockets
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ class Connection(H11Protocol):
         """Wait for the next head."""
         super().on_response_complete()
         self._look()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the connection to a WebSocket."""
+        self._clear()
+        super().handle_websocket_upgrade(event)
+
+    def _should_upgrade(self) -> bool:
+        """Return True for a WebSocket of responses; a request of another path is served as if it had not asked."""
+        is_meant = self.scope["method"] == "GET" and self.scope["path"].endswith(SOCKET_PATH)
+        return is_meant and self._get_upgrade() == b"websocket"
 
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are not HTTP, in the API's shape, and disconnect the request that they are part of."""

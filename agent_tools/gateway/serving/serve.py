@@ -23,6 +23,7 @@ from agent_tools.gateway.app import Mount, create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
 from agent_tools.gateway.logs import log_config
+from agent_tools.gateway.jobs.sse import Pace
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
@@ -82,15 +83,15 @@ class Server(uvicorn.Server):
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
         connections = Connections(config.max_connections, config.head_timeout, self._note)
         kind: Any = partial(Connection, connections)
-        options = {
-            "server_header": False,
-            "timeout_graceful_shutdown": grace,
-            "http": kind,
-            "ws": "none",
-            "access_log": False,
-            **options,
+        own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
+        sockets = {
+            "ws": partial(_new_socket, config, self._note),
+            "ws_max_size": config.max_body_bytes,
+            "ws_per_message_deflate": False,  # a small message could become a large one
+            "ws_ping_interval": config.heartbeat,
+            "ws_ping_timeout": Pace().patience,
         }
-        super().__init__(uvicorn.Config(app, **options))
+        super().__init__(uvicorn.Config(app, **{**own, **sockets, **options}))
         self._app = app
         self._ready = ready
         wanted = config.metrics_port
@@ -111,9 +112,17 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, end active jobs, close all connections. The second port answers until then."""
         notify(settings.notify_socket(), "STOPPING=1")
-        await asyncio.gather(self._app.state.jobs.close(), super().shutdown(sockets))
+        state = self._app.state
+        await asyncio.gather(state.jobs.close(), state.sockets.close(), super().shutdown(sockets))
         if self.second_port:
             await self.second_port.close()
+
+
+def _new_socket(limits: GatewayConfig, note: Callable[[SecurityEvent], None], **uvicorns: Any) -> asyncio.Protocol:
+    """Return the protocol of a WebSocket, whose module is loaded for the first one."""
+    from agent_tools.gateway.serving.socket import Socket  # it loads websockets
+
+    return Socket(limits, note, **uvicorns)
 
 
 def serve(

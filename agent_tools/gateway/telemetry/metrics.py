@@ -37,7 +37,7 @@ _GROWING = {
     "agent_tools_forwarded": "Requests that were sent on to the gateway that has their container.",
 }
 READINESS_SECONDS = 10.0  # between two questions that scrapes lead to
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))
 _STATUSES = frozenset((*HTTPStatus, 499))
 
 
@@ -69,6 +69,7 @@ class Metrics:
             "agent_tools_requests", "HTTP requests.", ["method", "route", "status"], registry=registry
         )
         self.in_flight = Gauge("agent_tools_requests_in_flight", "HTTP requests under way.", registry=registry)
+        self.sockets = Gauge("agent_tools_websockets", "WebSocket connections that are open.", registry=registry)
         self.request_seconds = Histogram(
             "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=registry
         )

@@ -1,5 +1,6 @@
-// openai-node: two turns, the first streamed; a container with files; a response in the background.
+// openai-node: two turns, the first streamed; a container with files; a response in the background; two turns by WebSocket.
 import OpenAI, { APIError, toFile } from "openai";
+import { ResponsesWS } from "openai/resources/responses/ws";
 
 const client = new OpenAI({ maxRetries: 0 });
 const tools = [{ type: "code_interpreter", container: { type: "auto" } }];
@@ -38,6 +39,25 @@ async function background() {
   return { queued: queued.status, polled, numbers };
 }
 
+async function socket() {
+  const asked = { type: "response.create", model: "m", tools, include: ["code_interpreter_call.outputs"], store: false };
+  const ws = new ResponsesWS(client);
+  const kinds = [];
+  const ends = [];
+  ws.send({ ...asked, input: "Go." });
+  for await (const event of ws) {
+    if (event.type === "error") throw event.error;
+    if (event.type !== "message") continue;
+    kinds.push(event.message.type);
+    if (event.message.type !== "response.completed") continue;
+    ends.push(event.message.response);
+    if (ends.length === 2) break;
+    ws.send({ ...asked, input: "And now?", previous_response_id: ends[0].id });
+  }
+  ws.close();
+  return { kinds, first: ends[0], second: ends[1] };
+}
+
 async function refused() {
   const withoutContainer = [{ type: "code_interpreter" }];
   return refusal(client.responses.create({ model: "m", input: "Go.", tools: withoutContainer }));
@@ -48,5 +68,5 @@ async function refusal(request) {
   return { isApiError: error instanceof APIError, status: error.status, param: error.param, code: error.code };
 }
 
-const report = { turns, files, background, refused };
+const report = { turns, files, background, socket, refused };
 console.log(JSON.stringify(await report[process.argv[2]]()));

@@ -16,7 +16,7 @@ from agent_tools.gateway.http import parsed
 from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields, read_domains
-from agent_tools.gateway.responses.history import CallHistory, container_of, messages_of_items
+from agent_tools.gateway.responses.history import CallHistory, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.mcp.items import read_decisions
 from agent_tools.gateway.responses.request import read_request
@@ -97,7 +97,8 @@ def _response(body: dict[str, Any]) -> None:
     container_of(request.input)
     _conversation(request.input)
     files = InputFiles(NOTHING, _upload, None, MIB)
-    messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))
+    before = messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))
+    check_outputs(request.input, before)
 
 
 def _chat(body: dict[str, Any]) -> None:
