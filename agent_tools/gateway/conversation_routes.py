@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -129,7 +130,9 @@ def _items(services: Services, owner: str, given: list[JsonObject]) -> list[Json
     def no_file(_: Mapping[str, Any], __: str, ___: bool) -> JsonObject:
         return _ANY_FILE
 
-    messages_of_items(items, CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file), "items")
+    opened = partial(services.seal.opened, owner)
+    past = CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file, opened)
+    messages_of_items(items, past, "items")
     check_item_ids(items, "items")
     return list(listed_items(items))
 

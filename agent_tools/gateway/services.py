@@ -29,6 +29,7 @@ from agent_tools.gateway.peers.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
+from agent_tools.gateway.sealing import Seal
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry.metrics import Metrics
@@ -117,6 +118,7 @@ class Services:
         self.shares = self.containers.shares
         self.conversations = KnownConversations(config, self.store)
         self.stored_conversations = StoredConversations(config, self.store, self.shares)
+        self.seal = Seal(config.data_dir)
         self.uploads = Uploads(self.containers, self.store)
         self.files = ContainerFiles(self.containers, self.store, self.uploads)
 

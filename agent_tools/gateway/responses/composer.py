@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -79,6 +80,7 @@ def context_of(
         shows_details=request.with_details,
         shows_logprobs=request.with_logprobs,
         shows_summary=request.with_summary,
+        is_padded=request.is_padded,
         find_file=find_file,
         image_url=image_url,
     )
@@ -133,6 +135,7 @@ def _named(tool: ClientTool) -> JsonObject:
     return {"name": tool.own_name, **({"namespace": tool.namespace} if tool.namespace else {})}
 
 
+PADDED = 16  # characters; the length of a delta with its padding is a multiple of this
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)
 _FunctionItem = Union[FunctionItem, CustomItem, ShellCallItem, McpCallItem, McpApprovalItem]
@@ -150,6 +153,8 @@ class ResponseContext:
         shows_details: outputs come as events while the code runs, and in the item with what `Details` adds.
         shows_summary: the model's reasoning is shown as its summary.
         environment: where the shell runs, as its calls say it.
+        seal: makes `encrypted_content` of reasoning, where the client wants it.
+        is_padded: deltas are padded, so that their size on the wire says less of what is in them.
     """
 
     tool_name: str
@@ -163,6 +168,8 @@ class ResponseContext:
     shows_summary: bool = False
     shell_name: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    seal: Callable[[str], str] | None = None
+    is_padded: bool = False
 
 
 class Composer:
@@ -212,7 +219,7 @@ class Composer:
                 item = yield from self._spoken(MessageItem, MessageItem)
                 yield from self._placed(item, item.write(text, logprobs if self._context.shows_logprobs else ()))
             case ReasoningDelta(text):
-                new = partial(ReasoningItem, self._context.shows_summary)
+                new = partial(ReasoningItem, self._context.shows_summary, self._context.seal)
                 thought = yield from self._spoken(ReasoningItem, new)
                 yield from self._placed(thought, thought.write(text))
             case CallBegun() | CallDelta() | CallReady():
@@ -355,6 +362,8 @@ class Composer:
         return self._numbered({"type": kind, "response": copy.deepcopy(self.response)})
 
     def _numbered(self, event: Event) -> Event:
+        if self._context.is_padded and event["type"].endswith(".delta"):
+            event["obfuscation"] = secrets.token_urlsafe(PADDED)[: PADDED - len(str(event["delta"])) % PADDED]
         event["sequence_number"] = self._number
         self._number += 1
         return event

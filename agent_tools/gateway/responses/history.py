@@ -48,6 +48,7 @@ class CallHistory:
         file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
         server_fields: returns the fields of an item that only its model's server knows, with the model's name; None
             for an item without any.
+        opened: returns the text of encrypted content, which is at a path in the request.
         is_over: the item that is read was answered in an earlier turn.
         executed: the requests for approval whose calls were made.
         asked: all of them that are among the items.
@@ -57,6 +58,7 @@ class CallHistory:
     shell_name: str
     told: Callable[[str], str | None]
     file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
+    opened: Callable[[str, str], str]
     server_fields: Callable[[Mapping[str, Any]], Json | None] = lambda _: None
     is_over: bool = False
     executed: frozenset[str] = frozenset()
@@ -111,8 +113,10 @@ def _check_names(item: Mapping[str, Any], param: str) -> None:
             raise Fields(item, param).wrong(name, "a string")
 
 
-def _thought(item: Mapping[str, Any]) -> str:
-    """Return a reasoning item's text, or its summary, which may be the text; '' for one that is only encrypted."""
+def _thought(item: Mapping[str, Any], param: str, past: CallHistory) -> str:
+    """Return a reasoning item's text: that in its encrypted content, else its content, or its summary."""
+    if sealed := Fields(item, param).text("encrypted_content"):
+        return past.opened(sealed, f"{param}.encrypted_content")
     content = item.get("content") or item.get("summary")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
@@ -165,7 +169,7 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
         case "compaction":
             yield summary_message(read_summary(item, param))
         case "reasoning":
-            if thought := _thought(item):
+            if thought := _thought(item, param, past):
                 yield Message(ASSISTANT, reasoning_content=thought)
         case kind:
             raise invalid(f"Items of type {kind!r:.40} are not supported here.", f"{param}.type", "unsupported_value")

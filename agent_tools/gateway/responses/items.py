@@ -6,7 +6,7 @@ Events lack their sequence number and output index, which the composer adds.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from agent_tools.containers.records import new_id
@@ -51,12 +51,16 @@ class Item:
 
 
 class ReasoningItem(Item):
-    """A model's reasoning: its content, or, for clients that ask for one, its summary, which is the same text."""
+    """A model's reasoning: its content, or, for clients that ask for one, its summary, which is the same text.
 
-    def __init__(self, as_summary: bool = False) -> None:
+    With `seal`, it also has the text as `encrypted_content`, which the client sends back.
+    """
+
+    def __init__(self, as_summary: bool = False, seal: Callable[[str], str] | None = None) -> None:
         value = {"id": new_id("rs"), "type": "reasoning", "summary": []}
         super().__init__({**value, **({} if as_summary else {"content": []}), "status": "in_progress"})
         self._as_summary = as_summary
+        self._seal = seal
         self._text = ""
 
     def added(self) -> Iterator[Event]:
@@ -76,6 +80,8 @@ class ReasoningItem(Item):
             yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
 
     def _closing(self) -> Iterator[Event]:
+        if self._seal:
+            self.value["encrypted_content"] = self._seal(self._text)
         if self._as_summary:
             self.value["summary"] = [_summary(self._text)]
             yield self._event("response.reasoning_summary_text.done", summary_index=0, text=self._text)

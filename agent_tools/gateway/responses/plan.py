@@ -142,6 +142,8 @@ class Planner:
             show_pictures=config.pictures_shown(request.model),
         )
         context = context_of(self.services, self._request, self._names, self._container_id, hold)
+        if request.with_encrypted:
+            context = replace(context, seal=partial(self.services.seal.sealed, self._owner))
         head = (self._request, self._owner, self._known, self._stored, self._earlier_id)
         return Plan(*head, conversation, instructions, turn, context, hold, tools, self._decisions)
 
@@ -339,7 +341,9 @@ class Planner:
         services = self.services
         hidden = hidden_of(services.store, self._owner, self._request.input)
         config, files = services.config, self._input_files(hold)
-        return CallHistory(config.tool_name, config.shell_name, file_part=files.part, **self._hidden(hidden))
+        opened = partial(services.seal.opened, self._owner)
+        names = (config.tool_name, config.shell_name)
+        return CallHistory(*names, file_part=files.part, opened=opened, **self._hidden(hidden))
 
     def _hidden(self, hidden: Hidden) -> dict[str, Any]:
         """Return what a history asks for of what no client sees."""

@@ -18,6 +18,7 @@ from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.models.base import JsonObject
 
+ENCRYPTED = "reasoning.encrypted_content"
 OUTPUTS = "code_interpreter_call.outputs"
 LOGPROBS = "message.output_text.logprobs"
 DETAILS = "agent_tools.results.outputs"
@@ -41,7 +42,7 @@ _SUMMARIES = ("auto", "concise", "detailed")
 _INCLUDABLE = frozenset(
     (
         *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
-        *("message.input_image.image_url", "computer_call_output.output.image_url", "reasoning.encrypted_content"),
+        *("message.input_image.image_url", "computer_call_output.output.image_url", ENCRYPTED),
         *(LOGPROBS, DETAILS),
     )
 )
@@ -53,6 +54,7 @@ class Request:
 
     Attributes:
         recent: the response before, where the client's connection has it and the store need not be asked.
+        is_padded: the deltas of the stream are padded.
         generates: the model is asked; else the conversation is only made ready for the next response.
     """
 
@@ -68,6 +70,7 @@ class Request:
     store: bool = True
     stream: bool = False
     background: bool = False
+    is_padded: bool = False
     recent: ResponseEnd | None = None
     generates: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -82,6 +85,11 @@ class Request:
     def with_details(self) -> bool:
         """The outputs of code are shown while it runs, and with more than OpenAI's fields."""
         return DETAILS in self.include
+
+    @property
+    def with_encrypted(self) -> bool:
+        """The model's reasoning is shown encrypted, too."""
+        return ENCRYPTED in self.include
 
     @property
     def with_summary(self) -> bool:
@@ -127,6 +135,7 @@ def read_request(
         store=store is not False,
         stream=bool(given.flag("stream")),
         background=background,
+        is_padded=bool(Fields(given.object("stream_options") or {}, "stream_options").flag("include_obfuscation")),
         options={**_options(given, tools, include), **_passed(body, passed)},
         echo=_echo(given),
     )
@@ -135,10 +144,6 @@ def read_request(
 def _refuse_unsupported(given: Fields) -> None:
     if given.given.get("prompt") is not None:
         raise invalid("'prompt' is not supported here.", "prompt", "unsupported_parameter")
-    streaming = Fields(given.object("stream_options") or {}, "stream_options")
-    if streaming.flag("include_obfuscation"):
-        param = streaming.param("include_obfuscation")
-        raise invalid("Events are not padded here: expected false, or nothing.", param, "unsupported_value")
 
 
 def _compact_threshold(given: Fields) -> int | None:

@@ -33,7 +33,7 @@ from agent_tools.gateway.jobs.sse import Pace, unless_gone
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.job import ResponseJob
-from agent_tools.gateway.responses.routes import Submission, request_reader, start_job
+from agent_tools.gateway.responses.running import Submission, request_reader, start_job
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.limits import MIB

@@ -7,7 +7,7 @@ import contextlib
 import math
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from agent_tools.gateway.jobs.sse import Pace
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections
+from agent_tools.gateway.serving.socket import Socket
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 from agent_tools.runtime.sessions import RuntimeLike
@@ -85,7 +86,7 @@ class Server(uvicorn.Server):
         kind: Any = partial(Connection, connections)
         own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
         sockets = {
-            "ws": partial(_new_socket, config, self._note),
+            "ws": partial(Socket, config, self._note),
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,
@@ -116,13 +117,6 @@ class Server(uvicorn.Server):
         await asyncio.gather(state.jobs.close(), state.sockets.close(), super().shutdown(sockets))
         if self.second_port:
             await self.second_port.close()
-
-
-def _new_socket(limits: GatewayConfig, note: Callable[[SecurityEvent], None], **uvicorns: Any) -> asyncio.Protocol:
-    """Return the protocol of a WebSocket, whose module is loaded for the first one."""
-    from agent_tools.gateway.serving.socket import Socket  # it loads websockets
-
-    return Socket(limits, note, **uvicorns)
 
 
 def serve(

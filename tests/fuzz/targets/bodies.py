@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
@@ -20,6 +21,7 @@ from agent_tools.gateway.responses.history import CallHistory, check_outputs, co
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.mcp.items import read_decisions
 from agent_tools.gateway.responses.request import read_request
+from agent_tools.gateway.sealing import Seal
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
@@ -97,7 +99,7 @@ def _response(body: dict[str, Any]) -> None:
     container_of(request.input)
     _conversation(request.input)
     files = InputFiles(NOTHING, _upload, None, MIB)
-    before = messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part))
+    before = messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part, _opened))
     check_outputs(request.input, before)
 
 
@@ -124,6 +126,11 @@ def _upload(id_: str) -> InputFile:
     return InputFile(id_[:20], 0, io.BytesIO)
 
 
+def _opened(sealed: str, param: str) -> str:
+    return SEAL.opened("me", sealed, param)
+
+
+SEAL = Seal(Path(__file__).parent)  # nothing that an input holds was sealed, so that it makes no key
 CONFIG = GatewayConfig("http://u", router_tools=("execute_python",))
 NOTHING: Any = None  # containers' files, which no request without code needs
 

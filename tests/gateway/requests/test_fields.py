@@ -35,7 +35,6 @@ from tests.gateway.conftest import NewGateway
         ({"background": True, "store": False}, "background"),
         ({"conversation": 7}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"stream_options": 7}, "stream_options"),
         ({"tools": [{**FUNCTION, "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
     ],

@@ -22,7 +22,7 @@ from agent_tools.gateway.responses import request as asked
 from agent_tools.gateway.responses.compaction.compactor import ASKED, MAX_ANSWER, compaction_item, estimate, read_count
 from agent_tools.gateway.responses.history import local_shell
 from agent_tools.gateway.responses.plan import Planner
-from agent_tools.gateway.responses.routes import Submission, start_job
+from agent_tools.gateway.responses.running import Submission, start_job
 from agent_tools.gateway.responses.tools import CODE, SHELL, Tools, Unknown
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.hold import Hold
