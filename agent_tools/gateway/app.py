@@ -164,9 +164,19 @@ _PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, met
 _METRICS = Route("/metrics", metrics, methods=["GET"])
 
 
-async def _unknown(_: Request, exc: Exception) -> Response:
+_HERE = ("chat/completions", "containers", "conversations", "files", "models", "responses")
+
+
+async def _unknown(request: Request, exc: Exception) -> Response:
     """Answer a request for a route, or for a method of one, that does not exist."""
-    return failed(exc)
+    path = request.scope["path"]
+    if not (isinstance(exc, HTTPException) and exc.status_code == 404 and path.startswith("/v1/")):
+        return failed(exc)
+    passed = services_of(request).config.endpoints
+    message = f"{path[:80]} is not here. Below /v1 there are: {', '.join(_HERE)}."
+    if passed:
+        message = f"{message} These are passed on to the upstream: {', '.join(passed)}."
+    return failed(ApiError(404, message, code="unknown_url"))
 
 
 # Other doors under paths of the gateway: they share its keys and its containers, and it knows nothing else of them.

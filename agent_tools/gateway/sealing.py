@@ -20,7 +20,7 @@ from agent_tools.gateway.requests.failures import invalid
 
 KEY_FILE = "sealing.key"  # in `data_dir`
 KEY_BYTES, NONCE_BYTES = 32, 12
-FORM = b"\x01"  # the first byte, so that another form can be told from this one
+FORM = b"\x01"  # the first byte: the form of what follows
 
 
 class Seal:

@@ -13,11 +13,12 @@ from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.tools.patch import ContainerPatch
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import Conversation
 
-HostedTool = Union[ContainerTool, ContainerShell]
+HostedTool = Union[ContainerTool, ContainerShell, ContainerPatch]
 
 
 class TurnJob(Job):

@@ -235,3 +235,39 @@ async def a_turn_with_mcp(gateway: Gateway, server: ToolServer, is_asked: bool) 
     tool = HostedMCPTool(tool_config=config, on_approval_request=approve if is_asked else None)
     async with configured(gateway) as run_config:
         return await Runner.run(Agent(name="A", model="m", tools=[tool]), "Go.", run_config=run_config), requests
+
+
+def test_the_clients_own_files_are_patched(new_gateway: NewGateway) -> None:
+    from agents import Agent, ApplyPatchTool, Runner, apply_diff
+
+    files = {"a.txt": "one\ntwo\n"}
+
+    class Editor:
+        def create_file(self, operation: Any) -> None:
+            files[operation.path] = apply_diff("", operation.diff, "create")
+
+        def update_file(self, operation: Any) -> str:
+            files[operation.path] = apply_diff(files[operation.path], operation.diff)
+            return "It fits."
+
+        def delete_file(self, operation: Any) -> None:
+            del files[operation.path]
+
+    operations = [
+        {"type": "create_file", "path": "b.txt", "diff": "+new"},
+        {"type": "update_file", "path": "a.txt", "diff": "@@\n one\n-two\n+three"},
+        {"type": "delete_file", "path": "b.txt"},
+    ]
+    gateway = new_gateway(
+        {"m": [*(ScriptedReply(calls=[ScriptedCall("apply_patch", o)]) for o in operations), "Done."]}
+    )
+    agent = Agent(name="Editor", model="m", tools=[ApplyPatchTool(editor=Editor())])
+
+    async def go() -> Any:
+        async with configured(gateway) as config:
+            return await Runner.run(agent, "Go.", run_config=config)
+
+    assert asyncio.run(go()).final_output == "Done."
+    assert files == {"a.txt": "one\nthree\n"}
+    told = [message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"]
+    assert (len(told), told[1]) == (3, "It fits.")

@@ -139,3 +139,17 @@ def test_a_path_that_only_begins_alike_is_another(new_gateway: NewGateway) -> No
     for path in ("/codex/v1/models", "/code", "/code/code/health", "/cod/e/health"):
         assert httpx.get(gateway.url + path).status_code == 404
     assert httpx.get(f"{gateway.url}/code/health").status_code == 200
+
+
+def test_what_is_not_here_is_told_with_what_is(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, endpoints=("embeddings",))
+    for method, path in (("POST", "/v1/batches"), ("GET", "/v1/vector_stores/vs_1/files"), ("GET", "/v1/evals")):
+        answer = httpx.request(method, gateway.url + path)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["type"]) == (404, "unknown_url", "invalid_request_error")
+        assert error["message"].startswith(f"{path} is not here. Below /v1 there are: chat/completions, containers,")
+        assert error["message"].endswith("passed on to the upstream: embeddings.")
+    long = httpx.get(f"{gateway.url}/v1/{'a' * 5_000}").json()["error"]["message"]
+    assert len(long) < 500
+    assert "passed on" not in httpx.get(f"{new_gateway({}, endpoints=()).url}/v1/x").json()["error"]["message"]
+    assert httpx.get(f"{gateway.url}/x").json()["error"]["message"] == "Not Found."

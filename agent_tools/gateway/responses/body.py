@@ -22,6 +22,8 @@ _PREFIXES = {
     "reasoning": "rs",
     "compaction": "cmp",
     "mcp_approval_response": "mcpa",
+    "apply_patch_call": "apc",
+    "apply_patch_call_output": "apco",
     "shell_call": "sh",
     "shell_call_output": "sho",
 }
@@ -60,7 +62,7 @@ def listed_items(items: Iterable[Mapping[str, Any]]) -> Iterator[JsonObject]:
         listed["id"] = item.get("id") or new_id(_PREFIXES.get(kind, "item"))
         if kind == "message":
             listed.update(status=item.get("status") or "completed", content=_content(item))
-        elif kind.startswith(("function_call", "shell_call")):
+        elif kind.startswith(("function_call", "shell_call", "apply_patch_call")):
             listed["status"] = item.get("status") or "completed"
         yield listed
 

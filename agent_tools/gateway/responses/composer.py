@@ -39,9 +39,10 @@ from agent_tools.gateway.responses.history import LOCAL
 from agent_tools.gateway.responses.items import CodeItem, Event, Item, MessageItem, ReasoningItem, RefusalItem
 from agent_tools.gateway.responses.mcp.items import McpApprovalItem, McpCallItem
 from agent_tools.gateway.responses.outputs import Details, FindFile, ImageUrl, citations, outputs_of, status_of
+from agent_tools.gateway.responses.patch_items import PatchCallItem, PatchOutputItem
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.shell.items import ShellCallItem, ShellOutputItem
-from agent_tools.gateway.responses.tools import CODE, SHELL
+from agent_tools.gateway.responses.tools import CODE, PATCH, SHELL
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.hold import Hold
@@ -73,6 +74,7 @@ def context_of(
     return ResponseContext(
         tool_name=names.get(CODE, ""),
         shell_name=names.get(SHELL, ""),
+        patch_name=names.get(PATCH, ""),
         environment=LOCAL if request.tools.has_local_shell else reference,
         clients={tool.name: tool for tool in request.tools.clients},
         container_id=container_id,
@@ -138,7 +140,7 @@ def _named(tool: ClientTool) -> JsonObject:
 PADDED = 16  # characters; the length of a delta with its padding is a multiple of this
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)
-_FunctionItem = Union[FunctionItem, CustomItem, ShellCallItem, McpCallItem, McpApprovalItem]
+_FunctionItem = Union[FunctionItem, CustomItem, ShellCallItem, PatchCallItem, McpCallItem, McpApprovalItem]
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}
 
 
@@ -151,6 +153,7 @@ class ResponseContext:
         clients: the tools that the client runs, by their names for the model.
         shell_name: likewise of the shell.
         shows_details: outputs come as events while the code runs, and in the item with what `Details` adds.
+        patch_name: likewise of `apply_patch`.
         shows_summary: the model's reasoning is shown as its summary.
         environment: where the shell runs, as its calls say it.
         seal: makes `encrypted_content` of reasoning, where the client wants it.
@@ -167,6 +170,7 @@ class ResponseContext:
     shows_logprobs: bool = False
     shows_summary: bool = False
     shell_name: str = ""
+    patch_name: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     seal: Callable[[str], str] | None = None
     is_padded: bool = False
@@ -275,7 +279,7 @@ class Composer:
                 yield from self._add(self.code_items[id_])
             case CallBegun(id_, name) if item := self._function_item(id_, name):
                 self._functions[id_] = item
-                yield from self._add(item)
+                yield from self._add(item) if not isinstance(item, PatchCallItem) else ()
             case CallDelta(id_, arguments, code):
                 if code_item := self.code_items.get(id_):
                     yield from self._placed(code_item, code_item.write(code))
@@ -284,13 +288,19 @@ class Composer:
             case CallReady(call, code):
                 if code_item := self.code_items.get(call.id):
                     yield from self._placed(code_item, code_item.written(code))
-                elif function := self._functions.get(call.id):
+                elif isinstance(function := self._functions.get(call.id), PatchCallItem):
+                    function.read(call.arguments)
+                    yield from self._add(function)
+                    yield from self._placed(function, function.done())
+                elif function:
                     yield from self._placed(function, function.written(call.arguments))
 
     def _function_item(self, id_: str, name: str) -> _FunctionItem | None:
         """Return the item of a call of anything but code; None for a tool that was never offered."""
         if name and name == self._context.shell_name:
             return ShellCallItem(id_, self._context.environment)
+        if name and name == self._context.patch_name:
+            return PatchCallItem(id_)
         if remote := self._remote.get(name):
             return (McpApprovalItem if remote.needs_approval else McpCallItem)(remote.label, remote.own_name)
         if tool := self._context.clients.get(name):
@@ -319,6 +329,10 @@ class Composer:
             yield from self._placed(item, item.ran(status, outputs))
         elif isinstance(call := self._functions.get(step.call.id), McpCallItem):
             yield from self._placed(call, call.failed(_mcp_error(step)) if step.failure else call.ran(step.text))
+        elif isinstance(call, PatchCallItem):
+            result = PatchOutputItem(call, step.text, has_failed=bool(step.failure))
+            yield from self._add(result)
+            yield from self._placed(result, result.done(result.status))
         elif isinstance(call, ShellCallItem):
             if step.call.id not in self.shell_outputs:  # it was not made
                 yield from self._run(step.call.id)

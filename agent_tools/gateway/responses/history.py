@@ -14,6 +14,7 @@ from agent_tools.gateway.responses.compaction.compactor import first_kept, read_
 from agent_tools.gateway.responses.input_files import picture_part
 from agent_tools.gateway.responses.mcp.given import model_name
 from agent_tools.gateway.responses.mcp.items import asked, executed, read_decisions
+from agent_tools.gateway.tools.patch import PATCH_NAME, patch_arguments
 from agent_tools.gateway.tools.shell import MAX_COMMANDS, told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, FunctionCall, Message
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
@@ -30,7 +31,7 @@ UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _MADE = frozenset(  # by the model
     (
-        *("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call"),
+        *("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call", "apply_patch_call"),
         *("mcp_call", "mcp_approval_request", "compaction"),
     )
 )
@@ -158,12 +159,10 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
             yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
         case "code_interpreter_call":
             yield from _code_call(item, past)
-        case "shell_call":
-            call = FunctionCall(past.shell_name, shell_arguments(item, param))
-            yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
-        case "shell_call_output":
-            told = past.told(str(item.get("id") or "")) or shell_told(item, param)
-            yield Message(FUNCTION, told, past.shell_name, extra={CALL_ID: _text(item, "call_id", param)})
+        case "shell_call" | "shell_call_output" as kind:
+            yield _of_shell(kind, item, param, past)
+        case "apply_patch_call" | "apply_patch_call_output" as kind:
+            yield _of_patch(kind, item, param)
         case "mcp_call" | "mcp_approval_request" | "mcp_list_tools" | "mcp_approval_response" as kind:
             yield from _of_server(kind, item, param, past)
         case "compaction":
@@ -187,6 +186,24 @@ def _with_server_fields(
             message = replace(message, extra={**(message.extra or {}), SERVER_FIELDS: fields})
             fields = None
         yield message
+
+
+def _of_shell(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Message:
+    call_id = {CALL_ID: _text(item, "call_id", param)}
+    if kind == "shell_call":
+        call = FunctionCall(past.shell_name, shell_arguments(item, param))
+        return Message(ASSISTANT, function_call=call, extra=call_id)
+    told = past.told(str(item.get("id") or "")) or shell_told(item, param)
+    return Message(FUNCTION, told, past.shell_name, extra=call_id)
+
+
+def _of_patch(kind: str, item: Mapping[str, Any], param: str) -> Message:
+    given, call_id = Fields(item, param), {CALL_ID: _text(item, "call_id", param)}
+    if kind == "apply_patch_call":
+        call = FunctionCall(PATCH_NAME, patch_arguments(given.object("operation") or {}))
+        return Message(ASSISTANT, function_call=call, extra=call_id)
+    told = given.text("output") or f"status: {item.get('status')!s:.20}"
+    return Message(FUNCTION, told, PATCH_NAME, extra=call_id)
 
 
 def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:

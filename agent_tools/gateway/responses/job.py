@@ -30,7 +30,11 @@ from agent_tools.models.base import Conversation, JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
 _log = logging.getLogger(__name__)
-_CALLS = ("function_call", "shell_call")  # which the conversation could not go on from if they were cut off
+_CALLS = (
+    "function_call",
+    "shell_call",
+    "apply_patch_call",
+)  # which the conversation could not go on from if they were cut off
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 

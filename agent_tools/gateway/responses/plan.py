@@ -33,10 +33,11 @@ from agent_tools.gateway.responses.mcp.items import Decision
 from agent_tools.gateway.responses.request import Request
 from agent_tools.gateway.responses.share import ResponseShare
 from agent_tools.gateway.responses.stored_items import call_key, decided, files_before, hidden_of, resolved
-from agent_tools.gateway.responses.tools import CODE, SHELL, ContainerChoice, named_choice
+from agent_tools.gateway.responses.tools import CODE, PATCH, SHELL, ContainerChoice, named_choice
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import HostedTool
@@ -235,7 +236,7 @@ class Planner:
     def _names(self) -> dict[str, str]:
         """The names, for the model, of the built-in tools that may be called."""
         config = self.services.config
-        names = {CODE: config.tool_name, SHELL: config.shell_name}
+        names = {CODE: config.tool_name, SHELL: config.shell_name, PATCH: PATCH_NAME}
         return {kind: name for kind, name in names.items() if kind in self._request.tools.built_in}
 
     def _check_names(self) -> None:
@@ -248,12 +249,15 @@ class Planner:
         asked = self._request.tools
         code = [ContainerTool(hold)] if CODE in asked.built_in else []
         shell = [ContainerShell(hold)] if SHELL in asked.built_in and not asked.has_local_shell else []
-        return (*code, *shell)
+        patch = [ContainerPatch(hold)] if PATCH in asked.built_in and not asked.has_local_patch else []
+        return (*code, *shell, *patch)
 
     def _clients(self) -> list[FunctionDefinition]:
         """Return the functions that the client runs."""
-        local = [local_shell(self._names[SHELL])] if self._request.tools.has_local_shell else []
-        return [*(tool.offered for tool in self._request.tools.clients), *local]
+        tools = self._request.tools
+        shell = [local_shell(self._names[SHELL])] if tools.has_local_shell else []
+        patch = [patch_function()] if tools.has_local_patch else []
+        return [*(tool.offered for tool in tools.clients), *shell, *patch]
 
     # -- the container ------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ from agent_tools.gateway.responses.mcp.given import GivenServer, model_name, rea
 from agent_tools.models.base import JsonObject
 
 MAX_ID = 64
-CODE, SHELL = "code_interpreter", "shell"
+CODE, SHELL, PATCH = "code_interpreter", "shell", "apply_patch"
 Unknown = Literal["refuse", "ignore"]
 """The treatment of tools that are not here."""
-MODEL_FACING = {CODE: "\0python", SHELL: "\0shell"}
+MODEL_FACING = {CODE: "\0python", SHELL: "\0shell", PATCH: "\0apply_patch"}
 """Each stands for a tool's name for the model, until that is known."""
 
 
@@ -38,8 +38,9 @@ class Tools:
 
     Attributes:
         container: where the tools of `built_in` run; None if none of them needs one.
-        built_in: those of `code_interpreter` and `shell` that may be called.
+        built_in: those of `code_interpreter`, `shell` and `apply_patch` that may be called.
         has_local_shell: the client runs the shell's commands.
+        has_local_patch: the client makes the changes of files.
         clients: those that the client runs.
         remote: the MCP servers whose tools are offered.
     """
@@ -47,6 +48,7 @@ class Tools:
     container: ContainerChoice | None = None
     built_in: frozenset[str] = frozenset()
     has_local_shell: bool = False
+    has_local_patch: bool = False
     clients: tuple[ClientTool, ...] = ()
     remote: tuple[GivenServer, ...] = ()
     choice: Any = None
@@ -69,6 +71,7 @@ class _Reading:
     shown: list[JsonObject] = field(default_factory=list)
     code_container: ContainerChoice | None = None
     shell_container: ContainerChoice | None = None
+    patch_container: ContainerChoice | None = None
 
     def add(self, tool: Fields) -> None:
         match tool.needed("type"):
@@ -84,13 +87,17 @@ class _Reading:
                 self.offer.built_in.add(SHELL)
                 self.shell_container, echo = _environment(tool)
                 self.shown.append({"type": SHELL, "environment": echo})
+            case "apply_patch":
+                self.offer.built_in.add(PATCH)
+                self.patch_container, _ = _environment(tool)
+                self.shown.append({"type": PATCH})  # OpenAI's has no environment
             case "mcp" if self.reach:
                 self._add_server(read_server(tool, self.reach), self.reach.max_servers, tool)
             case "mcp" if self.unknown == "refuse":
                 message = "MCP servers are not spoken to here: whoever runs the gateway can list some (mcp_servers)."
                 raise invalid(message, tool.param("type"), "unsupported_value")
             case kind if self.unknown == "refuse":
-                known = "'code_interpreter', 'shell', 'mcp', 'function', 'custom' and 'namespace' are."
+                known = "'code_interpreter', 'shell', 'apply_patch', 'mcp', 'function', 'custom' and 'namespace' are."
                 message = f"Tools of type {kind!r:.40} are not supported here; {known}"
                 raise invalid(message, tool.param("type"), "unsupported_value")
 
@@ -145,10 +152,12 @@ def read_tools(given: Fields, unknown: Unknown = "refuse", reach: Reach | None =
     offer, upstream = _chosen(choice, read.offer)
     code = read.code_container if CODE in offer.built_in else None
     shell = read.shell_container if SHELL in offer.built_in else None
+    patch = read.patch_container if PATCH in offer.built_in else None
     return Tools(
-        container=_shared(code, shell),
+        container=_shared(_shared(code, shell), patch),
         built_in=frozenset(offer.built_in),
         has_local_shell=SHELL in offer.built_in and shell is None,
+        has_local_patch=PATCH in offer.built_in and patch is None,
         clients=tuple(offer.clients),
         remote=tuple(offer.remote),
         choice=upstream,
@@ -170,7 +179,7 @@ def _shared(code: ContainerChoice | None, shell: ContainerChoice | None) -> Cont
         return code or shell
     networks_differ = not (code.id or shell.id) and code.domains != shell.domains
     if _differ(code.id, shell.id) or _differ(code.memory, shell.memory) or networks_differ:
-        message = "The code interpreter and the shell of a request share one container: describe both as the same."
+        message = "The tools of a request share one container: describe it as the same in each."
         raise invalid(message, "tools", "invalid_value")
     file_ids = tuple(dict.fromkeys(code.file_ids + shell.file_ids))
     id_, memory, domains = code.id or shell.id, code.memory or shell.memory, code.domains or shell.domains
@@ -196,7 +205,7 @@ def _container(fields: Fields) -> tuple[ContainerChoice, Any]:
 
 
 def _environment(fields: Fields) -> tuple[ContainerChoice | None, JsonObject]:
-    """Read where a shell runs: in a container, or at the client, which is meant where nothing is said."""
+    """Read where commands run and files are changed: in a container, or at the client, which is meant by default."""
     callers = fields.array("allowed_callers")
     if callers and "direct" not in callers:
         raise invalid("The model calls tools itself: expected 'direct'.", fields.param("allowed_callers"))
@@ -241,7 +250,7 @@ def _chosen(choice: Any, offer: _Offer) -> tuple[_Offer, Any]:
         return offer, choice
     given = Fields(choice if isinstance(choice, dict) else {}, "tool_choice")
     match given.needed("type"):
-        case "function" | "custom" | "code_interpreter" | "shell" as kind:
+        case "function" | "custom" | "code_interpreter" | "shell" | "apply_patch" as kind:
             return offer, _named(kind, given.given, offer)
         case "mcp":
             return offer, _of_server(given, offer)

@@ -70,10 +70,10 @@ class ContainerShell(CommandTool):
         if cancelled.is_set():
             mine.set()
         with tool_errors():
-            notes = [*(f"note: {note}" for note in call.notes), self._carry_files(interpreter)]
+            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.hold, interpreter)]
             with closing(run_at_once(interpreter.as_sandbox, together, mine)) as news:
                 ends = yield from news
-            notes += [told(ends), self._carry_files(interpreter)]
+            notes += [told(ends), carry_files(self.hold, interpreter)]
         return self.hold.take_note() + "\n\n".join(filter(None, notes))
 
     def cancel(self) -> None:
@@ -89,15 +89,15 @@ class ContainerShell(CommandTool):
         characters = most if call.max_output_length is None else min(most, call.max_output_length)
         return Together(call.commands, min(seconds, self._config.max_shell_timeout), characters)
 
-    def _carry_files(self, interpreter: CodeInterpreter) -> str:
-        """Have a sandbox on another machine, with files of its own, take and give files, as every run of code does.
 
-        Return what could not be carried, in words, '' as a rule.
-        """
-        containers = self.hold.containers
-        if containers.runtime.guest(containers.folder(self.hold.container_id)).shares_files:
-            return ""
-        return interpreter.markdown(interpreter.run(""))
+def carry_files(hold: Hold, interpreter: CodeInterpreter) -> str:
+    """Have a sandbox on another machine, with files of its own, take and give files, as every run of code does.
+
+    Return what could not be carried, in words, '' as a rule.
+    """
+    if hold.containers.runtime.guest(hold.containers.folder(hold.container_id)).shares_files:
+        return ""
+    return interpreter.markdown(interpreter.run(""))
 
 
 def told(ends: Sequence[CommandEnd]) -> str:

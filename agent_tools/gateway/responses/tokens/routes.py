@@ -23,9 +23,10 @@ from agent_tools.gateway.responses.compaction.compactor import ASKED, MAX_ANSWER
 from agent_tools.gateway.responses.history import local_shell
 from agent_tools.gateway.responses.plan import Planner
 from agent_tools.gateway.responses.running import Submission, start_job
-from agent_tools.gateway.responses.tools import CODE, SHELL, Tools, Unknown
+from agent_tools.gateway.responses.tools import CODE, PATCH, SHELL, Tools, Unknown
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.patch import ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import JsonObject
@@ -63,6 +64,8 @@ def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
     if SHELL in tools.built_in:
         is_local = tools.has_local_shell
         yield dict(local_shell(services.config.shell_name) if is_local else ContainerShell(hold).definition)
+    if PATCH in tools.built_in:
+        yield dict(patch_function() if tools.has_local_patch else ContainerPatch(hold).definition)
     for tool in tools.clients:
         yield dict(tool.offered)
 
