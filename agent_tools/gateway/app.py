@@ -164,7 +164,7 @@ _PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, met
 _METRICS = Route("/metrics", metrics, methods=["GET"])
 
 
-_HERE = ("chat/completions", "containers", "conversations", "files", "models", "responses")
+_HERE = ("chat/completions", "containers", "conversations", "files", "models", "responses", "uploads")
 
 
 async def _unknown(request: Request, exc: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from email.message import Message as Header
@@ -19,6 +20,7 @@ from agent_tools.containers.contents import CHUNK
 from agent_tools.containers.records import Container, ContainerFile, Upload
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, network_shown
+from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.failures import invalid, missing, too_large
@@ -27,6 +29,7 @@ from agent_tools.limits import KIB, MIB
 from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440
+_NO_EXPIRY = "Files are deleted after the gateway's 'retention', and not by 'expires_after': leave it out."
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 
 
@@ -128,11 +131,54 @@ async def create_file(request: Request) -> Response:
         if purpose not in _PURPOSES:
             raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
         if any(field.startswith("expires_after") for field in form):
-            message = "Files are deleted after the gateway's 'retention', and not by 'expires_after': leave it out."
-            raise invalid(message, "expires_after", "unsupported_value")
+            raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
         name = upload.filename or "file"
         row = await run_in_threadpool(services.uploads.add, owner_of(request), name, str(purpose), upload.file)
     return Json(upload_shown(row))
+
+
+async def create_upload(request: Request) -> Response:
+    """POST /v1/uploads."""
+    services, given = services_of(request), Fields(await json_body(request))
+    name, purpose, size = given.needed("filename"), given.needed("purpose"), given.integer("bytes", 0)
+    if size is None:
+        raise missing("bytes")
+    if purpose not in _PURPOSES:
+        raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
+    if given.given.get("expires_after") is not None:
+        raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
+    upload = await run_in_threadpool(services.chunked.create, owner_of(request), name, purpose, size)
+    return Json(chunked_shown(upload))
+
+
+async def create_part(request: Request) -> Response:
+    """POST /v1/uploads/{id}/parts: a multipart `data`."""
+    services = services_of(request)
+    upload = await run_in_threadpool(services.chunked.find, owner_of(request), request.path_params["upload_id"])
+    left = await run_in_threadpool(services.chunked.left, upload)
+    async with file_form(request, services.shares, services.shares.uploads_left, left) as form:
+        data = _uploaded(form.get("data"), "data").file
+        id_ = await run_in_threadpool(services.chunked.add_part, upload, data)
+    now = int(time.time())
+    return Json({"id": id_, "object": "upload.part", "created_at": now, "upload_id": upload.id})
+
+
+async def complete_upload(request: Request) -> Response:
+    """POST /v1/uploads/{id}/complete."""
+    services, given = services_of(request), Fields(await json_body(request))
+    part_ids = given.array("part_ids")
+    if not all(isinstance(each, str) for each in part_ids):
+        raise given.wrong("part_ids", "an array of strings")
+    upload = await run_in_threadpool(services.chunked.find, owner_of(request), request.path_params["upload_id"])
+    done, file = await run_in_threadpool(services.chunked.complete, upload, part_ids, given.text("md5"))
+    return Json(chunked_shown(done, upload_shown(file)))
+
+
+def cancel_upload(request: Request) -> Response:
+    """POST /v1/uploads/{id}/cancel."""
+    chunked = services_of(request).chunked
+    upload = chunked.find(owner_of(request), request.path_params["upload_id"])
+    return Json(chunked_shown(chunked.cancel(upload)))
 
 
 MAX_PAGE = 10_000  # files of a page of uploads, and without a limit: as the clients' documentation has it
@@ -220,9 +266,9 @@ def _file_shown_now(request: Request, file: ContainerFile) -> JsonObject:
         return file_shown(file, content.seek(0, 2))
 
 
-def _uploaded(value: object) -> UploadFile:
+def _uploaded(value: object, param: str = "file") -> UploadFile:
     if not isinstance(value, UploadFile):
-        raise missing("file")
+        raise missing(param)
     return value
 
 
@@ -264,6 +310,10 @@ routes = [
     Route(f"{_FILES}/{{file_id}}", retrieve_container_file, methods=["GET"]),
     Route(f"{_FILES}/{{file_id}}", delete_container_file, methods=["DELETE"]),
     Route(f"{_FILES}/{{file_id}}/content", container_file_content, methods=["GET"]),
+    Route("/v1/uploads", create_upload, methods=["POST"]),
+    Route("/v1/uploads/{upload_id}/parts", create_part, methods=["POST"]),
+    Route("/v1/uploads/{upload_id}/complete", complete_upload, methods=["POST"]),
+    Route("/v1/uploads/{upload_id}/cancel", cancel_upload, methods=["POST"]),
     Route("/v1/files", create_file, methods=["POST"]),
     Route("/v1/files", list_files, methods=["GET"]),
     Route("/v1/files/{file_id}", retrieve_file, methods=["GET"]),

@@ -19,6 +19,7 @@ from agent_tools.containers.leases import Leases
 from agent_tools.containers.records import Before, Record
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.baton import Baton
+from agent_tools.gateway.chunked import ChunkedUploads
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
@@ -120,6 +121,7 @@ class Services:
         self.stored_conversations = StoredConversations(config, self.store, self.shares)
         self.seal = Seal(config.data_dir)
         self.uploads = Uploads(self.containers, self.store)
+        self.chunked = ChunkedUploads(config, self.shares, self.uploads)
         self.files = ContainerFiles(self.containers, self.store, self.uploads)
 
     def _count(self) -> None:
@@ -144,6 +146,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
+        parts.append(self.chunked.sweep)
         parts += [self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)
