@@ -76,7 +76,7 @@ class Door:
         if name:
             services.metrics.request_of(name, answer.status)
         client = scope["client"][0] if scope.get("client") else "-"
-        log_request(scope["method"], scope["path"], client, answer.status, seconds, name)
+        log_request(scope.get("method", "GET"), scope["path"], client, answer.status, seconds, name)
 
 
 def failed(exc: Exception) -> Response:

@@ -258,9 +258,8 @@ def test_the_clients_own_files_are_patched(new_gateway: NewGateway) -> None:
         {"type": "update_file", "path": "a.txt", "diff": "@@\n one\n-two\n+three"},
         {"type": "delete_file", "path": "b.txt"},
     ]
-    gateway = new_gateway(
-        {"m": [*(ScriptedReply(calls=[ScriptedCall("apply_patch", o)]) for o in operations), "Done."]}
-    )
+    calls = [ScriptedCall("apply_patch", each, id=f"call_{each['type']}") for each in operations]
+    gateway = new_gateway({"m": [*(ScriptedReply(calls=[call]) for call in calls), "Done."]})
     agent = Agent(name="Editor", model="m", tools=[ApplyPatchTool(editor=Editor())])
 
     async def go() -> Any:

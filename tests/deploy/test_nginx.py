@@ -87,6 +87,20 @@ def test_a_stream_arrives_piece_by_piece(proxied: tuple[Gateway, str, threading.
     assert told == "Half of it, and the rest."
 
 
+def test_a_websocket_goes_through(proxied: tuple[Gateway, str, threading.Event]) -> None:
+    _, url, go_on = proxied
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=KEYS[0]) as client, client.responses.connect() as connection:
+        connection.response.create(model="m", input="Go.")
+        told = ""
+        for event in connection:
+            if event.type == "response.output_text.delta":
+                told += event.delta
+                go_on.set()
+            elif event.type == "response.completed":
+                break
+    assert told == "Half of it, and the rest."
+
+
 def test_an_upload_may_be_larger_than_what_nginx_allows_by_itself(
     proxied: tuple[Gateway, str, threading.Event],
 ) -> None:

@@ -24,12 +24,14 @@ import anyio
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.jobs.event_log import encoded
 from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import Pace, unless_gone
+from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Fields
 from agent_tools.gateway.responses.job import ResponseJob
@@ -223,6 +225,7 @@ class _Connection:
     async def _answer(self, given: JsonObject, size: int, stream_id: str) -> None:
         """Answer one request, also where it fails, and count it."""
         started, metrics = time.monotonic(), self._services.metrics
+        request_id.set(new_id("req"))
         with metrics.in_flight.track_inprogress():
             try:
                 error = await self._respond(given, size, stream_id)
@@ -234,8 +237,11 @@ class _Connection:
         if isinstance(error, Refusal):
             metrics.security(error.event)
         status = error.status if error else 200
-        metrics.request("WEBSOCKET", "create_response", status, time.monotonic() - started)
-        metrics.request_of(self._ws.scope["key_name"], status)
+        seconds, key = time.monotonic() - started, self._ws.scope["key_name"]
+        metrics.request("WEBSOCKET", "create_response", status, seconds)
+        metrics.request_of(key, status)
+        client = self._ws.client.host if self._ws.client else "-"
+        log_request("WEBSOCKET", self._ws.scope["path"], client, status, seconds, key)
         if status == 401:  # the key was revoked
             await self._close(_NOT_ALLOWED, "the key is not accepted")
 

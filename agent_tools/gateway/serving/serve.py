@@ -7,7 +7,7 @@ import contextlib
 import math
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,8 @@ from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import Mount, create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
-from agent_tools.gateway.logs import log_config
 from agent_tools.gateway.jobs.sse import Pace
+from agent_tools.gateway.logs import log_config
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connection, Connections

@@ -8,6 +8,7 @@ end.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -24,11 +25,16 @@ BYTES_A_FRAME = KIB  # bytes that buy one frame more
 POLICY_VIOLATION = 1008  # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 
 
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.WARNING)
+
+
 class Socket(WebSocketsSansIOProtocol):
     """A WebSocket, made by uvicorn with its own arguments; `note` counts the clients that are cut off."""
 
     def __init__(self, limits: GatewayConfig, note: Callable[[SecurityEvent], None], **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
+        self.logger = self.conn.logger = _log  # the door logs connections
         self.conn.debug = False  # it would log what clients and models say
         self._limits = limits
         self._note = note

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, SLEEP, STOPPED, code, post, stream, until
+from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, KEYS, beside, SLEEP, STOPPED, code, post, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error", "response.steer.failed")
@@ -187,9 +187,10 @@ def test_a_connection_needs_what_a_request_needs(new_gateway: NewGateway) -> Non
     assert refusal_of(gateway, key="unknown-key-123") == (401, "invalid_api_key")
     open_to_all = new_gateway({"m": ["One."]})
     assert refusal_of(open_to_all, Origin="https://evil.example") == (403, "foreign_origin")
+    refusals = b'agent_tools_requests_total{method="GET",route="none",status="403"} 1.0'
+    until(lambda: refusals in open_to_all.services.metrics.text())
     metrics = open_to_all.services.metrics.text().decode()
     assert 'agent_tools_security_events_total{event="foreign_origin"} 1.0' in metrics
-    assert 'agent_tools_requests_total{method="GET",route="none",status="403"} 1.0' in metrics
 
 
 def test_connections_of_a_key_are_bounded(new_gateway: NewGateway) -> None:
@@ -291,6 +292,18 @@ def test_a_gateway_that_stops_ends_responses_and_closes_with_a_code(new_gateway:
         assert (last["type"], last["response"]["error"]["message"]) == ("response.failed", STOPPED)
         assert code_of_end(client) == 1012
         stopping.join()
+
+
+def test_a_container_of_another_gateway_is_handed_over(new_gateway: NewGateway) -> None:
+    script = [code("x = 20"), "Done.", code("print(x + 1)"), "21."]
+    first_gateway = new_gateway({"m": script})
+    first = post(first_gateway).json()
+    second_gateway = beside(new_gateway, first_gateway)
+    with connected(second_gateway) as client:
+        more = {"tools": [CODE_TOOL], "include": INCLUDE, "previous_response_id": first["id"]}
+        second = asked(client, **more)[-1]["response"]
+    assert second["output"][0]["outputs"] == [{"type": "logs", "logs": "21\n"}]
+    assert second["output"][0]["container_id"] == first["output"][0]["container_id"]
 
 
 def test_a_function_is_called_and_answered(new_gateway: NewGateway) -> None:
