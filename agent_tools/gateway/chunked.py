@@ -73,7 +73,7 @@ class ChunkedUploads:
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def create(self, owner: str, filename: str, purpose: str, size: int) -> ChunkedUpload:
-        """Begin an upload of so many bytes.
+        """Begin an upload of `size` bytes.
 
         Raises:
             ApiError: 413, it is too large; 400, too many are under way.
@@ -127,7 +127,7 @@ class ChunkedUploads:
         """Join the parts to a file.
 
         Raises:
-            ApiError: 400, a part is not there, or the bytes are not those that were said.
+            ApiError: 400, a part is not there, or the parts have another size or hash.
             ContainersError: as for `Uploads.add`.
         """
         with self._joining(upload):
@@ -219,7 +219,7 @@ class ChunkedUploads:
 
 
 class _Joined:
-    """Files one after another, as one that is read."""
+    """Several files, read one after another as one."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -241,7 +241,7 @@ class _Joined:
         return offset
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, at most so many; b'' at the end."""
+        """Return at most `size` of the next bytes; b"" at the end."""
         while not (data := self._file.read(size) if self._file else b"") and self._next < len(self._paths):
             self._stack.close()
             self._file = self._stack.enter_context(self._paths[self._next].open("rb"))

@@ -1,6 +1,6 @@
 """V4A diffs, in which models are trained to change files: hunks of context, removed and added lines, without numbers.
 
-The format is that of the `apply_patch` tool: https://developers.openai.com/api/docs/guides/tools-apply-patch. A hunk
+Format of the `apply_patch` tool: https://developers.openai.com/api/docs/guides/tools-apply-patch. A hunk
 may begin with `@@` and a line that comes before it in the file. Its lines begin with a space (context), `-` or `+`;
 `*** End of File` after it says that it is the last one. Pure.
 """

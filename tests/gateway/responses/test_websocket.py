@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, KEYS, beside, SLEEP, STOPPED, code, post, stream, until
+from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, KEYS, SLEEP, STOPPED, beside, code, post, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error", "response.steer.failed")

@@ -1,4 +1,4 @@
-"""Diffs without line numbers, alone and beside the reference implementation, that of OpenAI's Agents SDK."""
+"""Diffs without line numbers, alone and beside the implementation in OpenAI's Agents SDK."""
 
 from __future__ import annotations
 
