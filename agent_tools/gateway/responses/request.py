@@ -21,7 +21,7 @@ from agent_tools.models.base import JsonObject
 ENCRYPTED = "reasoning.encrypted_content"
 OUTPUTS = "code_interpreter_call.outputs"
 LOGPROBS = "message.output_text.logprobs"
-DETAILS = "agent_tools.results.outputs"
+DETAILS = "agent_tools.outputs"
 """Ours: outputs as events while the code runs, and in the item their figures as data and the name of an error."""
 _SAMPLING = {  # least, most, default
     "temperature": (0, 2, 1.0),

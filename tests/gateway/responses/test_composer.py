@@ -123,7 +123,7 @@ def test_outputs_of_running_code_are_events_only_for_who_asks() -> None:
         CallRunning("c1"),
         CallOutput("c1", Stream("stdout", "a")),
     ]
-    request = read_request({"model": "m", "input": "Go.", "include": ["agent_tools.results.outputs"]})
+    request = read_request({"model": "m", "input": "Go.", "include": ["agent_tools.outputs"]})
     assert request.with_details
     scene = ResponseContext("python", {}, "cntr_1", True, lambda name: None, lambda *_: "data:", shows_details=True)
     composer = Composer(fresh_body(request), scene)

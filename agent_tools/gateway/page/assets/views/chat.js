@@ -260,7 +260,7 @@ export class Chat {
       input: [{ role, content: typeof content === "string" ? content : content.map(sent) }],
       previous_response_id: this.#previous,
       tools: this.choices.runsCode ? [tool] : [],
-      include: ["code_interpreter_call.outputs", "agent_tools.results.outputs"],
+      include: ["code_interpreter_call.outputs", "agent_tools.outputs"],
       background: true,
       stream: true,
       ...(chat && { metadata: { page_chat: chat } }),
