@@ -145,6 +145,17 @@ def test_a_gateway_with_keys_asks_for_one_first(visit: NewVisit, artefacts: Path
     assert KEY not in page.content()
 
 
+def test_a_tab_keeps_the_key_only_if_the_user_wants_that(visit: NewVisit) -> None:
+    here = visit({"api_keys": (KEY,)})
+    here.page.get_by_label("Keep it until this tab is closed").check()
+    here.page.get_by_label("API key").fill(KEY)
+    here.page.get_by_label("API key").press("Enter")
+    expect(here.page.get_by_label("Python code")).to_be_visible()
+    here.page.reload()
+    expect(here.page.get_by_label("Python code")).to_be_visible()
+    assert KEY not in here.page.evaluate("JSON.stringify([{...localStorage}, document.cookie, location.href])")
+
+
 def test_a_wrong_key_is_refused_in_words(visit: NewVisit) -> None:
     here = visit({"api_keys": (KEY,)})
     here.page.get_by_label("API key").fill("no-such-key")

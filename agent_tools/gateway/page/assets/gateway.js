@@ -1,4 +1,4 @@
-// Asking the gateway. The key is in its field and nowhere else: the page forgets it when it is left.
+// Asking the gateway. The key is in its field and nowhere else, unless the user has the tab keep it (page.js).
 
 import { $ } from "./elements.js";
 

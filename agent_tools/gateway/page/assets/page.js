@@ -2,6 +2,7 @@
 
 import { $ } from "./elements.js";
 import { asked } from "./gateway.js";
+import { keep, kept } from "./kept.js";
 import { Attachments } from "./panels/attachments.js";
 import { Files } from "./panels/files.js";
 import { Sandboxes } from "./panels/sandboxes.js";
@@ -54,14 +55,16 @@ async function enter() {
 }
 
 async function unlock(event) {
-  event.preventDefault();
+  event?.preventDefault();
   try {
     await asked("page/state");
   } catch (error) {
+    if (error.status === 401) keep("key", null);
     $("refusal").textContent = error.status === 401 ? "The gateway does not know this key." : error.message;
     return;
   }
   $("refusal").textContent = "";
+  keep("key", $("remember").checked ? $("key").value : null);
   document.body.classList.remove("locked");
   $("prompt").focus();
   enter();
@@ -107,3 +110,8 @@ setTimeout(watch, SOON);
 prepareDrop();
 showView();
 if (!document.body.classList.contains("locked")) enter();
+else if (kept("key")) {
+  $("key").value = kept("key"); // the user wanted it to be there after a reload
+  $("remember").checked = true;
+  unlock();
+}

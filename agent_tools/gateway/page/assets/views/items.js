@@ -130,6 +130,11 @@ export class CodeItem {
     this.#live.show(figure ? { ...output, kind: output.url ? "image" : "result" } : output);
   }
 
+  /** Says that the response was stopped while this code ran, although the code may look as if it had ended. */
+  interrupted() {
+    if (this.box.dataset.state === "done") this.#say("stopped");
+  }
+
   /** Stops the clock: nothing more comes. */
   stop() {
     clearInterval(this.#clock);
@@ -157,7 +162,8 @@ export class CodeItem {
 
 /** The name of the error that ended the code; "" if none did. A client that asked for no more has it in a traceback. */
 function errorOf(outputs) {
-  const { error, logs } = outputs.findLast(({ type }) => type === "logs") ?? {};
+  const error = outputs.findLast((each) => each.error)?.error;
+  const { logs } = outputs.findLast(({ type }) => type === "logs") ?? {};
   if (error || !/^(?:-{20,}\n\w|Traceback \(most recent call last\))/.test(logs ?? "")) return error ?? "";
   return /^([\w.]{1,80})(?::.*)?$/.exec(logs.trimEnd().split("\n").at(-1))?.[1] ?? "error";
 }

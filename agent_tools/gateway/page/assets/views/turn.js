@@ -83,6 +83,7 @@ export class Turn {
     this.#stop();
     const { status, error, incomplete_details: details } = this.body;
     if (error) this.fail(error.message);
+    if (status === "cancelled") [...this.#views.values()].at(-1)?.interrupted?.();
     const incomplete = `incomplete: ${details?.reason ?? "unknown reason"}`;
     const ending = { cancelled: "stopped", failed: "failed", incomplete }[status];
     const facts = [this.body.model, ending, this.#time(), tokensOf(this.body.usage)].filter(Boolean).join(" · ");
