@@ -465,7 +465,8 @@ def test_chats_are_listed_by_their_first_words_renamed_and_deleted(visit: NewVis
     here.answered()
     chats = here.page.locator("#chats .name")
     expect(chats).to_have_text(["Are pears cheaper?", "How many apples are there?"])
-    chats.nth(1).click()
+    here.page.get_by_role("link", name="Code").click()
+    chats.nth(1).click()  # from any view
     expect(here.page.locator(".question")).to_have_text(["How many apples are there?"])
     expect(here.page.locator("#files")).to_contain_text("a.txt")
     here.ask("And now?")

@@ -32,7 +32,7 @@ export class Chat {
   #previous = null; // the id of the last response
   #shown = 0; // counts conversations: a function that waited learns that another one took its place
   choices = new Choices(() => this.#enable());
-  chats = new Chats({ open: (id) => this.open(id), left: () => this.begin() });
+  chats = new Chats({ open: (id) => this.#toChat() ?? this.open(id), left: () => this.begin() });
 
   constructor(place, attachments) {
     this.#place = place;
@@ -93,7 +93,6 @@ export class Chat {
   /** Shows a stored response with what came before it, and goes on from there. */
   async open(id) {
     const shown = this.#leave();
-    document.body.classList.remove("listing");
     try {
       const chain = await chainOf(id);
       if (this.#shown !== shown) return;
@@ -109,6 +108,10 @@ export class Chat {
       this.#note(`The conversation cannot be shown: ${error.message}`);
       keep("response", null);
     }
+  }
+
+  #toChat() {
+    location.hash = "chat";
   }
 
   /** Goes on after a reload. */
