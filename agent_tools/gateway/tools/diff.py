@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from agent_tools.errors import AgentToolsError
+
 MAX_DIFF = 1_000_000  # characters
 MAX_TEXT = 2_000_000  # characters of a file that is changed
 MAX_HUNKS = 256
@@ -22,7 +24,7 @@ _ALIKE: tuple[Callable[[str], str], ...] = (lambda line: line, str.rstrip, str.s
 """How lines are compared: as they are; if that finds nothing, without blanks at their end, then at both ends."""
 
 
-class DiffError(ValueError):
+class DiffError(AgentToolsError):
     """A diff that is not one, or that does not fit the text."""
 
 
