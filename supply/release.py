@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agent_tools.engines.docker import registry
 from agent_tools.engines.docker.context import context_files, packed_context, tag_for
@@ -171,8 +172,7 @@ def try_release(files: Path) -> None:
     """Install what was built from an index, by pip and by uv, and use it.
 
     Raises:
-        CalledProcessError: a command failed.
-        AssertionError: one answered wrongly.
+        AssertionError: a command failed, or answered wrongly.
     """
     with index_of(files) as url, tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", f"{folder}/venv"], check=True)
@@ -207,15 +207,15 @@ async def _ask_mcp(folder: str, command: list[str]) -> str:
 
 
 def _run(folder: str, *command: str) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=_environment(folder), stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True
-    )
+    options: dict[str, Any] = {"cwd": folder, "env": _environment(folder), "timeout": SECONDS, "text": True}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, **options)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout}"
     return done.stdout
 
 
 def _environment(folder: str) -> dict[str, str]:
     """Return variables with which uv keeps nothing, and nothing of this checkout is found."""
-    own = {"UV_TOOL_DIR": f"{folder}/tools", "UV_NO_CACHE": "1", "UV_LINK_MODE": "copy"}
+    own = {"UV_TOOL_DIR": f"{folder}/tools", "UV_CACHE_DIR": f"{folder}/cache"}
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")} | own
 
 
