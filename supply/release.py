@@ -210,7 +210,7 @@ def _run(folder: str, *command: str) -> str:
     options: dict[str, Any] = {"cwd": folder, "env": _environment(folder), "timeout": SECONDS, "text": True}
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False, **options)
     assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout}"
-    return done.stdout
+    return str(done.stdout)
 
 
 def _environment(folder: str) -> dict[str, str]:
