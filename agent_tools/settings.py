@@ -138,17 +138,16 @@ def package_index(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the arguments of image builds that describe this machine: package indexes, mirror and proxies."""
-    proxies = [f"{kind}_PROXY" for kind in ("HTTP", "HTTPS", "ALL", "NO")]
-    names = (
-        "PIP_INDEX_URL",
-        "PIP_EXTRA_INDEX_URL",
-        "PIP_TRUSTED_HOST",
-        "DEBIAN_MIRROR",
-        *proxies,
-        *map(str.lower, proxies),
-    )
-    return {name: environ[name] for name in names if environ.get(name)}
+    """Return the arguments of image builds that describe this machine: package indexes, mirror and proxies.
+
+    A proxy is given by both of its names, in small letters first, since apt reads only those and others only the large.
+    """
+    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "DEBIAN_MIRROR")
+    found = {name: environ[name] for name in names if environ.get(name)}
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        if value := environ.get(name.lower()) or environ.get(name):
+            found |= {name: value, name.lower(): value}
+    return found
 
 
 def all_variables() -> dict[str, str]:

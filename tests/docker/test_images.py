@@ -22,7 +22,7 @@ from agent_tools.engines.docker import image, registry
 from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
-from agent_tools.errors import EngineError
+from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
@@ -196,6 +196,17 @@ def test_what_no_registry_has_is_built_through_the_proxy_from_the_index_of_this_
     assert "Building it instead" in "\n".join(said)
     assert said[-1] == f"Built {tag_for(recipe)}"
     assert f"http://index.invalid/simple/{package}/" in behind_a_proxy
+
+
+def test_debian_packages_come_from_the_mirror_through_the_proxy(
+    docker_engine: DockerEngine, behind_a_proxy: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    with pytest.raises(ImageBuildError):  # the mirror has nothing
+        image.build(docker_engine, Recipe(debian_packages=("sl",)))
+    asked = [path for path in behind_a_proxy if path.startswith("http://mirror.invalid/debian/dists/")]
+    assert asked
+    assert not any("deb.debian.org/debian/" in path for path in behind_a_proxy)
 
 
 def test_a_file_that_is_no_archive_is_told(docker_engine: DockerEngine, tmp_path: Path) -> None:

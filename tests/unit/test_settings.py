@@ -95,8 +95,8 @@ def test_a_build_is_told_only_what_is_set() -> None:
     environ |= {"https_proxy": "http://p:1", "NO_PROXY": "a", "DEBIAN_MIRROR": "http://m/debian"}
     told = {
         "PIP_INDEX_URL": "https://i",
-        "https_proxy": "http://p:1",
-        "NO_PROXY": "a",
+        **dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://p:1"),
+        **dict.fromkeys(("no_proxy", "NO_PROXY"), "a"),
         "DEBIAN_MIRROR": "http://m/debian",
     }
     assert settings.build_arguments(environ) == told
