@@ -9,7 +9,8 @@ options="-o Dpkg::Options::=--path-exclude=/usr/share/man/* -o Dpkg::Options::=-
     -o Dpkg::Options::=--path-exclude=/usr/share/doc/* -o Dpkg::Options::=--path-include=/usr/share/doc/*/copyright"
 if [ -s /build/ca-bundle.crt ]; then options="$options -o Acquire::https::CAInfo=/build/ca-bundle.crt"; fi
 if [ -n "${DEBIAN_MIRROR:-}" ]; then
-    find /etc/apt -name '*sources*' -type f -exec sed -i -E "s#https?://deb\.debian\.org/debian(/?)( |\$)#$DEBIAN_MIRROR\1\2#" {} +
+    # the suite of security updates lies beside it, as on most mirrors: .../debian and .../debian-security
+    find /etc/apt -name '*sources*' -type f -exec sed -i -E "s#https?://(deb|security)\.debian\.org/debian#${DEBIAN_MIRROR%/}#" {} +
 fi
 touch /build/begun
 sleep 1 # files are told from older ones by the time of their change

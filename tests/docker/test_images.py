@@ -206,7 +206,7 @@ def test_debian_packages_come_from_the_mirror_through_the_proxy(
         image.build(docker_engine, Recipe(debian_packages=("sl",)))
     asked = [path for path in behind_a_proxy if path.startswith("http://mirror.invalid/debian/dists/")]
     assert asked
-    assert not any("deb.debian.org/debian/" in path for path in behind_a_proxy)
+    assert not any("debian.org" in path for path in behind_a_proxy)
 
 
 def test_a_file_that_is_no_archive_is_told(docker_engine: DockerEngine, tmp_path: Path) -> None:
