@@ -26,7 +26,7 @@ from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]  # builds wait for each other
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0  # seconds
 CONFIGURATION = """
@@ -192,7 +192,8 @@ def test_what_no_registry_has_is_built_through_the_proxy_from_the_index_of_this_
             assert value_of(tool, f"import {package}; {package}.value") == 41
     finally:
         runtime.close_all()
-        docker_engine.remove_image(tag_for(recipe))
+        if docker_engine.has_image(tag_for(recipe)):
+            docker_engine.remove_image(tag_for(recipe))
     assert "Building it instead" in "\n".join(said)
     assert said[-1] == f"Built {tag_for(recipe)}"
     assert f"http://index.invalid/simple/{package}/" in behind_a_proxy
