@@ -8,18 +8,20 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Union
 
-from agent_tools.errors import GuestDied, GuestError, GuestTimeout, InvalidParams, SessionBusy
+from agent_tools.code_reader import read_code
+from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.guest.wire.values import encode
-from agent_tools.results.execution import Died, Error, Execution, HostCall, Output, Stream, TimedOut, finished
+from agent_tools.results.execution import Died, Error, Execution, HostCall, Notice, Output, Stream, TimedOut, finished
 from agent_tools.runtime.host_calls.function import Keywords
 from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread
 
 if TYPE_CHECKING:
+    from agent_tools.limits import Limits
     from agent_tools.runtime.sessions import RunsCode
 
 MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader
@@ -73,24 +75,24 @@ class Script:
         last: the last call's execution, with all outputs.
     """
 
-    def __init__(self, session: RunsCode, calls: HostCalls, timeout: float) -> None:
+    def __init__(self, session: RunsCode, calls: HostCalls, limits: Limits) -> None:
         self._session = session
         self._calls = calls
-        self._timeout = timeout
+        self._limits = limits
         self._busy = threading.Lock()
         self._cancelled = threading.Event()
         self.last: Execution | None = None
 
     def load_script(self, code: str, timeout: float | None = None) -> None:
-        """Run code; its functions and variables stay.
+        """Run code; its functions and variables stay. It is read as by `Sandbox.run_code`: see `last.notes`.
 
         Raises:
-            InvalidParams: it is no text.
+            InvalidParams: it is no text, or can be read in several ways.
             GuestError, GuestTimeout, GuestDied: the code did not reach its end.
         """
-        if not isinstance(code, str):
-            raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
-        self._finish(finished(self._stream(code, timeout)))
+        reading = read_code(code, self._limits)
+        execution = finished(self._stream(reading.code, timeout))
+        self._finish(replace(execution, outputs=(*map(Notice, reading.notes), *execution.outputs)))
 
     def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
         """Call a function of the script (plain or async), or read a variable, and return the value.
@@ -156,7 +158,7 @@ class Script:
             raise SessionBusy("The sandbox is running another call; wait for it, or create a second sandbox.")
         try:
             self._cancelled = cancelled or _call.get() or threading.Event()
-            seconds = self._timeout if timeout is None else timeout
+            seconds = self._limits.timeout if timeout is None else timeout
             outputs = self._session.stream(code, seconds, self._cancelled)
             with self._calls.script_call(call), closing(outputs):
                 return (yield from outputs)

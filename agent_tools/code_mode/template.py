@@ -171,7 +171,7 @@ class SandboxContext:
         )
         session = runtime.open(self._key, spec)
         session.open()
-        return Script(session, calls, template.limits.timeout)
+        return Script(session, calls, template.limits)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

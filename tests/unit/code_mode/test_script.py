@@ -17,7 +17,15 @@ import typing_extensions
 
 from agent_tools.code_mode import Arg, Toolset
 from agent_tools.code_mode.script import EndEvent, HostCallEvent, ResultEvent, Script, StderrEvent, StdoutEvent
-from agent_tools.errors import GuestDied, GuestError, GuestTimeout, InvalidParams, PreludeError, SessionBusy
+from agent_tools.errors import (
+    GuestDied,
+    GuestError,
+    GuestTimeout,
+    InvalidParams,
+    PreludeError,
+    SessionBusy,
+    UnclearCode,
+)
 from agent_tools.tools import CodeInterpreter
 from tests.code_mode import process_runtime, sandbox, template
 from tests.leaks import Scratch
@@ -119,6 +127,18 @@ def call(script: Script, body: str, *args: Any, **kwargs: Any) -> Any:
 def test_a_script_is_text(code: object) -> None:
     with sandbox([]) as script, pytest.raises(InvalidParams, match="give it as text"):
         script.load_script(code)  # type: ignore[arg-type]
+
+
+def test_a_script_runs_as_it_is_or_as_the_one_reading_that_is_left() -> None:
+    with sandbox([]) as script:
+        script.load_script('marks = """\n```python\n>>> 1\n```\n"""')
+        assert script.run("marks") == "\n```python\n>>> 1\n```\n"
+        assert script.last
+        script.load_script("Here it is:\n\n```python\ndef two():\n    return 2\n```\n")
+        assert len(script.last.notes) == 1
+        assert script.run("two") == 2
+        with pytest.raises(UnclearCode):
+            script.load_script("Either\n```js\nx = 1\n```\nor\n```sql\nselect 2\n```\n")
 
 
 def test_a_program_runs_with_payload_handlers_and_a_prelude_written_by_hand() -> None:
