@@ -41,9 +41,9 @@ class Contents:
             raise FileNotWritten(f"{name[:200]} cannot be written: {reason}.") from exc
         self._containers.measure(container_id)
 
-    def listed(self, container_id: str) -> folder.Snapshot:
-        """Return the files that are there, of the first `MAX_LISTED` entries."""
-        return folder.snapshot(self._containers.folder(container_id), MAX_LISTED)[0]
+    def listed(self, container_id: str) -> tuple[folder.Snapshot, bool]:
+        """Return the files among the first `MAX_LISTED` entries, and whether there are no more entries."""
+        return folder.snapshot(self._containers.folder(container_id), MAX_LISTED)
 
     @contextmanager
     def opened(self, container_id: str, name: str) -> Iterator[BinaryIO | None]:
@@ -56,7 +56,9 @@ class Contents:
 
     def delete(self, container_id: str, name: str) -> None:
         """Delete a file; one that is not there is no error."""
-        if known := self.listed(container_id).get(name):
+        with self.opened(container_id, name) as content:
+            known = folder.facts_of(content) if content else None
+        if known:
             folder.delete(self._containers.folder(container_id), name, known)
         self._containers.measure(container_id)
 

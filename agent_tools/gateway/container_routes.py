@@ -95,7 +95,8 @@ async def create_container_file(request: Request) -> Response:
 def list_container_files(request: Request) -> Response:
     """GET /v1/containers/{id}/files."""
     row = services_of(request).containers.active(owner_of(request), _id(request))
-    return page(request, services_of(request).files.listed(row.id), _listed_shown)
+    files, is_complete = services_of(request).files.listed(row.id)
+    return page(request, files, _listed_shown, {} if is_complete else {"truncated": True})
 
 
 def retrieve_container_file(request: Request) -> Response:

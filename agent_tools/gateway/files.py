@@ -157,8 +157,9 @@ class ContainerFiles:
     def bring(self, owner: str, container_id: str, file_ids: Iterable[str]) -> dict[Upload, str]:
         """Copy in the uploads that are not there yet; return the names of all in the container, none of them twice."""
         uploads = [self._uploads.find(owner, id_) for id_ in file_ids]
-        known = {listed.file.upload_id: listed.file.path for listed in self.listed(container_id)}
-        there = {upload: known[upload.id] for upload in uploads if upload.id in known}
+        known = {file.upload_id: file.path for file in self._store.find(ContainerFile, container_id=container_id)}
+        brought = {upload: known[upload.id] for upload in uploads if upload.id in known}
+        there = {upload: name for upload, name in brought.items() if self.named(container_id, name)}
         for upload in uploads:
             if upload not in there:
                 name = free_name(upload.filename, there.values())
@@ -169,13 +170,13 @@ class ContainerFiles:
         with self._uploads.opened(upload.id) as content:
             return self.put(container_id, name, content, upload.id)
 
-    def listed(self, container_id: str) -> list[ListedFile]:
-        """List the files that are there, oldest id first."""
-        found = self._contents.listed(container_id)
+    def listed(self, container_id: str) -> tuple[list[ListedFile], bool]:
+        """List the files that are there, oldest id first; return whether these are all, as `Contents.listed` does."""
+        found, is_complete = self._contents.listed(container_id)
         known = {file.path: file for file in self._store.find(ContainerFile, container_id=container_id)}
         for name in sorted(found.keys() - known.keys()):
             known[name] = self._named(container_id, name, "assistant")
-        return [ListedFile(file, found[name][0]) for name, file in known.items() if name in found]
+        return [ListedFile(file, found[name][0]) for name, file in known.items() if name in found], is_complete
 
     def named(self, container_id: str, name: str) -> ContainerFile | None:
         """Return the file of this name, if it is there; the name may be anything a model wrote."""

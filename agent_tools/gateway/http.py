@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -208,10 +209,16 @@ def asked_page(request: Request, usual: int = 20, most: int = 100) -> Page:
     return Page(limit, query.text("after") or "", query.choice("order", ("asc", "desc")) != "asc")
 
 
-def page(request: Request, items: Sequence[_Item], shown: Callable[[_Item], Any], **limits: int) -> Json:
-    """Answer one page of a list whose items come oldest first; `limits` are those of `asked_page`."""
+def page(
+    request: Request,
+    items: Sequence[_Item],
+    shown: Callable[[_Item], Any],
+    more: Mapping[str, Any] = MappingProxyType({}),
+    **limits: int,
+) -> Json:
+    """Answer one page of a list whose items come oldest first; `limits` are those of `asked_page`, `more` is added."""
     cut, has_more = _cut(asked_page(request, **limits), items)
-    return Json({"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more})
+    return Json({"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more, **more})
 
 
 def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:

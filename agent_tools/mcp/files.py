@@ -63,11 +63,13 @@ async def get_file(call: Call, given: GetFile) -> CallToolResult:
 async def list_files(call: Call, given: InContainer) -> CallToolResult:
     """List the files of the working directory."""
     container, most = call.container(given.container), call.services.bounds.max_shown
-    found = sorted((await call.aside(call.services.contents.listed, container)).items())
+    snapshot, is_complete = await call.aside(call.services.contents.listed, container)
+    found = sorted(snapshot.items())
     files = [file_of(container, name, facts[0]) for name, facts in found[:most]]
     lines = [f"{one_line(each.path)} ({each.size:,} bytes)" for each in files]
     left_out = len(found) - len(files)
     shown = fence("\n".join(lines + [f"and {left_out:,} more"] * bool(left_out))) if lines else "There are no files."
+    shown += "" if is_complete else "\nNot all files could be looked at: some may be missing here."
     return said(f"container: {container}\n{shown}", Listed(container=container, files=files, left_out=left_out))
 
 
@@ -90,7 +92,7 @@ async def contents_of(call: Call, container: str, path: str) -> TextResourceCont
 async def first_files(call: Call, container: str) -> list[tuple[str, int]]:
     """Return the names and sizes in bytes of the newest files."""
     most = call.services.bounds.max_links
-    found = await anyio.to_thread.run_sync(call.services.contents.listed, container)
+    found, _ = await anyio.to_thread.run_sync(call.services.contents.listed, container)
     newest = sorted(found.items(), key=lambda each: -each[1][1])[:most]
     return [(name, facts[0]) for name, facts in newest]
 

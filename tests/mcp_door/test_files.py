@@ -84,6 +84,14 @@ def test_a_file_beyond_the_limit_of_uploads_is_not_written(converse: Converse) -
     converse(talk, max_upload_bytes=1_000)
 
 
+def test_a_list_says_that_there_are_more_files_than_are_looked_at(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        await client.call_tool("run_python", {"code": "import os\nfor n in range(10_001): os.mkdir(str(n))"})
+        assert "some may be missing here" in text_of(await client.call_tool("list_files", {}))
+
+    converse(talk)
+
+
 def test_no_link_that_code_made_leads_out(converse: Converse) -> None:
     async def talk(client: Client) -> None:
         code = "import os; os.symlink('/etc', 'etc'); os.symlink('/etc/passwd', 'p'); os.mkfifo('fifo')"

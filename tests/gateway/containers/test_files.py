@@ -51,6 +51,21 @@ def test_a_model_is_told_that_there_are_more_files_than_are_looked_at(new_gatewa
     assert told.endswith("Not all files of work_dir could be looked at: some may be missing here.\n```")
 
 
+def test_files_beyond_those_that_are_looked_at_are_deleted_and_known_to_be_missing(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    client = gateway.client()
+    container = client.containers.create(name="c").id
+    folder = gateway.services.containers.folder(container)
+    sent = client.containers.files.create(container, file=("last", b"x")).id
+    url, key = f"{gateway.url}/v1/containers/{container}/files", {"Authorization": f"Bearer {client.api_key}"}
+    assert "truncated" not in httpx.get(url, headers=key).json()
+    for number in range(10_001):
+        (folder / str(number)).mkdir()
+    assert httpx.get(url, headers=key).json()["truncated"] is True
+    client.containers.files.delete(sent, container_id=container)
+    assert not (folder / "last").exists()
+
+
 def test_uploads_are_listed_by_their_purpose_and_kept_as_long_as_the_gateway_says(new_gateway: NewGateway) -> None:
     files = new_gateway({}).client().files
     kept = [files.create(file=("a", b"a"), purpose=purpose).id for purpose in ("user_data", "assistants")]
