@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 DISTRIBUTION = "agent-tools-sandbox"
 
@@ -38,9 +42,6 @@ def requirement(name: str) -> str:
 
 def requirement_from(record: Mapping[str, Any], name: str) -> str:
     """Return the requirement for a parsed `direct_url.json` (PEP 610), which is empty for an index."""
-    import os
-    from urllib.parse import unquote, urlsplit
-
     extras = f"[{name}]" if name else ""
     url, path = record.get("url", ""), unquote(urlsplit(record.get("url", "")).path)
     if vcs := record.get("vcs_info"):
@@ -51,9 +52,6 @@ def requirement_from(record: Mapping[str, Any], name: str) -> str:
 
 
 def _record() -> Mapping[str, Any]:
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-
     try:
         record: Mapping[str, Any] = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:  # a folder on the path

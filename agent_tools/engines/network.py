@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Union
+from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
@@ -87,8 +88,6 @@ class PackageIndex:
         Raises:
             InvalidParams: it is no URL that a sandbox can use. The message does not show it: it may have a password.
         """
-        from urllib.parse import unquote, urlsplit  # by those who need it
-
         try:
             parts = urlsplit(url)
             target = read_target(parts.netloc.rpartition("@")[2], TLS_PORT if parts.scheme == "https" else PLAIN_PORT)

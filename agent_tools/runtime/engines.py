@@ -103,11 +103,8 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
 
 def preparing() -> str:
     """Return the last line of progress of an image that this process pulls, builds or waits for; '' without one."""
-    if "agent_tools.engines.docker.image" not in sys.modules:
-        return ""
-    from agent_tools.engines.docker import image
-
-    return image.preparing()
+    image = sys.modules.get("agent_tools.engines.docker.image")  # slow to import; without it nothing is prepared
+    return str(image.preparing()) if image else ""
 
 
 def describe(recipe: Recipe) -> str:
