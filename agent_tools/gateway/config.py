@@ -53,9 +53,15 @@ DATABASE = "gateway.db"  # the name of SQLite's file in `data_dir`
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
     *("repetition_penalty", "length_penalty", "skip_special_tokens", "include_stop_str_in_output", "priority"),
-    *("chat_template_kwargs", "mm_processor_kwargs", "cache_salt", "vllm_xargs"),
+    *("chat_template_kwargs", "mm_processor_kwargs", "cache_salt", "vllm_xargs", "structured_outputs", "guided_json"),
+    *("guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf", "separate_reasoning", "stream_reasoning"),
+    *("enable_thinking", "thinking_budget", "thinking", "cache_prompt", "id_slot", "reasoning_budget", "grammar"),
+    *("repeat_penalty", "top_a", "top_n_sigma", "xtc_probability", "dry_multiplier", "mirostat", "keep_alive"),
+    *("provider", "models", "route", "transforms", "plugins", "web_search_options", "prompt_cache_retention"),
+    *("safe_prompt", "random_seed", "prediction"),
 )
-"""Names of vLLM, SGLang and llama.cpp, and those of OpenAI's chat completions that its responses lack."""
+"""Names of vLLM, SGLang, llama.cpp, Ollama, OpenRouter, DeepSeek, Qwen and Mistral, and those of OpenAI's chat
+completions that its responses lack."""
 _OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream", "store", "extra_body"))
 
 

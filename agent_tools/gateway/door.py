@@ -51,6 +51,7 @@ class Door:
         scope = _below(services.config.root_path, scope)
         body = Body(receive, services.config, Headers(scope=scope))
         answer = _Sender(send, body)
+        scope["notes"] = answer.notes
         received: object = body
         started = time.monotonic()
         with nullcontext() if is_socket else services.metrics.in_flight.track_inprogress():
@@ -126,11 +127,13 @@ class _Sender:
         self._send = send
         self._body = body
         self.status = 0
+        self.notes: dict[str, str] = {}  # further headers, which routes add
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in _BEGINNINGS:
             self.status = message.get("status", 101)
             headers = [*message.get("headers", ()), (b"x-request-id", request_id.get().encode())]
+            headers += [(name.encode(), value.encode()) for name, value in self.notes.items()]
             if message["type"] == "http.response.start" and not self._body.is_read:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}

@@ -24,10 +24,12 @@ from agent_tools.marks import has_more_parts
 from agent_tools.models.base import JsonObject
 
 MAX_LEVELS = 100  # of arrays and objects within each other, in a body
+MAX_IGNORED = 20  # names of fields in a header
 MAX_DIGITS = 18  # of a whole number in a query
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
 """Halves of characters in JSON, alone or in pairs. JSON in other encodings than UTF-8 has zeros, and may hold any."""
+_FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
 _T = TypeVar("_T")
 
 
@@ -96,6 +98,21 @@ def is_wanted(request: Request) -> Callable[[], bool]:
     """Return what tells whether the answer is one for anybody still: the owner's key may be revoked meanwhile."""
     keys, owner = services_of(request).keys, owner_of(request)
     return lambda: keys.has(owner)
+
+
+def note_upstream(request: Request, model: str, ignored: Sequence[str]) -> None:
+    """Name in headers of the answer what is not sent to the model's server as it was asked for.
+
+    `X-Agent-Tools-Ignored` has the fields of the request that are not, those that the server refuses among them;
+    `X-Agent-Tools-Calls: prompted` says that the server has no tool calling, and calls are read from text.
+    """
+    upstream = services_of(request).upstream
+    profile = upstream.learned(model, upstream.key(request.headers))
+    names = [name for name in (*ignored, *sorted(profile.left_out)) if _FIELD.fullmatch(name)]
+    if names:
+        request.scope["notes"]["x-agent-tools-ignored"] = ", ".join(names[:MAX_IGNORED])
+    if profile.tools == "prompted":
+        request.scope["notes"]["x-agent-tools-calls"] = "prompted"
 
 
 async def raw_body(request: Request) -> bytes:

@@ -22,12 +22,14 @@ from agent_tools.extras import pip_install
 from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
 from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
 from agent_tools.models.chunks import ChunkReader
-from agent_tools.models.dialect.lessons import MAX_LESSONS, REFUSALS, lesson
+from agent_tools.models.dialect.lessons import MAX_LESSONS, REFUSALS, lacks_tools, lesson
 from agent_tools.models.dialect.phrasing import phrased
 from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.prompted import RESULT
 from agent_tools.models.reply import Reply, Waiting, failure_name, refuse_abandoned, short_name, words_of
 from agent_tools.models.wire import wire_messages, wire_tools, with_server_fields
 from agent_tools.settings import Endpoint
+from agent_tools.text import neutralise
 
 CONNECT_TIMEOUT = 10.0  # seconds
 IDLE_TIMEOUT = 600.0  # seconds between two pieces of an answer, the first included: a long prompt takes its time
@@ -82,7 +84,7 @@ class OpenAIModel:
         self.model = model
         self._leaves_waiting = leaves_waiting
         self._sending = threading.local()
-        self.dialect = Dialect(profile or Profile())
+        self.dialect = Dialect(profile or Profile(), model)
         self.max_reply_bytes = max_reply_bytes
         self.endpoint = endpoint
         self.generate_cfg = dict(generate_cfg or {})
@@ -137,8 +139,9 @@ class OpenAIModel:
             with self.sending(has_results=_has_results(request["messages"])):
                 return create(model=self.model, messages=(), stream=True, extra_body=request, **clients).http_response
         except _openai().APIStatusError as exc:
-            if exc.status_code in REFUSALS:
-                raise Refused(words_of(exc.body), exc) from exc
+            words = words_of(exc.body)
+            if exc.status_code in REFUSALS or lacks_tools(words):  # which some say with 404 or 500
+                raise Refused(words, exc) from exc
             raise
 
     @contextlib.contextmanager
@@ -218,7 +221,10 @@ def _leave_waiting(sending: threading.local, response: Any) -> None:
 def _has_results(messages: Sequence[Json]) -> bool:
     """Return whether messages end with results of calls, after which pictures of them may come."""
     newest = itertools.takewhile(lambda message: message.get("role") != "assistant", reversed(messages))
-    return any(message.get("role") in ("tool", "function") for message in newest)
+    return any(
+        message.get("role") in ("tool", "function") or str(message.get("content")).startswith(RESULT)
+        for message in newest
+    )
 
 
 def _count(limit: int, response: Any) -> None:
@@ -245,6 +251,7 @@ def _retry_after(headers: Any) -> str:
 
 
 Sent = TypeVar("Sent")
+_MAX_NAME = 100  # characters of a model's name in the log
 _log = logging.getLogger(__name__)
 
 
@@ -258,10 +265,11 @@ class Refused(Exception):
 
 
 class Dialect:
-    """The knowledge of one server. Threads may share it."""
+    """The knowledge of one server, for one of its models, whose name the log says. Threads may share it."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, model: str = "") -> None:
         self.profile = profile
+        self._model = neutralise(model[:_MAX_NAME])
         self._lock = threading.Lock()
 
     def ask(self, request: Json, send: Callable[[JsonObject], Sent]) -> Sent:
@@ -307,5 +315,10 @@ class Dialect:
                 news["left_out"] |= self.profile.left_out
             profile = replace(self.profile, **news)
             if profile != self.profile:
-                _log.info("learned of the model's server: %s", ", ".join(names))
+                learned_now = ", ".join(f"{name}={_shown(value)}" for name, value in news.items())
+                _log.info("learned of the server of the model %s: %s", self._model, learned_now)
                 self.profile = profile
+
+
+def _shown(value: object) -> str:
+    return " ".join(sorted(value)) if isinstance(value, frozenset) else str(value)

@@ -357,6 +357,23 @@ def test_fields_of_other_servers_are_passed_on(new: New) -> None:
     assert (upstream.seen[-1].json["unheard_of"], "top_k" in upstream.seen[-1].json) == (1, False)
 
 
+def test_fields_that_are_not_sent_are_named_in_a_header(new: New) -> None:
+    def serve(request: Request) -> Answer:
+        return refused("Unknown parameter: 'user'.") if "user" in request else dialects.plain(request)
+
+    gateway, upstream = new(serve)
+    more = {"thinking": {"type": "enabled"}, "provider": {"sort": "price"}, "guided_regex": "a", "cache_prompt": True}
+    asked = {**more, "unheard_of": 1, "a\nb": 1, "none": None, "truncation": "auto", "reasoning": {"mode": "pro"}}
+    for is_stream in (False, True):
+        answer = post(gateway, **asked, stream=is_stream)
+        assert answer.headers["x-agent-tools-ignored"] == "unheard_of, truncation, reasoning.mode"
+        assert {name: upstream.seen[-1].json.get(name) for name in more} == more
+    assert "x-agent-tools-ignored" not in post(gateway).headers
+    assert ask(gateway, user="u").headers["x-agent-tools-ignored"] == "user"
+    many = post(gateway, **{f"field_{number}": 1 for number in range(99)}).headers["x-agent-tools-ignored"]
+    assert many.count("field_") == 20
+
+
 def test_what_does_not_hold_is_not_echoed(new: New) -> None:
     gateway, _ = new(dialects.plain)
     assert post(gateway, truncation="auto").json()["truncation"] == "disabled"

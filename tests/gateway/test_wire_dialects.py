@@ -17,6 +17,7 @@ from tests.gateway.wire_dialects import (
     BODIES,
     FRAMINGS,
     LESSONS,
+    NO_TOOLS,
     PARTS,
     SHAPES,
     TWO,
@@ -24,6 +25,7 @@ from tests.gateway.wire_dialects import (
     framed,
     shaped,
     with_arguments,
+    without_tools,
 )
 from tests.recorder import Answer, Recorder, events
 
@@ -34,7 +36,7 @@ CHAT: dict[str, Mapping[str, Serve]] = {
     "chunks": {name: shaped(change) for name, change in SHAPES.items()},
     "arguments": {name: with_arguments(arguments) for name, arguments in WRITTEN.items()},
     "two calls": TWO,
-    "lessons": LESSONS,
+    "lessons": {**LESSONS, **{f"no tools: {name}": without_tools(*each) for name, each in NO_TOOLS.items()}},
 }
 
 
@@ -106,8 +108,9 @@ def test_every_form_of_the_same_answer_is_read_alike(talk: Any, group: str) -> N
     talking = talk(CHAT[group])
     found = {name: talking.wrong(name, is_two=group == "two calls") for name in CHAT[group]}
     assert {name: each for name, each in found.items() if each} == {}
-    requests = 9 if group == "lessons" else 8  # two for each of four answers, and one that teaches something
-    assert len(talking.upstream.seen) == requests * len(found)
+    taught = len(found) if group == "lessons" else 0
+    retried = 2 if group == "lessons" else 0  # of the server that refuses with 500
+    assert len(talking.upstream.seen) == 8 * len(found) + taught + retried, "two for each of four answers"
 
 
 def test_every_form_of_usage_is_counted(talk: Any) -> None:
@@ -123,6 +126,31 @@ def test_every_form_of_a_response_is_read_alike(talk: Any) -> None:
     assert len(talking.upstream.seen) == 8 * len(found)
     for name in (each for each in found if "reasoning" in each):
         assert thought(talking.post(name).json()) == response_dialects.THOUGHT * 2, name
+
+
+def test_a_server_without_tools_is_offered_them_in_the_prompt(talk: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "agent_tools.models")
+    talking = talk({name: without_tools(*NO_TOOLS["Ollama"]) for name in ("m", "other")})
+    answers = [talking.post("m", instructions="Be brief.", parallel_tool_calls=True), talking.ask("m", stream=True)]
+    assert [answer.headers["x-agent-tools-calls"] for answer in answers] == ["prompted"] * 2
+    assert len(talking.upstream.seen) == 3 + 2, "it is learned once"
+    del talking.upstream.seen[3:]
+    assert [record.message for record in caplog.records] == ["learned of the server of the model m: tools=prompted"]
+    first, second = (seen.json["messages"] for seen in talking.upstream.seen[1:])
+    assert [message["role"] for message in first] == ["system", "user"]
+    assert first[0]["content"].startswith("Be brief.\n\nYou can call functions.")
+    assert [message["role"] for message in second] == ["system", "user", "assistant", "user"]
+    assert second[2]["content"] == f'<tool_call>\n{{"name": "python", "arguments": {dialects.ARGUMENTS}}}\n</tool_call>'
+    assert second[3]["content"].startswith("<tool_response>\nstdout:")
+    assert second[3]["content"].endswith("</tool_response>")
+    forced = talking.post("m", tool_choice="required")
+    assert forced.json()["status"] == "completed"
+    assert "Call a function now" in talking.upstream.seen[-2].json["messages"][0]["content"]
+    assert "Call a function now" not in talking.upstream.seen[-1].json["messages"][0]["content"]
+    assert spoken(talking.post("m", tool_choice="none").json()) == "I have no tools."
+    assert len(talking.upstream.seen) == 6
+    talking.post("other")
+    assert len(talking.upstream.seen) == 9, "another model may have tool calling"
 
 
 def failing(error: Any) -> Serve:

@@ -261,6 +261,39 @@ LESSONS: dict[str, Serve] = {
     ),
 }
 
+NO_TOOLS = {
+    "vLLM": ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', 400),
+    "vLLM, forced": ('tool_choice="required" requires --tool-call-parser to be set', 400),
+    "Ollama": ("registry.ollama.ai/library/gemma3:latest does not support tools", 400),
+    "OpenRouter": ("No endpoints found that support tool use. Try disabling it.", 404),
+    "llama.cpp": ("tools param requires --jinja flag", 500),
+    "Groq": ("`tool calling` is not supported with this model", 400),
+    "Mistral": ("Function calling is not enabled for this model", 400),
+    "Together": ("The model does not support function calling.", 422),
+}
+"""What servers say that have no tool calling, and the status."""
+
+
+def without_tools(words: str, status: int) -> Serve:
+    """A server without tool calling, whose model writes calls as the prompt says."""
+
+    def serve(request: Request) -> Answer:
+        messages = request["messages"]
+        has_calls = any(message.get("tool_calls") or message["role"] == "tool" for message in messages)
+        if {"tools", "tool_choice", "parallel_tool_calls"} & set(request) or has_calls:
+            return refused(words, status)
+        if messages[-1]["content"].startswith("<tool_response>"):
+            return said({"content": f"It is {'42' if '42' in messages[-1]['content'] else '?'}."})
+        lead = messages[0]["content"]
+        if "<tools>" not in lead:
+            return said({"content": "I have no tools."})
+        name = json.loads(lead.partition("<tools>\n")[2].partition("\n")[0])["name"]
+        text = f'<tool_call>\n{{"name": "{name}", "arguments": {ARGUMENTS}}}\n</tool_call>'
+        return said(*({"content": text[start : start + 5]} for start in range(0, len(text), 5)))
+
+    return serve
+
+
 PARTS = (
     {"error": {"message": "It broke.", "type": "server_error"}},
     {"error": {"message": "It broke.", "code": 500}, "choices": []},

@@ -19,7 +19,7 @@ from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.conversations.marks import Sender
-from agent_tools.gateway.http import Json, is_wanted, jobs_of, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.http import Json, is_wanted, jobs_of, note_upstream, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
 from agent_tools.gateway.peers.peers import Elsewhere
@@ -50,12 +50,14 @@ async def create_completion(request: Request) -> Response:
             return Response(status_code=499)
         if job.failure:
             raise job.failure
+        note_upstream(request, wanted.model, ())
         return await services.large_json.read(job.log.size, Json, job.completion)
     if not await unless_gone(job.log.after(0), request.receive):
         jobs_of(request).abandon(job)
         return Response(status_code=499)
     if job.failure and len(job.log.events) == 1:
         raise job.failure  # nothing was said yet: the status can still tell
+    note_upstream(request, wanted.model, ())
     return EventStream(
         job.log, lambda: jobs_of(request).abandon(job), named=False, pace=Pace(services.config.heartbeat)
     )

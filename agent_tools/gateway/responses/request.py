@@ -7,7 +7,7 @@ The fields are those of https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,19 @@ _TEXTS = {
 }
 _SENT = ("prompt_cache_key", "safety_identifier", "service_tier", "user")
 """Fields of the same name and meaning in chat completions."""
+_INNER = {
+    "reasoning": ("effort", "summary", "generate_summary"),
+    "text": ("format", "verbosity"),
+    "stream_options": ("include_obfuscation", "include_usage"),
+}
+_KNOWN = frozenset(
+    (
+        *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "max_tool_calls", "include"),
+        *("previous_response_id", "conversation", "context_management", "store", "stream", "background", "metadata"),
+        *("max_output_tokens", "truncation", "top_logprobs", "prompt", *_INNER, *_SAMPLING, *_TEXTS),
+    )
+)
+"""Fields that are read here."""
 MIN_THRESHOLD = 1_000  # tokens
 _SUMMARIES = ("auto", "concise", "detailed")
 _INCLUDABLE = frozenset(
@@ -56,6 +69,7 @@ class Request:
         recent: the response before, where the client's connection has it and the store need not be asked.
         is_padded: the deltas of the stream are padded.
         generates: the model is asked; else the conversation is only made ready for the next response.
+        ignored: the fields that have no meaning here and are not sent on.
     """
 
     model: str
@@ -73,6 +87,7 @@ class Request:
     is_padded: bool = False
     recent: ResponseEnd | None = None
     generates: bool = True
+    ignored: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     echo: Mapping[str, Any] = field(default_factory=dict)
 
@@ -136,9 +151,20 @@ def read_request(
         stream=bool(given.flag("stream")),
         background=background,
         is_padded=bool(Fields(given.object("stream_options") or {}, "stream_options").flag("include_obfuscation")),
+        ignored=tuple(_ignored(body, passed)),
         options={**_options(given, tools, include), **_passed(body, passed)},
         echo=_echo(given),
     )
+
+
+def _ignored(body: Mapping[str, Any], passed: Sequence[str]) -> Iterator[str]:
+    """Yield the names of fields that have no meaning here and are not sent on."""
+    yield from (name for name in body if body[name] is not None and name not in _KNOWN and name not in passed)
+    if body.get("truncation") == "auto":
+        yield "truncation"
+    for outer, known in _INNER.items():
+        inner = body.get(outer)
+        yield from (f"{outer}.{name}" for name in (inner if isinstance(inner, dict) else ()) if name not in known)
 
 
 def _refuse_unsupported(given: Fields) -> None:

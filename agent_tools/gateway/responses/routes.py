@@ -19,6 +19,7 @@ from agent_tools.gateway.http import (
     Json,
     JsonText,
     jobs_of,
+    note_upstream,
     owner_of,
     page_of_texts,
     query_integer,
@@ -60,6 +61,7 @@ async def create_response(request: Request) -> Response:
     if wanted.stream:
         if not wanted.background:
             await _await_refusal(request, job)
+        note_upstream(request, wanted.model, wanted.ignored)
         return _stream(request, job, 0)
     if not wanted.background:
         if not await ended(job.log, request):
@@ -67,6 +69,7 @@ async def create_response(request: Request) -> Response:
             return Response(status_code=499)
         if job.failure:
             raise job.failure
+    note_upstream(request, wanted.model, wanted.ignored)
     return await services.large_json.read(len(job.answer), JsonText, job.answer)
 
 

@@ -51,6 +51,12 @@ _NO_PICTURES = re.compile(
     r"not a multimodal model|(?:does not|doesn't|do not) support (?:image|vision|multimodal)|at most 0 image"
     r"|image (?:input|content)s? (?:is|are) not|no endpoints found that support image|image_url.{0,40}not supported"
 )
+_NO_TOOLS = re.compile(
+    r"enable-auto-tool-choice|tool-call-parser|requires --jinja"
+    r"|(?:does not|doesn't|do not|not) support (?:the )?(?:use of )?(?:tool|function)"
+    r"|no endpoints found that support tool"
+    r"|(?:tool|function)[ -]?(?:s|use|calls?|calling)?`? (?:is|are) not (?:support|enabl|avail)"
+)
 _MISSING = re.compile(r"missing|required|must be (?:passed|provided)|must contain|passed back")
 
 
@@ -63,9 +69,16 @@ def lesson(profile: Profile, request: Json, words: str) -> Profile | None:
         words: its message.
     """
     sent, said = phrased(request, profile), words[:MAX_READ_CHARS].lower()
-    taught = _of_limits(profile, sent, said) or _of_roles(profile, sent, said) or _of_reasoning(profile, sent, said)
-    taught = taught or _of_messages(profile, said) or _of_optional(profile, sent, said)
+    taught = profile.learned(tools="prompted") if "tools" in sent and lacks_tools(words) else None
+    taught = taught or _of_limits(profile, sent, said) or _of_roles(profile, sent, said)
+    taught = taught or _of_reasoning(profile, sent, said) or _of_messages(profile, said)
+    taught = taught or _of_optional(profile, sent, said)
     return taught if taught and phrased(request, taught) != sent else None
+
+
+def lacks_tools(words: str) -> bool:
+    """Return whether a server says that it, or its model, has no tool calling."""
+    return _NO_TOOLS.search(words[:MAX_READ_CHARS].lower()) is not None
 
 
 def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:

@@ -13,6 +13,7 @@ from typing import Any
 from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER
 from agent_tools.models.base import Json, JsonObject
 from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.prompted import prompted
 
 REASONING = "reasoning_content"
 """The field in which a conversation keeps an assistant's reasoning, whatever a server calls it."""
@@ -39,6 +40,9 @@ def phrased(request: Json, profile: Profile) -> JsonObject:
     messages = [_with_reasoning(each, profile) for each in messages if not _is_empty(each, profile)]
     if profile.pictures == "none":
         messages = _without_figures(messages)
+    if profile.tools == "prompted":
+        fields = prompted({**fields, "messages": messages})
+        messages = fields["messages"]
     if profile.roles == "merged":
         messages = _in_turns(messages)
     if profile.empty == "none":

@@ -18,6 +18,7 @@ Roles = Literal["free", "merged"]
 Empty = Literal["text", "none"]
 Ids = Literal["any", "nine"]
 Pictures = Literal["shown", "none"]
+Calling = Literal["native", "prompted"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Profile:
         empty: `none`, the content of an assistant's message that has only calls is null and not an empty text.
         ids: `nine`, ids of calls are sent as nine letters and digits.
         pictures: `none`, the figures that code drew are not shown to the model. A user's own pictures are always sent.
+        tools: `prompted`, for a server without tool calling: the prompt offers the functions, and calls are read from
+            the text of the reply; see prompted.py.
         left_out: fields that the server refuses, and a reply does without.
         fixed: fields of the profile that were given, and are not learned.
     """
@@ -54,6 +57,7 @@ class Profile:
     empty: Empty = "text"
     ids: Ids = "any"
     pictures: Pictures = "shown"
+    tools: Calling = "native"
     left_out: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
 
