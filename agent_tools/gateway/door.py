@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -30,6 +31,7 @@ _OWNED = (
 )  # what has an owner, and needs a key where there are any
 _POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends
 _BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")  # of an answer
+_AZURES = re.compile(r"/openai/(?:v1/|deployments/[^/]+/)?")
 _GONE = 499  # the client left before there was an answer
 
 
@@ -91,11 +93,17 @@ def failed(exc: Exception) -> Response:
 
 
 def _below(root: str, scope: Scope) -> Scope:
-    """Return a request without the path below which a proxy shows the gateway, if it still has that."""
+    """Return a request with its path below the gateway's root: without a proxy's prefix, and without Azure's.
+
+    Azure's clients ask for `/openai/v1/NAME`, `/openai/NAME` or `/openai/deployments/MODEL/NAME`, with `api-version` in
+    the query, which means nothing here; the body names the model, too.
+    """
     path = str(scope["path"])
-    if not root or not path.startswith(f"{root}/"):
-        return scope
-    return {**scope, "path": path.removeprefix(root)}
+    if root and path.startswith(f"{root}/"):
+        path = path.removeprefix(root)
+    if azures := _AZURES.match(path):
+        path = f"/v1/{path[azures.end() :]}"
+    return scope if path == scope["path"] else {**scope, "path": path}
 
 
 def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from agent_tools.engines.engine import Container
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.gateway.serving.serve import SecondPort
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import CODE_TOOL, DRAW, INCLUDE, KEYS, code, outputs
 from tests.gateway.conftest import NewGateway
@@ -153,3 +154,22 @@ def test_what_is_not_here_is_told_with_what_is(new_gateway: NewGateway) -> None:
     assert len(long) < 500
     assert "passed on" not in httpx.get(f"{new_gateway({}, endpoints=()).url}/v1/x").json()["error"]["message"]
     assert httpx.get(f"{gateway.url}/x").json()["error"]["message"] == "Not Found."
+
+
+def test_azures_clients_find_everything(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")}, api_keys=KEYS, root_path="/code")
+    named = {"api_key": KEYS[0], "api_version": "2025-04-01-preview", "max_retries": 0}
+    for url in (gateway.url, f"{gateway.url}/code"):
+        with openai.AzureOpenAI(azure_endpoint=url, **named) as client:
+            assert client.responses.create(model="m", input="Hi.").output_text == "Ok."
+            said = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi."}])
+            assert said.choices[0].message.content == "Ok."
+            assert client.files.list().data == []
+        with openai.OpenAI(base_url=f"{url}/openai/v1/", api_key=KEYS[0]) as client:
+            assert client.responses.create(model="m", input="Hi.").output_text == "Ok."
+            assert [model.id for model in client.models.list()] == ["m"]
+    for path in ("/openai/v1/files", "/openai/files", "/openai/deployments/m/files"):
+        assert httpx.get(gateway.url + path, headers={"api-key": "wrong"}).status_code == 401
+        assert httpx.get(gateway.url + path, headers={"api-key": KEYS[0]}).status_code == 200
+    for path in ("/openai/metrics", "/openai/v1/../health", "/openai", "/openai/v1", "/openai/v1/openai/v1/files"):
+        assert httpx.get(gateway.url + path, headers={"api-key": KEYS[0]}).status_code == 404

@@ -28,6 +28,8 @@ _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
+_NOT_GIVEN = "(No output of this call was given.)"
+_NO_CALL = "(The output of a call that is not part of the conversation:)"
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _MADE = frozenset(  # by the model
     (
@@ -106,6 +108,40 @@ def check_outputs(items: Sequence[Mapping[str, Any]], before: Iterable[JsonObjec
         if item.get("type") in _OUTPUTS and call_id not in called:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise invalid(message, f"input[{index}].call_id", "invalid_value")
+
+
+def answered(messages: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return messages in which each call is followed by its result, as servers want it.
+
+    A result that comes later is moved to its call. A call that has none gets a sentence that says so, and a result of
+    no call is told by the user.
+    """
+    found = list(messages)
+    latest: dict[str, int] = {}  # the places of calls without a result, by their ids, which may come again
+    results: dict[tuple[int, str], JsonObject] = {}
+    placed = set()
+    for place, message in enumerate(found):
+        latest.update(dict.fromkeys(_calls_of(message), place))
+        id_ = str(message.get("tool_call_id"))
+        if message.get("role") == "tool" and id_ in latest:
+            results[latest.pop(id_), id_] = message
+            placed.add(place)
+    told: list[JsonObject] = []
+    for place, message in enumerate(found):
+        if message.get("role") == "tool":
+            if place not in placed:
+                told.append({"role": "user", "content": f"{_NO_CALL}\n{message.get('content')}"})
+            continue
+        told.append(message)
+        for call in _calls_of(message):
+            nothing = {"role": "tool", "tool_call_id": call, "content": _NOT_GIVEN}
+            told.append(results.get((place, call), nothing))
+    return told
+
+
+def _calls_of(message: Mapping[str, Any]) -> list[str]:
+    """Return the ids of a message's calls, each once."""
+    return list(dict.fromkeys(str(call["id"]) for call in message.get("tool_calls") or ()))
 
 
 def _check_names(item: Mapping[str, Any], param: str) -> None:

@@ -17,6 +17,7 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.body import fresh_body
 from agent_tools.gateway.responses.compaction.compactor import Compactor, compaction_item, summary_message, too_long
 from agent_tools.gateway.responses.composer import Composer
+from agent_tools.gateway.responses.history import answered
 from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
@@ -77,7 +78,7 @@ class ResponseJob(TurnJob):
         with self.cancel.ending(self._remote.cancel):
             turn = yield from self._with_remote_tools()
             yield from self._compact()
-            messages = [*self.plan.instructions, *self._conversation]
+            messages = answered([*self.plan.instructions, *self._conversation])
             yield from self._events_of(turn, messages)
 
     def _with_remote_tools(self) -> Generator[Event, None, Turn]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -96,11 +97,18 @@ def resolved(
     Raises:
         ApiError: 404, a referenced item is not stored, or is another owner's; 413, the limit is exceeded.
     """
-    outputs = _Outputs(store, owner, limit)
-    return [
-        outputs.find(item, f"{path}[{index}].id") if _is_reference(item) else dict(item)
-        for index, item in enumerate(items)
-    ]
+    outputs, found = _Outputs(store, owner, limit), list[JsonObject]()
+    for index, item in enumerate(items):
+        param = f"{path}[{index}].id"
+        if _is_reference(item):
+            found.append(outputs.find(item, param))
+        elif _is_code_as_function(item):
+            with suppress(ApiError):  # it is not stored: a function of the client's own
+                item = outputs.find({"id": item["call_id"]}, param)
+            found.append(dict(item))
+        else:
+            found.append(dict(item))
+    return found
 
 
 def decided(store: Store, owner: str, items: Sequence[Mapping[str, Any]], earlier: Sequence[Json]) -> list[Decision]:
@@ -155,6 +163,12 @@ def _files_of(item: Mapping[str, Any]) -> Iterator[JsonObject]:
 def _is_reference(item: Mapping[str, Any]) -> bool:
     """Tell a reference, whose type may be left out, from an item."""
     return item.get("type") == "item_reference" or (item.get("type") is None and item.keys() <= {"id", "type"})
+
+
+def _is_code_as_function(item: Mapping[str, Any]) -> bool:
+    """Tell a code interpreter's call that a client sends back as a function's, with its item's id (LangChain.js)."""
+    is_function = item.get("type") == "function_call" and item.get("name") == "code_interpreter"
+    return is_function and str(item.get("call_id")).startswith("ci_")
 
 
 class _Outputs:

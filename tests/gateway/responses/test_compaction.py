@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai.types.responses import CompactedResponse
+from openai.types.responses import CompactedResponse, ResponseInputMessageItem
 
 from agent_tools.gateway.responses.compaction.compactor import ASKED, split
 from agent_tools.models.base import Usage
@@ -50,7 +50,10 @@ def test_a_conversation_is_summed_up(new_gateway: NewGateway) -> None:
 def test_nothing_is_stored_of_it(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [SUMMARY]})
     made = httpx.post(f"{gateway.url}/v1/responses/compact", json={"model": "m", "input": "Go."}).json()
-    check(CompactedResponse, made)
+    check(CompactedResponse, {**made, "output": made["output"][1:]})
+    check(ResponseInputMessageItem, made["output"][0])  # as OpenAI sends it, beyond its own types
+    assert [(item["type"], item.get("role")) for item in made["output"]] == [("message", "user"), ("compaction", None)]
+    assert made["output"][0]["content"][0]["text"] == "Go."
     assert httpx.get(f"{gateway.url}/v1/responses/{made['id']}").status_code == 404
 
 

@@ -158,3 +158,19 @@ def test_nothing_is_kept_of_a_response_that_is_deleted_under_way(new_gateway: Ne
     httpx.delete(f"{gateway.url}/v1/responses/{begun['id']}")
     until(lambda: is_idle(gateway))
     assert kept(gateway) == [0, 0, 0]
+
+
+def test_code_that_comes_back_as_a_function_is_what_it_was(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 41"), "Ok.", code("x + 1"), "42."]})
+    first = post(gateway).json()
+    (item,) = outputs(first)
+    call = {
+        "type": "function_call",
+        "call_id": item["id"],
+        "name": "code_interpreter",
+        "arguments": '{"code": "x = 41"}',
+    }
+    said = [{"role": "user", "content": "Go."}, call, {"role": "user", "content": "And one more?"}]
+    (again,) = outputs(post(gateway, input=said, include=INCLUDE).json())
+    assert (again["outputs"], again["container_id"]) == ([{"type": "logs", "logs": "42"}], item["container_id"])
+    assert gateway.upstream.requests[2]["messages"][2]["content"], "what it put out"  # type: ignore[attr-defined]

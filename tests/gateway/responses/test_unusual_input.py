@@ -144,3 +144,29 @@ def test_the_code_that_runs_is_the_code_that_is_shown(new_gateway: NewGateway) -
         ]
         assert all(written.note in content for written, content in zip(part, told))
     runtime.close_all()
+
+
+def test_every_call_goes_to_the_model_with_its_output(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")})
+
+    def call(id_: str) -> dict[str, Any]:
+        return {"type": "function_call", "call_id": id_, "name": "f", "arguments": "{}"}
+
+    def output(id_: str, text: str) -> dict[str, Any]:
+        return {"type": "function_call_output", "call_id": id_, "output": text}
+
+    user = {"role": "user", "content": "Go."}
+    given = [user, output("z", "orphan"), call("a"), call("b"), user, output("b", "late"), call("a"), output("a", "1")]
+    assert post(gateway, input=given).json()["status"] == "completed"
+    messages = gateway.upstream.requests[0]["messages"]  # type: ignore[attr-defined]
+    told = [(message["role"], message.get("tool_call_id"), message["content"]) for message in messages]
+    assert told == [
+        ("user", None, "Go."),
+        ("user", None, "(The output of a call that is not part of the conversation:)\norphan"),
+        ("assistant", None, ""),
+        ("tool", "a", "(No output of this call was given.)"),
+        ("tool", "b", "late"),
+        ("user", None, "Go."),
+        ("assistant", None, ""),
+        ("tool", "a", "1"),
+    ]

@@ -184,14 +184,14 @@ def test_the_last_usage_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "count", ["7", 7.5, -7, True, None, [7], {"a": 7}, 10**400, math.inf, math.nan, 1e300, MAX_TOKENS + 1]
+    "count", ["seven", "7" * 20, 7.5, -7, True, None, [7], {"a": 7}, 10**400, math.inf, math.nan, 1e300, MAX_TOKENS + 1]
 )
 def test_tokens_that_are_no_numbers_are_none(count: object) -> None:
     for usage in ({"prompt_tokens": count, "completion_tokens": 3, "prompt_tokens_details": count}, [count], count):
         found = usage_of(usage)
         assert (found.input_tokens, found.cached_tokens) == (0, 0)
     assert usage_of({"prompt_tokens": MAX_TOKENS}).input_tokens == MAX_TOKENS
-    assert usage_of({"prompt_tokens": 10.0}).input_tokens == 10
+    assert usage_of({"prompt_tokens": 10.0}).input_tokens == usage_of({"prompt_tokens": "10"}).input_tokens == 10
 
 
 def test_no_usage_is_none() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +19,7 @@ from agent_tools.gateway.jobs.sse import ended
 from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import request as asked
+from agent_tools.gateway.responses.body import listed_items
 from agent_tools.gateway.responses.compaction.compactor import ASKED, MAX_ANSWER, compaction_item, estimate, read_count
 from agent_tools.gateway.responses.history import local_shell
 from agent_tools.gateway.responses.plan import Planner
@@ -96,7 +97,8 @@ async def compact(request: Request) -> Response:
         return Response(status_code=499)
     if job.failure:
         raise job.failure
-    return Json(await run_in_threadpool(_compacted, job.answer))
+    said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]
+    return Json(await run_in_threadpool(_compacted, job.answer, said))
 
 
 def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> asked.Request:
@@ -107,8 +109,8 @@ def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> asked.Request
     return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None)
 
 
-def _compacted(answer: str) -> JsonObject:
-    """Return the compaction in a response's answer.
+def _compacted(answer: str, said: Sequence[JsonObject]) -> JsonObject:
+    """Return the compaction in a response's answer, behind what the user said: the whole is the next input.
 
     Raises:
         ApiError: 502, the model wrote no summary.
@@ -122,7 +124,7 @@ def _compacted(answer: str) -> JsonObject:
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(time.time()),
-        "output": [compaction_item(summary)],
+        "output": [*said, compaction_item(summary)],
         "usage": body["usage"],
     }
 
