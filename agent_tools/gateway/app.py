@@ -164,19 +164,19 @@ _PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, met
 _METRICS = Route("/metrics", metrics, methods=["GET"])
 
 
-_HERE = ("chat/completions", "containers", "conversations", "files", "models", "responses", "uploads")
+_HERE = ("chat/completions", "containers", "conversations", "files", "messages", "models", "responses", "uploads")
 
 
 async def _unknown(request: Request, exc: Exception) -> Response:
     """Answer a request for a route, or for a method of one, that does not exist."""
     path = request.scope["path"]
     if not (isinstance(exc, HTTPException) and exc.status_code == 404 and path.startswith("/v1/")):
-        return failed(exc)
+        return failed(exc, path)
     passed = services_of(request).config.endpoints
     message = f"{path[:80]} is not here. Below /v1 there are: {', '.join(_HERE)}."
     if passed:
         message = f"{message} These are passed on to the upstream: {', '.join(passed)}."
-    return failed(ApiError(404, message, code="unknown_url"))
+    return failed(ApiError(404, message, code="unknown_url"), path)
 
 
 # Other doors under paths of the gateway: they share its keys and its containers, and it knows nothing else of them.

@@ -38,11 +38,15 @@ ENDPOINTS = (
     "images/edits",
     "images/generations",
     "images/variations",
+    "messages",
+    "messages/count_tokens",
     "moderations",
     "rerank",
     "score",
     "tokenize",
 )
+ANTHROPIC = ("messages", "messages/count_tokens")
+"""Those of Anthropic's API, which many servers of models have, too: for Claude Code and other clients of it."""
 BESIDE_V1 = frozenset(("detokenize", "tokenize"))
 """Those that servers have beside /v1 and not below it: https://docs.vllm.ai/en/latest/serving/openai_compatible_server."""
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error
+from agent_tools.gateway.config import ANTHROPIC
 from agent_tools.gateway.http import Json
 from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.body import Body, unpacked
@@ -69,7 +70,7 @@ class Door:
                     services.metrics.security(exc.event)
                 if answer.status:
                     raise
-                response = failed(exc)
+                response = failed(exc, scope["path"])
                 await response(scope, receive, answer)
             finally:
                 services.unpacked.give_back(received)
@@ -82,14 +83,15 @@ class Door:
         log_request(scope.get("method", "GET"), scope["path"], client, answer.status, seconds, name)
 
 
-def failed(exc: Exception) -> Response:
-    """Return the answer for a failure."""
+def failed(exc: Exception, path: str) -> Response:
+    """Return the answer for a failure of a request for a path: in the shape of the API that has it."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
     if isinstance(exc, HTTPException):
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
     error = client_error(exc)
-    return Json(error.body, error.status, error.headers)
+    is_anthropics = path.removeprefix("/v1/") in ANTHROPIC
+    return Json(error.anthropics_body if is_anthropics else error.body, error.status, error.headers)
 
 
 def _below(root: str, scope: Scope) -> Scope:

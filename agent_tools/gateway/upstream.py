@@ -16,7 +16,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
 from agent_tools.gateway.jobs.sse import AT_ONCE, while_there
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, revoked, upstream_unauthorized
@@ -32,8 +32,9 @@ STATE_AGE = 10.0  # seconds for which `problem` answers what it found
 NO_ANSWER = "does not answer. Start it, or check the URL: it usually ends in /v1."
 MAX_MODELS = 64  # models whose connections are kept
 _KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
-_LIMITS = ("x-ratelimit-", "ratelimit")  # all that begin so
+_LIMITS = ("x-ratelimit-", "ratelimit", "anthropic-ratelimit-")  # all that begin so
 _PASSED = ("accept", "content-type", "x-request-id")
+_OF_ANTHROPIC = ("anthropic-version", "anthropic-beta")
 _OF_A_KEY = ("openai-organization", "openai-project")
 """Sent on only with a client's own key: a client does not choose an organization for the gateway's key."""
 
@@ -147,7 +148,11 @@ class Upstream:
         passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
         sent = {name: headers[name] for name in passed if headers.get(name, "").isascii() and name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
-        request = self._client.build_request(given.method, path, headers=sent, content=body or None)
+        query = None
+        if path in ANTHROPIC:
+            sent |= self._of_anthropic(headers)
+            query = {"beta": "true"} if given.query_params.get("beta") == "true" else None
+        request = self._client.build_request(given.method, path, headers=sent, content=body or None, params=query)
         try:
             answer = await while_there(self._client.send(request, stream=True), given.receive)
         except httpx.TimeoutException as exc:
@@ -165,6 +170,11 @@ class Upstream:
         return StreamingResponse(
             _bytes(answer, is_wanted), answer.status_code, kept, background=BackgroundTask(answer.aclose)
         )
+
+    def _of_anthropic(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return what a request of Anthropic's API has besides; its key is `x-api-key`, and servers look for either."""
+        found = {name: headers[name] for name in _OF_ANTHROPIC if headers.get(name, "").isascii() and name in headers}
+        return {**found, "x-api-key": self.key(headers)}
 
     async def ask(self, name: str, headers: Mapping[str, str], question: JsonObject, most: int) -> bytes | None:
         """Ask an endpoint beside /v1; return its answer, None if it gives none, or one of more than `most` bytes."""
@@ -201,7 +211,7 @@ def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in headers.items():
         if not value.isascii():
             continue
-        if name == "x-request-id":
+        if name in ("x-request-id", "request-id"):
             yield "x-upstream-request-id", value
         elif name in _KEPT or name.startswith(_LIMITS):
             yield name, value

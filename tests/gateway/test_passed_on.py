@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import openai
 import pytest
@@ -54,6 +56,54 @@ def test_an_operator_may_offer_fewer_of_them(new: New) -> None:
 def test_a_key_is_needed_for_them(new_gateway: NewGateway) -> None:
     gateway = new_gateway({}, api_keys=KEYS)
     assert httpx.post(f"{gateway.url}/v1/embeddings", json={}).status_code == 401
+
+
+def test_messages_of_anthropics_api_are_passed_on(new: New) -> None:
+    gateway, upstream = new(api_keys=KEYS)
+    kinds = ("message_start", "message_stop")
+    events = "".join(f'event: {kind}\ndata: {{"type": "{kind}"}}\n\n' for kind in kinds).encode()
+    theirs = {
+        "anthropic-ratelimit-requests-remaining": "7",
+        "request-id": "req_theirs",
+        "anthropic-organization-id": "o",
+    }
+    upstream.answer = lambda seen: Answer(events, "text/event-stream", headers=theirs)
+    given = {"x-api-key": KEYS[0], "anthropic-version": "2023-06-01", "anthropic-beta": "b1,b2", "x-app": "cli"}
+    body = {"model": "claude", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "Hi."}]}
+    answer = httpx.post(f"{gateway.url}/v1/messages?beta=true&a=b", json=body, headers=given)
+    assert (answer.content, answer.headers["content-type"]) == (events, "text/event-stream")
+    assert answer.headers["anthropic-ratelimit-requests-remaining"] == "7"
+    assert answer.headers["x-upstream-request-id"] == "req_theirs"
+    assert "anthropic-organization-id" not in answer.headers
+    (seen,) = upstream.seen
+    assert (seen.target, seen.json) == ("/v1/messages?beta=true", body)
+    sent = {name: seen.headers.get(name) for name in ("x-api-key", "authorization", *given)}
+    assert sent == {**given, "x-api-key": "operators-key", "authorization": "Bearer operators-key", "x-app": None}
+    counted = httpx.post(f"{gateway.url}/v1/messages/count_tokens", json=body, headers=given)
+    assert (counted.status_code, upstream.seen[-1].target) == (200, "/v1/messages/count_tokens")
+    assert httpx.post(f"{gateway.url}/v1/messages/batches", json=body, headers=given).status_code == 404
+    assert len(upstream.seen) == 2
+
+
+def test_failures_of_messages_have_anthropics_shape(new: New) -> None:
+    gateway, upstream = new(api_keys=KEYS, max_body_bytes=100, max_requests_per_minute=6)
+    url, key = f"{gateway.url}/v1/messages", {"x-api-key": KEYS[0]}
+    theirs = {"type": "error", "error": {"type": "invalid_request_error", "message": "max_tokens: Field required"}}
+    upstream.answer = lambda seen: Answer(json.dumps(theirs).encode(), status=400)
+    assert httpx.post(url, json={}, headers=key).json() == theirs
+    upstream.answer = lambda seen: Answer(status=401)
+    answers = [httpx.post(url, json={}), httpx.get(url, headers=key), httpx.post(url, content=b"x" * 101, headers=key)]
+    answers += [httpx.post(url, json={}, headers=key)]
+    answers += [httpx.post(url, json={}, headers=key) for _ in range(3)][-1:]
+    errors = [(answer.status_code, answer.json()["type"], answer.json()["error"]["type"]) for answer in answers]
+    assert errors == [
+        (401, "error", "authentication_error"),
+        (405, "error", "invalid_request_error"),
+        (413, "error", "request_too_large"),
+        (502, "error", "api_error"),
+        (429, "error", "rate_limit_error"),
+    ]
+    assert set(httpx.post(f"{gateway.url}/v1/embeddings", json={}).json()) == {"error"}
 
 
 LONG = "word " * 400

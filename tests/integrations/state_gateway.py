@@ -3,11 +3,13 @@
 `python -m tests.integrations.state_gateway` prints its URL, and serves until its input ends; arguments such as
 `unknown_tools=ignore` are settings. It runs code in processes of its own: what counts here is which container a
 request finds. A client that declares no function has only code run, and one whose tools are all its own is answered in
-words, or has one of its commands called if it has a tool for such.
+words, or has one of its commands called if it has a tool for such. With `speaks=messages` its upstream has Anthropic's
+Messages API, and nothing else.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from tests.doubles import ProcessEngine
 from tests.gateway.conftest import Gateway
+from tests.recorder import Answer, Recorder, Seen
 
 PRINT = "echo its own $((40 + 2))"
 PASSED_ON = "The end: passed on"
@@ -69,11 +72,38 @@ def _code(text: str, **more: Any) -> ScriptedReply:
     return ScriptedReply(calls=[ScriptedCall("python", {"code": text})], **more)
 
 
+def messages(seen: Seen) -> Answer:
+    """Answer as a server that speaks Anthropic's Messages API."""
+    if "/v1/messages" not in seen.target:
+        return Answer(status=404)
+    if "count_tokens" in seen.target:
+        return Answer(b'{"input_tokens": 7}')
+    if seen.json["model"] == "none":
+        error = {"type": "not_found_error", "message": "model: none"}
+        return Answer(json.dumps({"type": "error", "error": error}).encode(), status=404)
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
+    usage, text = {"input_tokens": 7, "output_tokens": 3}, {"type": "text", "text": PASSED_ON}
+    if not seen.json.get("stream"):
+        return Answer(json.dumps({**head, "content": [text], "stop_reason": "end_turn", "usage": usage}).encode())
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**head, "content": [], "stop_reason": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {**text, "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": PASSED_ON}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    said = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    return Answer(said.encode(), "text/event-stream")
+
+
 def main() -> None:
     """Serve."""
     runtime = Runtime(ProcessEngine(), lambda packages: "none")
-    with tempfile.TemporaryDirectory() as folder, ScriptedServer({"m": answer}) as upstream:
-        settings = dict(setting.split("=") for setting in sys.argv[1:])
+    settings = dict(setting.split("=") for setting in sys.argv[1:])
+    speaks_messages = settings.pop("speaks", "") == "messages"
+    server: Any = Recorder(messages) if speaks_messages else ScriptedServer({"m": answer})
+    with tempfile.TemporaryDirectory() as folder, server as upstream:
         ours = {"upstream": upstream.base_url, "data_dir": folder, "shutdown_grace": "0.1", "pool": "0"}
         config = read_config({**settings, **ours})
         with Gateway(config, runtime, None) as gateway:

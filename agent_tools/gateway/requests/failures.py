@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_ANTHROPICS_TYPES = {**_TYPES, 404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
 SecurityEvent = Literal[
     "unknown_key",
     "foreign_origin",
@@ -47,6 +48,12 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         """The body of the answer."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    @property
+    def anthropics_body(self) -> dict[str, Any]:
+        """The body of the answer, as Anthropic's API has it."""
+        kind = _ANTHROPICS_TYPES.get(self.status) or ("invalid_request_error" if self.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}
 
 
 class Refusal(ApiError):
