@@ -17,11 +17,13 @@ from agent_tools.gateway.http import parsed
 from agent_tools.gateway.remote_mcp.reach import Reach
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Fields, read_domains
-from agent_tools.gateway.responses.history import CallHistory, check_outputs, container_of, messages_of_items
+from agent_tools.gateway.responses.history import CallHistory, answered, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.mcp.items import read_decisions
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.sealing import Seal
+from agent_tools.models.dialect.phrasing import phrased
+from agent_tools.models.dialect.profile import Profile
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
@@ -101,6 +103,9 @@ def _response(body: dict[str, Any]) -> None:
     files = InputFiles(NOTHING, _upload, None, MIB)
     before = messages_of_items(request.input, CallHistory("python", "shell", lambda _: None, files.part, _opened))
     check_outputs(request.input, before)
+    tools = [{"function": dict(tool.offered)} for tool in request.tools.clients]
+    asked = {"messages": answered(before), "tools": tools, **request.options}
+    phrased(asked, Profile(tools="prompted", roles="merged"))
 
 
 def _chat(body: dict[str, Any]) -> None:
