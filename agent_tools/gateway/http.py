@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -100,15 +100,15 @@ def is_wanted(request: Request) -> Callable[[], bool]:
     return lambda: keys.has(owner)
 
 
-def note_upstream(request: Request, model: str, ignored: Sequence[str]) -> None:
+def note_upstream(request: Request, model: str, options: Iterable[str], ignored: Sequence[str] = ()) -> None:
     """Name in headers of the answer what is not sent to the model's server as it was asked for.
 
-    `X-Agent-Tools-Ignored` has the fields of the request that are not, those that the server refuses among them;
+    `X-Agent-Tools-Ignored` has the fields of the request that are not, `options` that the server refuses among them;
     `X-Agent-Tools-Calls: prompted` says that the server has no tool calling, and calls are read from text.
     """
     upstream = services_of(request).upstream
     profile = upstream.learned(model, upstream.key(request.headers))
-    names = [name for name in (*ignored, *sorted(profile.left_out)) if _FIELD.fullmatch(name)]
+    names = [name for name in (*ignored, *sorted(profile.left_out.intersection(options))) if _FIELD.fullmatch(name)]
     if names:
         request.scope["notes"]["x-agent-tools-ignored"] = ", ".join(names[:MAX_IGNORED])
     if profile.tools == "prompted":

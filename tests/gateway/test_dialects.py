@@ -370,6 +370,8 @@ def test_fields_that_are_not_sent_are_named_in_a_header(new: New) -> None:
         assert {name: upstream.seen[-1].json.get(name) for name in more} == more
     assert "x-agent-tools-ignored" not in post(gateway).headers
     assert ask(gateway, user="u").headers["x-agent-tools-ignored"] == "user"
+    asked = {"include": ["web_search_call.results", *INCLUDE]}
+    assert post(gateway, **asked).headers["x-agent-tools-ignored"] == "include.web_search_call.results"
     many = post(gateway, **{f"field_{number}": 1 for number in range(99)}).headers["x-agent-tools-ignored"]
     assert many.count("field_") == 20
 

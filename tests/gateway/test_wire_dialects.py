@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.gateway import dialects, response_dialects
-from tests.gateway.asking import INCLUDE, ask, chunks, in_container, outputs, post, stream
+from tests.gateway.asking import FUNCTION, INCLUDE, ask, chunks, in_container, outputs, post, stream
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.dialects import Request
 from tests.gateway.wire_dialects import (
@@ -23,6 +23,7 @@ from tests.gateway.wire_dialects import (
     TWO,
     WRITTEN,
     framed,
+    lesson,
     shaped,
     with_arguments,
     without_tools,
@@ -151,6 +152,37 @@ def test_a_server_without_tools_is_offered_them_in_the_prompt(talk: Any, caplog:
     assert len(talking.upstream.seen) == 6
     talking.post("other")
     assert len(talking.upstream.seen) == 9, "another model may have tool calling"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The tool_choice parameter does not support being set to required or object in thinking mode",
+        'Thinking mode only supports "auto" for tool_choice.',
+    ],
+)
+def test_a_choice_that_is_refused_while_the_model_thinks_is_left_to_it(talk: Any, words: str) -> None:
+    talking = talk({"m": lesson(words, lambda request: request.get("tool_choice") == "required")})
+    for _ in range(2):
+        assert talking.wrong("m") == []
+        assert shown(talking.post("m", tool_choice="required").json())[2] == "It is 42."
+    assert [seen.json.get("tool_choice") for seen in talking.upstream.seen[8:11]] == ["required", "auto", "auto"]
+    assert len(talking.upstream.seen) == 2 * (8 + 2) + 1
+
+
+def test_a_web_page_is_called_one(talk: Any) -> None:
+    talking = talk({"m": lambda _: Answer(b"<!doctype html><title>Sign in</title>", "text/html")})
+    for answer in (talking.post("m"), talking.ask("m")):
+        assert answer.status_code == 502
+        assert "answered with a web page" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["as documented", "no deltas", "only the last event", "all at once"])
+def test_arguments_of_functions_always_come_in_deltas(talk: Any, name: str) -> None:
+    talking = talk(response_dialects.DIALECTS, upstream_api="responses")
+    found = stream(talking.gateway, model=name, tools=[FUNCTION])
+    deltas = [event["delta"] for event in found if event["type"] == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == found[-1]["response"]["output"][0]["arguments"] == dialects.ARGUMENTS
 
 
 def failing(error: Any) -> Serve:

@@ -50,14 +50,14 @@ async def create_completion(request: Request) -> Response:
             return Response(status_code=499)
         if job.failure:
             raise job.failure
-        note_upstream(request, wanted.model, ())
+        note_upstream(request, wanted.model, wanted.options)
         return await services.large_json.read(job.log.size, Json, job.completion)
     if not await unless_gone(job.log.after(0), request.receive):
         jobs_of(request).abandon(job)
         return Response(status_code=499)
     if job.failure and len(job.log.events) == 1:
         raise job.failure  # nothing was said yet: the status can still tell
-    note_upstream(request, wanted.model, ())
+    note_upstream(request, wanted.model, wanted.options)
     return EventStream(
         job.log, lambda: jobs_of(request).abandon(job), named=False, pace=Pace(services.config.heartbeat)
     )

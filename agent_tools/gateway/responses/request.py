@@ -52,13 +52,12 @@ _KNOWN = frozenset(
 """Fields that are read here."""
 MIN_THRESHOLD = 1_000  # tokens
 _SUMMARIES = ("auto", "concise", "detailed")
-_INCLUDABLE = frozenset(
-    (
-        *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources", OUTPUTS),
-        *("message.input_image.image_url", "computer_call_output.output.image_url", ENCRYPTED),
-        *(LOGPROBS, DETAILS),
-    )
+_IN_VAIN = (
+    *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources"),
+    *("message.input_image.image_url", "computer_call_output.output.image_url"),
 )
+"""Parts that may be asked for, and are of tools that are not here."""
+_INCLUDABLE = frozenset((*_IN_VAIN, OUTPUTS, LOGPROBS, DETAILS, ENCRYPTED))
 
 
 @dataclass(frozen=True)
@@ -160,6 +159,7 @@ def read_request(
 def _ignored(body: Mapping[str, Any], passed: Sequence[str]) -> Iterator[str]:
     """Yield the names of fields that have no meaning here and are not sent on."""
     yield from (name for name in body if body[name] is not None and name not in _KNOWN and name not in passed)
+    yield from (f"include.{name}" for name in body.get("include") or () if name in _IN_VAIN)
     if body.get("truncation") == "auto":
         yield "truncation"
     for outer, known in _INNER.items():

@@ -61,7 +61,7 @@ async def create_response(request: Request) -> Response:
     if wanted.stream:
         if not wanted.background:
             await _await_refusal(request, job)
-        note_upstream(request, wanted.model, wanted.ignored)
+        note_upstream(request, wanted.model, wanted.options, wanted.ignored)
         return _stream(request, job, 0)
     if not wanted.background:
         if not await ended(job.log, request):
@@ -69,7 +69,7 @@ async def create_response(request: Request) -> Response:
             return Response(status_code=499)
         if job.failure:
             raise job.failure
-    note_upstream(request, wanted.model, wanted.ignored)
+    note_upstream(request, wanted.model, wanted.options, wanted.ignored)
     return await services.large_json.read(len(job.answer), JsonText, job.answer)
 
 

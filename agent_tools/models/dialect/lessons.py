@@ -57,6 +57,9 @@ _NO_TOOLS = re.compile(
     r"|no endpoints found that support tool"
     r"|(?:tool|function)[ -]?(?:s|use|calls?|calling)?`? (?:is|are) not (?:support|enabl|avail)"
 )
+_NOT_FORCED = re.compile(
+    r"tool_choice.{0,80}(?:not support|only support|must be .?auto)|only .{0,12}auto.{0,60}tool_choice"
+)
 _MISSING = re.compile(r"missing|required|must be (?:passed|provided)|must contain|passed back")
 
 
@@ -70,6 +73,8 @@ def lesson(profile: Profile, request: Json, words: str) -> Profile | None:
     """
     sent, said = phrased(request, profile), words[:MAX_READ_CHARS].lower()
     taught = profile.learned(tools="prompted") if "tools" in sent and lacks_tools(words) else None
+    if taught is None and sent.get("tool_choice") not in (None, "none", "auto") and _NOT_FORCED.search(said):
+        taught = profile.learned(choice="auto")
     taught = taught or _of_limits(profile, sent, said) or _of_roles(profile, sent, said)
     taught = taught or _of_reasoning(profile, sent, said) or _of_messages(profile, said)
     taught = taught or _of_optional(profile, sent, said)

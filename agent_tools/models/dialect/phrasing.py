@@ -36,6 +36,8 @@ def phrased(request: Json, profile: Profile) -> JsonObject:
             fields.setdefault(profile.max_tokens, value)
     if profile.limit == "required":
         fields.setdefault(profile.max_tokens, DEFAULT_LIMIT)
+    if profile.choice == "auto" and fields.get("tool_choice") not in (None, "none"):
+        fields["tool_choice"] = "auto"
     messages = _one_leading(request["messages"], profile)
     messages = [_with_reasoning(each, profile) for each in messages if not _is_empty(each, profile)]
     if profile.pictures == "none":
