@@ -43,7 +43,7 @@ class Profile:
         pictures: `none`, the figures that code drew are not shown to the model. A user's own pictures are always sent.
         tools: `prompted`, for a server without tool calling: the prompt offers the functions, and calls are read from
             the text of the reply; see prompted.py.
-        choice: `auto`, a `tool_choice` that forces a call is sent as `auto`, for servers that refuse it of thinking models.
+        choice: `auto`, a `tool_choice` that forces a call is sent as `auto`: for servers that take nothing else.
         left_out: fields that the server refuses, and a reply does without.
         fixed: fields of the profile that were given, and are not learned.
     """
