@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT
+from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT, answered
 from agent_tools.gateway.store.records import StoredCall
 from agent_tools.models.bounds import MAX_CALLS
 from agent_tools.testing import ScriptedCall, ScriptedReply
@@ -156,13 +156,12 @@ def test_every_call_goes_to_the_model_with_its_output(new_gateway: NewGateway) -
         return {"type": "function_call_output", "call_id": id_, "output": text}
 
     user = {"role": "user", "content": "Go."}
-    given = [user, output("z", "orphan"), call("a"), call("b"), user, output("b", "late"), call("a"), output("a", "1")]
+    given = [user, call("a"), call("b"), user, output("b", "late"), call("a"), output("a", "1")]
     assert post(gateway, input=given).json()["status"] == "completed"
     messages = gateway.upstream.requests[0]["messages"]  # type: ignore[attr-defined]
     told = [(message["role"], message.get("tool_call_id"), message["content"]) for message in messages]
     assert told == [
         ("user", None, "Go."),
-        ("user", None, "(The output of a call that is not part of the conversation:)\norphan"),
         ("assistant", None, ""),
         ("tool", "a", "(No output of this call was given.)"),
         ("tool", "b", "late"),
@@ -170,3 +169,6 @@ def test_every_call_goes_to_the_model_with_its_output(new_gateway: NewGateway) -
         ("assistant", None, ""),
         ("tool", "a", "1"),
     ]
+    lone = {"role": "tool", "tool_call_id": "z", "content": "Lone."}
+    (told_of,) = answered([lone])
+    assert told_of == {"role": "user", "content": "(The output of a call that is not part of the conversation:)\nLone."}
