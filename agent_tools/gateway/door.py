@@ -83,7 +83,7 @@ class Door:
         log_request(scope.get("method", "GET"), scope["path"], client, answer.status, seconds, name)
 
 
-def failed(exc: Exception, path: str) -> Response:
+def failed(exc: Exception, path: str = "") -> Response:
     """Return the answer for a failure of a request for a path: in the shape of the API that has it."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
