@@ -99,6 +99,10 @@ class ContainersConfig:
     """The most a container may ask for."""
     container_idle: Seconds = 1_200.0
     """A container unused for so long expires: its files and variables are deleted."""
+    user_container_idle: Seconds = 7 * 86_400.0
+    """Likewise for a container that a server made for one of its users, who come back to a chat days later."""
+    max_user_containers: Some = 20
+    """Containers of one such user; beyond it the one unused for longest is deleted."""
     max_containers: Some = 1_000
     """Containers that live at once, for each key."""
     max_containers_bytes: Size = 32 * GIB

@@ -7,13 +7,14 @@ until the container itself expires, and so do its variables, which its next sand
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Generic
+from typing import Generic, TypeVar
 
 from agent_tools.containers.config import Config
 from agent_tools.containers.endings import Endings
@@ -22,6 +23,7 @@ from agent_tools.containers.failures import (
     ContainerNotDeleted,
     ContainerNotFound,
     ContainersError,
+    NoSandbox,
     TooManyContainers,
 )
 from agent_tools.containers.leases import Leases
@@ -37,7 +39,11 @@ from agent_tools.machine import folder
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sessions import RuntimeLike
+from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
+
+Begun = TypeVar("Begun")
+LOOK_EVERY = 0.5  # seconds between two looks for a free place
 
 
 class Containers(Generic[Config]):
@@ -66,6 +72,7 @@ class Containers(Generic[Config]):
         remains = Remains(config.data_dir / "containers", rows)
         self.endings = Endings(rows, self.places, self.variables, remains, self.leases)
         self._rows = rows
+        self._naming = threading.Lock()
         if config.pool:
             self.places.soon(self._fill_pool)
 
@@ -102,6 +109,36 @@ class Containers(Generic[Config]):
                 remove_tree(path)
             raise
         return container
+
+    def find_named(self, owner: str, origin: str, name: str) -> Container | None:
+        """Return the container that an owner has under a name; None if there is none. It counts as no use.
+
+        The oldest counts, so that processes which made one each at the same time agree.
+        """
+        rows = self._rows.find(Container, owner=owner, origin=origin, name=name, status="active")
+        return next((row for row in rows if self.endings.expired(row, self.clock()).status == "active"), None)
+
+    def named(self, owner: str, spec: ContainerSpec, most: int) -> Container:
+        """Return the container that an owner has under the name and origin of `spec`; make it if there is none.
+
+        Beyond `most` containers of this origin, or where the owner may have no more at all, the one unused for longest
+        is deleted. Errors as for `create`.
+        """
+        with self._naming:
+            if row := self.find_named(owner, spec.origin, spec.name):
+                return row
+            if self._rows.count(Container, owner=owner, origin=spec.origin, status="active") >= most:
+                self.end_unused(owner, spec.origin)
+            try:
+                made = self.create(owner, spec)
+            except TooManyContainers:
+                if not self.end_unused(owner, spec.origin):
+                    raise
+                made = self.create(owner, spec)
+        first = self.find_named(owner, spec.origin, spec.name) or made
+        if first.id != made.id:
+            self.discard(owner, made.id)
+        return first
 
     def check_room(self, owner: str) -> None:
         """Check that an owner may have another container.
@@ -158,6 +195,7 @@ class Containers(Generic[Config]):
 
     def touch(self, id_: str) -> None:
         """Note that a container is used now."""
+        self.places.touch(id_)
         self._rows.change(Container, id_, last_active_at=self.clock())
 
     def all_of(self, owner: str) -> list[Container]:
@@ -210,8 +248,8 @@ class Containers(Generic[Config]):
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self, id_: str) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
-        """Hold a container's interpreter, so that its sandbox stays.
+    def held(self, id_: str, patience: float = 0.0) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
+        """Hold a container's interpreter, so that its sandbox stays; wait `patience` seconds for a place.
 
         It may be used once the future is there: its variables are back then. The result is what a model is told of
         that, '' if there is nothing to tell.
@@ -221,7 +259,7 @@ class Containers(Generic[Config]):
             ContainerElsewhere: another process uses it, and has not given it up in time.
             NoSandbox: every sandbox is held.
         """
-        live = self._live(id_)
+        live = self._live(id_, patience)
         try:
             yield live.interpreter, live.woken
         finally:
@@ -229,11 +267,66 @@ class Containers(Generic[Config]):
             with suppress(self._rows.failure, OSError):  # the next use of it will do
                 self.measure(id_)
 
-    def _live(self, id_: str) -> LiveContainer:
+    @contextmanager
+    def looked_at(self, id_: str) -> Iterator[Sandbox | None]:
+        """Hold the sandbox that a container has now, None if it has none. It counts as no use, and takes no place."""
+        live = self.places.look(id_)
+        try:
+            yield live.interpreter.as_sandbox if live else None
+        finally:
+            if live:
+                self.places.release(id_, live, is_run=False, is_use=False)
+
+    @contextmanager
+    def used(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
+        """Hold a container's sandbox, started, for a short use beside code; with the note of `held`.
+
+        A place that runs code is taken, and waited for, only where the sandbox is to be started. Errors as for `held`.
+        """
+        if live := self.places.look(id_):
+            try:
+                yield live.interpreter.as_sandbox, ""
+            finally:
+                self.places.release(id_, live, is_run=False)
+                with suppress(self._rows.failure, OSError):
+                    self.measure(id_)
+            return
+        with self.held(id_, patience) as (interpreter, woken):
+            note = woken.result()
+            interpreter.as_sandbox.start()
+            yield interpreter.as_sandbox, note
+
+    @contextmanager
+    def attended(
+        self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], patience: float = 0.0
+    ) -> Iterator[Begun]:
+        """Begin something that stays open in a container's sandbox, such as a shell, and keep the sandbox for it.
+
+        It takes no place that runs code and delays no expiry; `touch` notes that it is used. If there is no room for
+        another sandbox, containers of the lowest rank are parked first, which ends everything open in them. Errors as
+        for `held`.
+        """
+        with self.used(id_, patience) as (sandbox, _):
+            begun = begin(sandbox)
+            live = self.places.attend(id_, rank)
+        try:
+            yield begun
+        finally:
+            self.places.leave(live, rank)
+
+    def _live(self, id_: str, patience: float) -> LiveContainer:
         since = time.monotonic()
-        while (live := self.places.take(id_, partial(self._called, id_))) is None:
+        while True:
+            try:
+                live = self.places.take(id_, partial(self._called, id_))
+            except NoSandbox:
+                if (left := since + patience - time.monotonic()) <= 0:
+                    raise
+                self.places.await_release(min(left, LOOK_EVERY))
+                continue
+            if live:
+                return live
             self.leases.ask_for(id_, since)
-        return live
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainersError, FileNotWritten, FileTooLarge, StorageFull
 from agent_tools.containers.records import Container, Rows
 from agent_tools.machine import folder
+from agent_tools.results.file_info import FileInfo, FileKind
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000
@@ -48,11 +50,43 @@ class Contents:
     @contextmanager
     def opened(self, container_id: str, name: str) -> Iterator[BinaryIO | None]:
         """Open a file for reading; None if there is none. The name may be anything that anybody wrote."""
-        if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        if not _is_inside(name):
             yield None
             return
         with folder.opened(self._containers.folder(container_id), name) as content:
             yield content
+
+    def entries(self, container_id: str, name: str) -> list[FileInfo] | None:
+        """Return the entries of a folder by name, '' for work_dir; None if there is none, or a link leads there.
+
+        Raises:
+            FileTooLarge: it has more than `MAX_LISTED` entries.
+        """
+        if not (name == "" or _is_inside(name)):
+            return None
+        found = []
+        try:
+            path = self._containers.folder(container_id)
+            with folder.open_parent(path, f"{name}/any" if name else "any") as (fd, _), os.scandir(fd) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        found.append(_info(entry.name, name, entry.stat(follow_symlinks=False)))
+                    if len(found) > MAX_LISTED:
+                        raise FileTooLarge(f"The folder has more than {MAX_LISTED:,} entries.")
+        except OSError:
+            return None
+        return sorted(found, key=lambda each: each.name)
+
+    def stat(self, container_id: str, name: str) -> FileInfo | None:
+        """Return a file or folder, the link itself of a link; None if there is none."""
+        if not _is_inside(name):
+            return None
+        try:
+            with folder.open_parent(self._containers.folder(container_id), name) as (fd, last):
+                found = os.stat(last, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            return None
+        return _info(last, name.rpartition("/")[0], found)
 
     def delete(self, container_id: str, name: str) -> None:
         """Delete a file; one that is not there is no error."""
@@ -67,6 +101,17 @@ class Contents:
         container = self._rows.get(Container, container_id)
         self._containers.shares.check_disk()
         return self._containers.shares.containers_left(container.owner) if container else 0
+
+
+def _is_inside(name: str) -> bool:
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+
+
+def _info(name: str, parent: str, found: os.stat_result) -> FileInfo:
+    kinds: dict[int, FileKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
+    path = f"{parent}/{name}" if parent else name
+    return FileInfo(name, path, kind, found.st_size, found.st_mtime, stat.S_IMODE(found.st_mode))
 
 
 def _beyond_container(room: int) -> FileTooLarge:

@@ -56,6 +56,16 @@ class ContainerFile(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WireValue(Record):
+    """A value that a wire keeps for an owner, as JSON. `id` is a digest of the wire, the owner and the value's name."""
+
+    table = "wire_values"
+    owner: str
+    created_at: float
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Upload(Record):
     """A file that a client uploaded."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from agent_tools.results.command import CommandOutput, CommandResult, OnOutput
+from agent_tools.results.command import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.results.execution import Execution, Output
 from agent_tools.results.saved_state import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
@@ -160,9 +162,16 @@ class AsyncSandbox:
 
     async def fork(self) -> AsyncSandbox:
         """Return another kernel in the same container, which goes on from the variables as they are now."""
-        forked = object.__new__(type(self))
-        forked.sync = await _do(self.sync.fork)
-        return forked
+        return self._with(await _do(self.sync.fork))
+
+    async def fresh_kernel(self) -> AsyncSandbox:
+        """Return another kernel in the same container, without the variables of this one."""
+        return self._with(await _do(self.sync.fresh_kernel))
+
+    def _with(self, sync: Sandbox) -> AsyncSandbox:
+        made = object.__new__(type(self))
+        made.sync = sync
+        return made
 
     restart = awaited(Sandbox.restart)
     reset = awaited(Sandbox.reset)
@@ -207,6 +216,16 @@ class AsyncProcess:
         """Its pid within the sandbox; 0 until it runs."""
         return self.sync.pid
 
+    @property
+    def is_over(self) -> bool:
+        """True once there is nothing more to come."""
+        return self.sync.is_over
+
+    @property
+    def place(self) -> Cursor:
+        """The end of what it has printed so far."""
+        return self.sync.place
+
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""
         return self.sync.poll()
@@ -214,8 +233,30 @@ class AsyncProcess:
     async def wait(self) -> CommandResult:
         """Wait for its end; being cancelled leaves it running."""
         while not self.sync.is_over:
-            await self.read(self.sync.place, wait=LOOK_EVERY)
+            await self.changed(self.sync.place)
         return self.sync.result()
+
+    async def changed(self, cursor: tuple[int, int]) -> None:
+        """Wait until it has printed more than up to a cursor, or has ended. With asyncio no thread waits for that."""
+        asyncio = sys.modules.get("asyncio")
+        try:
+            loop = asyncio.get_running_loop() if asyncio else None
+        except RuntimeError:  # trio's
+            loop = None
+        if asyncio is None or loop is None:
+            while not self.sync.is_over and self.sync.place == cursor:
+                await self.read(cursor, wait=LOOK_EVERY)
+            return
+        event = asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(event.set)
+
+        with self.sync.watched(tell):
+            while not self.sync.is_over and self.sync.place == cursor:
+                await event.wait()
+                event.clear()
 
     async def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:
         """Return what it printed from a cursor on; if that is nothing, wait for more."""

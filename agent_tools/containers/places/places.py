@@ -23,7 +23,7 @@ from functools import partial
 from typing import Protocol
 
 from agent_tools.containers.config import ContainersConfig
-from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.failures import ContainerExpired, NoSandbox
 from agent_tools.containers.places.kept_variables import KeptVariables
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.machine import available_memory
@@ -82,9 +82,28 @@ class Places:
                 live = self._live.get(id_)
                 if live and live.generation == taken.generation:
                     live.holders += 1
+                    live.runs += 1
                     return live
             made = taken.make()  # which may fail, and so comes before anybody makes room for it
-            return self._entered(id_, LiveContainer(made, taken.generation, 1, saved_at=self._clock()), taken.has_run)
+            live = LiveContainer(made, taken.generation, holders=1, runs=1, saved_at=self._clock())
+            return self._entered(id_, live, taken.has_run)
+
+    def look(self, id_: str) -> LiveContainer | None:
+        """Hold a container that has a sandbox now, beside the places of code; None if it has none.
+
+        `release` with `is_run=False` lets go of it.
+        """
+        with self._change:
+            live = self._live.get(id_)
+            if live is None or id_ in self._turns or not live.woken.done() or not live.interpreter.sandbox:
+                return None
+            live.holders += 1
+            return live
+
+    def await_release(self, seconds: float) -> None:
+        """Wait until a place may be free, at most `seconds`."""
+        with self._change:
+            self._change.wait(seconds)
 
     def _entered(self, id_: str, live: LiveContainer, has_run: bool) -> LiveContainer:
         """Give a container a place, that of the one which is not its own any more if there is such."""
@@ -102,20 +121,47 @@ class Places:
         Raises:
             NoSandbox: it may not.
         """
-        held = {other for other, live in self._live.items() if live.holders} | self._turns.taken
+        held = {other for other, live in self._live.items() if live.runs} | self._turns.taken
         staying = {other for other, live in self._live.items() if not live.is_idle} | self._turns.taken
         is_all_held = id_ not in held and len(held) >= self.room.at_once
         if is_all_held or (id_ not in self._live and len(staying) >= self.room.kept):
             raise NoSandbox("Every sandbox is in use; try again later.")
 
-    def release(self, id_: str, live: LiveContainer) -> None:
-        """Let go of a container."""
+    def release(self, id_: str, live: LiveContainer, *, is_run: bool = True, is_use: bool = True) -> None:
+        """Let go of a container that was taken, or looked at: then without `is_run`. `is_use`: that was a use of it."""
         with self._change:
             live.holders -= 1
-            live.used_at = self._clock()
-            live.has_changed = True
+            live.runs -= is_run
+            if is_use:
+                live.used_at = self._clock()
+                live.has_changed = True
+            self._change.notify_all()
         self._tidy_if_over(id_, live)
         self.relieve()
+
+    def attend(self, id_: str, rank: int) -> LiveContainer:
+        """Keep a container that is held, also when it is held no more, while there is room; see `attendants`.
+
+        Raises:
+            ContainerExpired: the container was deleted in the meantime.
+        """
+        with self._change:
+            live = self._live.get(id_)
+            if live is None:
+                raise ContainerExpired()
+            live.attendants.append(rank)
+            return live
+
+    def touch(self, id_: str) -> None:
+        """Note that something in a container is used now."""
+        with self._change:
+            if live := self._live.get(id_):
+                live.used_at = self._clock()
+
+    def leave(self, live: LiveContainer, rank: int) -> None:
+        """Attend a container no more."""
+        with self._change:
+            live.attendants.remove(rank)
 
     def start(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
@@ -250,8 +296,12 @@ class Places:
     def _victims(self, coming: int) -> list[tuple[str, LiveContainer]]:
         """Take the places of those that are too many when others come, the longest unused first; with the lock."""
         surplus = self.room.surplus(len(self._live) + coming)
-        found = [(live.used_at, id_) for id_, live in self._live.items() if live.is_idle and id_ not in self._turns]
-        victims = self._chosen([id_ for _, id_ in sorted(found)[:surplus]])
+        found = [
+            (max(live.attendants, default=0), live.used_at, id_)
+            for id_, live in self._live.items()
+            if live.is_idle and id_ not in self._turns
+        ]
+        victims = self._chosen([id_ for _, _, id_ in sorted(found)[:surplus]])
         self.parked += len(victims)
         return victims
 
@@ -332,7 +382,10 @@ class LiveContainer:
 
     Attributes:
         generation: that of its row when it was taken; one that is not its row's any more is another process's now.
-        holders: the uses that go on.
+        holders: the uses that go on; it is not parked meanwhile.
+        runs: those of them that run code, of which `max_sandboxes` go on at once.
+        attendants: the ranks of what is open in it beside that, such as a shell. It is parked after all containers
+            whose highest rank is lower.
         is_parked: it lost its place, and whoever took that closes its sandbox.
         woken: there once it may be used; its first result is what a model is told of that.
     """
@@ -340,6 +393,8 @@ class LiveContainer:
     interpreter: CodeInterpreter
     generation: int = 0
     holders: int = 0
+    runs: int = 0
+    attendants: list[int] = field(default_factory=list)
     used_at: float = 0.0
     saved_at: float = 0.0
     has_changed: bool = False
@@ -400,7 +455,7 @@ class Turns:
 
     Attributes:
         lock: held for moments only; never while one who is alone with a container waits, such as for a database.
-        taken: those of them that somebody takes; read it with the lock.
+        taken: those of them that are taken to run code; read it with the lock.
     """
 
     def __init__(self) -> None:

@@ -88,6 +88,7 @@ class Process:
         self.cancelled: threading.Event | None = None
         """The event by which its caller ends it, if there is one."""
         self.drive = Drive()
+        self._watchers: set[Callable[[], object]] = set()
         abandon_after_fork(self)
 
     # -- for its user -------------------------------------------------------------------------------------------------
@@ -115,6 +116,15 @@ class Process:
             stdout, early = self._tails["stdout"].since(asked.stdout)
             stderr, late = self._tails["stderr"].since(asked.stderr)
             return CommandOutput(stdout, stderr, self.place, early + late)
+
+    @contextlib.contextmanager
+    def watched(self, changed: Callable[[], object]) -> Iterator[None]:
+        """Call `changed` after each piece of output and at the end, in the thread that drives it; it must not wait."""
+        self._watchers.add(changed)
+        try:
+            yield
+        finally:
+            self._watchers.discard(changed)
 
     def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
         """Write to its stdin; wait, at most `timeout` seconds, while it does not read.
@@ -219,6 +229,7 @@ class Process:
             for event in self._received():
                 self._take(event)  # what `on_output` raises is its caller's, an OSError too
             self._changed.notify_all()
+        self._tell_watchers()
 
     def look_at_clock(self) -> None:
         """Give it up if the guest has not ended it in its time."""
@@ -311,6 +322,11 @@ class Process:
             self._link.close()
             self._changed.notify_all()
         self.drive.release()
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        for changed in list(self._watchers):
+            changed()
 
 
 # The end of a command, in the words of a shell.

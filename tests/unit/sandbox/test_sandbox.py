@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -363,3 +364,26 @@ def test_an_argument_of_another_type_is_refused(sandbox: Sandbox, use: Callable[
 def test_a_switch_is_true_or_false_and_no_text(name: str, value: object) -> None:
     with pytest.raises(InvalidParams, match="give True or False"):
         Sandbox({name: value})
+
+
+def test_a_fresh_kernel_knows_no_variables_and_goes_its_own_way(sandbox: Sandbox) -> None:
+    sandbox.run_code("x = 1; open('a.txt', 'w').write('a')")
+    fresh = sandbox.fresh_kernel()
+    try:
+        assert fresh.run_code("'x' in globals(), open('a.txt').read()").value == (False, "a")
+        fresh.run_code("x = 2")
+        assert isinstance(fresh.run_code("import os; os.kill(os.getpid(), 9)").error, Died)
+        assert [each.run_code("x").value for each in (fresh, sandbox)] == [2, 1]
+    finally:
+        fresh.close()
+
+
+def test_a_watcher_hears_of_output_and_of_the_end(sandbox: Sandbox) -> None:
+    process = sandbox.start_command("echo a; read line", stdin=b"")
+    heard = threading.Event()
+    with process.watched(heard.set):
+        process.write_stdin(b"x\n")
+        while not process.is_over:
+            assert heard.wait(60)
+            heard.clear()
+    assert process.result().stdout == b"a\n"

@@ -124,3 +124,58 @@ def test_one_that_could_not_be_taken_holds_nobody_up(places: Places, owner: Owne
     assert places.take("a", lambda: None) is None
     assert places.take("a", owner.taken)
     assert places.take("b", owner.taken)
+
+
+def test_what_is_attended_takes_no_place_of_code(places: Places, owner: Owner) -> None:
+    shells = []
+    for id_ in ("a", "b"):
+        live = places.take(id_, owner.taken)
+        assert live
+        live.woken.result(60)
+        shells.append(places.attend(id_, 1))
+        places.release(id_, live)
+    first, second = (places.take(id_, owner.taken) for id_ in ("a", "b"))
+    assert first
+    assert second
+    with pytest.raises(NoSandbox):
+        places.take("c", owner.taken)
+    for id_, live in (("a", first), ("b", second)):
+        places.release(id_, live)
+    third = places.take("c", owner.taken)  # the one unused for longest makes room
+    assert third
+    third.woken.result(60)
+    assert [each.is_parked for each in shells] == [True, False]
+    places.leave(shells[0], 1)
+
+
+def test_the_lowest_rank_makes_room_first(places: Places, owner: Owner) -> None:
+    lives = {}
+    for id_, rank in (("command", 2), ("shell", 1)):
+        live = places.take(id_, owner.taken)
+        assert live
+        live.woken.result(60)
+        lives[id_] = places.attend(id_, rank)
+        places.release(id_, live)
+    other = places.take("other", owner.taken)
+    assert other
+    other.woken.result(60)
+    assert {id_: live.is_parked for id_, live in lives.items()} == {"command": False, "shell": True}
+
+
+def test_a_look_starts_nothing_and_takes_no_place(places: Places, owner: Owner) -> None:
+    assert places.look("a") is None
+    live = places.take("a", owner.taken)
+    assert live
+    live.woken.result(60)
+    assert places.look("a") is None  # no sandbox was started
+    live.interpreter.start()
+    looks = [places.look("a") for _ in range(3)]
+    places.release("a", live)
+    used_at = live.used_at
+    taken = [places.take(id_, owner.taken) for id_ in ("b",)]
+    assert all(taken)
+    for look in looks:
+        assert look is live
+        places.release("a", live, is_run=False, is_use=False)
+    assert live.used_at == used_at
+    assert live.holders == 0
