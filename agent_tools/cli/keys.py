@@ -59,15 +59,19 @@ def keys(context: click.Context, /, **options: Any) -> None:
 @keys.command()
 @click.argument("name")
 @click.option("--stdin", is_flag=True, help="Name a key that is read from stdin, instead of making one.")
+@click.option("--for-users", is_flag=True, help="For a server of many users, such as Open WebUI: it names them.")
 @_limit_options
 @click.pass_obj
-def add(found: dict[str, Any], /, name: str, stdin: bool, **limits: int | None) -> None:
-    """Make a key called NAME and print it. It is shown this once: only its digest is kept."""
+def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **limits: int | None) -> None:
+    """Make a key called NAME and print it. It is shown this once: only its digest is kept.
+
+    With --for-users its holder speaks for every user that it names: give it to that server alone, never to a user.
+    """
     key = sys.stdin.readline().strip() if stdin else ""
     if stdin and not key:
         raise click.UsageError("--stdin: no key came on standard input.")
     with _opened(found, may_be_new=True) as named:
-        click.echo(named.add(name, KeyLimits(**limits), key))
+        click.echo(named.add(name, KeyLimits(**limits), key, for_users=for_users))
 
 
 @keys.command("list")
@@ -77,7 +81,8 @@ def list_(found: dict[str, Any]) -> None:
     with _opened(found) as named:
         for row in named.all():
             limits = {"max_containers": row.max_containers, "max_requests_per_minute": row.max_requests_per_minute}
-            own = ", ".join(f"{limit}={value:,}" for limit, value in limits.items() if value is not None)
+            set_here = [f"{limit}={value:,}" for limit, value in limits.items() if value is not None]
+            own = ", ".join(["for users"] * row.for_users + set_here)
             ended = f"revoked {_date(row.revoked_at)}" if row.revoked_at else ""
             click.echo(f"{row.id:<24} made {_date(row.created_at)}  {ended}{own and '  '}{own}".rstrip())
 

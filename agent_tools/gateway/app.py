@@ -17,7 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
@@ -63,13 +64,16 @@ def create_app(
         *(mount.route() for mount in mounts),
     ]
     give_up = runtime.stop if owns_runtime else _stay
+    public = [mount.path + path for mount in mounts for path in mount.public]
+    trees = [f"{mount.path}/" for mount in mounts if mount.has_tree]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Door, owned=[mount.path for mount in mounts])],
+        middleware=[Middleware(Door, owned=[mount.path for mount in mounts], public=public, trees=trees)],
         exception_handlers={HTTPException: _unknown},
         lifespan=partial(_lifespan, partial(Services, config, runtime, tracer), mounts, give_up),
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host
+    app.state.trees = tuple(trees)
     return app
 
 
@@ -183,19 +187,32 @@ async def _unknown(request: Request, exc: Exception) -> Response:
 
 
 Open = Callable[[Containers[GatewayConfig], Rows], AbstractAsyncContextManager[ASGIApp]]
-"""Opens an application for as long as the gateway runs; each request's scope names its `owner`."""
+"""Opens an application for as long as the gateway runs.
+
+Each request's scope has its `owner`, '' for one of a public path without a key, and `for_users`: the key's holder may
+name users. A WebSocket's scope has `let_in` instead, a function that takes the client's key, sets both, and returns
+False if the client is refused. An application may set `logged_path`, for a path that holds names of files.
+"""
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A door and its path, of which nothing lies below."""
+    """A door and its path.
+
+    Attributes:
+        has_tree: all paths below are the door's, with any method, and WebSockets.
+        public: those below that are answered without a key, if the request brings none.
+    """
 
     path: str
     open: Open
+    has_tree: bool = False
+    public: tuple[str, ...] = ()
 
-    def route(self) -> Route:
+    def route(self) -> BaseRoute:
         """Return the route to it."""
-        return Route(self.path, _Opened(self.path), methods=["GET", "POST", "DELETE"])
+        opened = _Opened(self.path)
+        return Tree(self.path, opened) if self.has_tree else Route(self.path, opened, methods=["GET", "POST", "DELETE"])
 
 
 class _Opened:
@@ -205,7 +222,7 @@ class _Opened:
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app: ASGIApp = Request(scope).app.state.mounted[self._path]
+        app: ASGIApp = scope["app"].state.mounted[self._path]
         await app(scope, receive, send)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from functools import partial
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -18,6 +20,7 @@ from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import ANTHROPIC
 from agent_tools.gateway.http import Json
 from agent_tools.gateway.logs import log_request, request_id
+from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
@@ -39,9 +42,13 @@ _GONE = 499  # the client left before there was an answer
 class Door:
     """Middleware around all routes. Failures are answered in the API's own shape."""
 
-    def __init__(self, app: ASGIApp, owned: Sequence[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, owned: Sequence[str] = (), public: Sequence[str] = (), trees: Sequence[str] = ()
+    ) -> None:
         self._app = app
         self._owned = (*_OWNED, *owned)
+        self._public = frozenset(public)
+        self._trees = tuple(trees)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -52,6 +59,9 @@ class Door:
         services: Services = scope["app"].state.services
         request_id.set(new_id("req"))
         scope = _below(services.config.root_path, scope)
+        if is_socket and scope["path"].startswith(self._trees):
+            await self._connect(services, scope, receive, send)
+            return
         body = Body(receive, services.config, Headers(scope=scope))
         answer = _Sender(send, body)
         scope["notes"] = answer.notes
@@ -59,7 +69,7 @@ class Door:
         started = time.monotonic()
         with nullcontext() if is_socket else services.metrics.in_flight.track_inprogress():
             try:
-                _let_in(services, scope, self._owned)
+                _let_in(services, scope, self._owned, self._public)
                 if is_socket:
                     await self._app(scope, receive, answer)
                 else:
@@ -80,7 +90,21 @@ class Door:
         if name:
             services.metrics.request_of(name, answer.status)
         client = scope["client"][0] if scope.get("client") else "-"
-        log_request(scope.get("method", "GET"), scope["path"], client, answer.status, seconds, name)
+        path = scope.get("logged_path", scope["path"])
+        log_request(scope.get("method", "GET"), path, client, answer.status, seconds, name)
+
+    async def _connect(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket of a mount, which calls `let_in` with the key of the client's first message."""
+        scope["let_in"] = partial(_let_socket_in, services, scope)
+        started = time.monotonic()
+        await self._app(scope, receive, send)
+        route, status = getattr(scope.get("endpoint"), "__name__", "none"), 101 if "owner" in scope else 401
+        seconds, name = time.monotonic() - started, scope.get("key_name") or ""
+        services.metrics.request("WEBSOCKET", route, status, seconds)
+        if name:
+            services.metrics.request_of(name, status)
+        client = scope["client"][0] if scope.get("client") else "-"
+        log_request("WEBSOCKET", scope["path"], client, status, seconds, name)
 
 
 def failed(exc: Exception, path: str = "") -> Response:
@@ -108,7 +132,27 @@ def _below(root: str, scope: Scope) -> Scope:
     return scope if path == scope["path"] else {**scope, "path": path}
 
 
-def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:
+def _let_socket_in(services: Services, scope: Scope, key: str) -> bool:
+    """Set the owner of a WebSocket by its key; return False if the client is refused.
+
+    Browsers let any page open a WebSocket, so one of another origin is refused, but for keys of servers.
+    """
+    headers = {**Headers(scope=scope), "authorization": f"Bearer {key}"}
+    try:
+        caller = services.keys.caller(headers)
+        is_foreign = "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host")
+        if is_foreign and not caller.for_users:
+            raise Refusal("foreign_origin", 403, "No page of another origin is answered.", "foreign_origin")
+        services.rates.check(caller)
+    except ApiError as exc:
+        if isinstance(exc, Refusal):
+            services.metrics.security(exc.event)
+        return False
+    scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
+    return True
+
+
+def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Collection[str]) -> None:
     """Set the request's owner, or refuse it.
 
     Raises:
@@ -120,10 +164,13 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...]) -> None:
         raise Refusal(
             "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
         )
-    if scope["path"].startswith(owned):
+    if scope["path"] in public and not key_of(headers):
+        services.keys.refuse_strangers(headers)
+        scope["owner"], scope["for_users"] = "", False
+    elif scope["path"].startswith(owned):
         scope["is_forwarded"] = services.peers.has_sent(headers)
         caller = services.keys.caller(headers)
-        scope["owner"], scope["key_name"] = caller.owner, caller.name
+        scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
         if scope["type"] == "http" and scope["path"] != _POLLED and not scope["is_forwarded"]:
             services.rates.check(caller)  # of a WebSocket, each of its responses is counted
     else:

@@ -19,12 +19,14 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that this thread or task works for: its `x-request-id`."""
 
 _QUIET = frozenset({"/health", "/ready", "/metrics", "/page/state"})  # asked every few seconds by programs
+_POLLED = ("/execute", "/ports")  # likewise, by a page that shows a terminal
 _access = logging.getLogger("agent_tools.gateway.access")
 
 
 def log_request(method: str, path: str, client: str, status: int, seconds: float, key: str) -> None:
     """Log a request that was answered. `key` is the name of its key, '' without one."""
-    level = logging.DEBUG if path in _QUIET else logging.INFO
+    is_poll = path in _QUIET or (method == "GET" and path.endswith(_POLLED))
+    level = logging.DEBUG if is_poll else logging.INFO
     if _access.isEnabledFor(level):
         fields = {"client": client, "method": method, "path": quote(path), "status": status}
         fields |= {"seconds": round(seconds, 3), "key": key}

@@ -46,8 +46,10 @@ class NamedKeys:
     def __init__(self, store: Store) -> None:
         self.store = self._store = store
 
-    def add(self, name: str, limits: KeyLimits, key: str = "") -> str:
+    def add(self, name: str, limits: KeyLimits, key: str = "", *, for_users: bool = False) -> str:
         """Make a key of this name, or name one that is given; return it. Only its digest is kept.
+
+        `for_users`: its holder may name the user for whom it asks.
 
         Raises:
             InvalidParams: the name or the key cannot be used, or is used already.
@@ -68,6 +70,7 @@ class NamedKeys:
             max_containers=limits.max_containers,
             max_requests_per_minute=limits.max_requests_per_minute,
             revoked_at=None,
+            for_users=for_users,
         )
         if not self._store.add_if_new(row):
             raise InvalidParams(f"The name {name!r}, or this key, was given before; none is used again: `keys list`.")
@@ -117,4 +120,4 @@ class NamedKeys:
 
 
 def _caller(row: ApiKey) -> Caller:
-    return Caller(row.owner, row.id, row.max_containers, row.max_requests_per_minute)
+    return Caller(row.owner, row.id, row.max_containers, row.max_requests_per_minute, row.for_users)

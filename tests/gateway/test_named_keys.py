@@ -246,12 +246,19 @@ def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
         "limit", "alice", "--max-requests-per-minute", "60", told="alice has max_requests_per_minute=60; gateways know"
     )
     keys("revoke", "bob", told="bob is revoked")
-    alice, bob = keys("list").splitlines()
+    server = keys("add", "open-webui", "--for-users").strip()
+    alice, bob, open_webui = keys("list").splitlines()
+    assert open_webui.endswith("for users")
     assert "  max_requests_per_minute=60" in alice
     assert "revoked" in bob
     assert key not in keys("list")
     store = Store(f"sqlite:///{work_dir / 'gateway.db'}")
-    assert [(row.id, row.max_containers) for row in NamedKeys(store).all()] == [("alice", None), ("bob", None)]
+    rows = NamedKeys(store).all()
+    assert [(row.id, row.max_containers) for row in rows] == [("alice", None), ("bob", None), ("open-webui", None)]
+    known = RequestKeys([], with_named=True)
+    NamedKeys(store).read_into(known)
+    named = {name: known.caller({"authorization": f"Bearer {each}"}) for name, each in (("a", key), ("o", server))}
+    assert [named["a"].for_users, named["o"].for_users] == [False, True]
     store.close()
 
 

@@ -23,12 +23,14 @@ class Caller:
         name: its name for an operator; a key of the setting is `setting-1`, `setting-2`, ...
         max_containers: containers that live at once; None for the gateway's own limit.
         max_requests_per_minute: likewise.
+        for_users: its holder may name the user for whom it asks, as a server of many users does.
     """
 
     owner: str
     name: str
     max_containers: int | None = None
     max_requests_per_minute: int | None = None
+    for_users: bool = False
 
 
 class RequestKeys:

@@ -20,7 +20,7 @@ from agent_tools.limits import MIB
 
 FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
-SOCKET_PATH = "/responses"  # the end of the one path that has WebSockets
+SOCKET_PATH = "/responses"  # the end of the one path of the gateway's own that has WebSockets
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Connections:
     maximum: int
     head_timeout: float
     note: Callable[[SecurityEvent], None]
+    trees: tuple[str, ...] = ()
+    """Parts of the paths of mounts that have WebSockets."""
     idle: dict[Connection, None] = field(default_factory=dict)
 
 
@@ -75,9 +77,10 @@ class Connection(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def _should_upgrade(self) -> bool:
-        """Return True for a WebSocket of responses; a request of another path is served as if it had not asked."""
-        is_meant = self.scope["method"] == "GET" and self.scope["path"].endswith(SOCKET_PATH)
-        return is_meant and self._get_upgrade() == b"websocket"
+        """Return True for a WebSocket of responses or a mount; any other request is served as if it had not asked."""
+        path = self.scope["path"]
+        is_meant = path.endswith(SOCKET_PATH) or any(tree in path for tree in self._shared.trees)
+        return self.scope["method"] == "GET" and is_meant and self._get_upgrade() == b"websocket"
 
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are not HTTP, in the API's shape, and disconnect the request that they are part of."""

@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
         self, config: GatewayConfig, app: Starlette, ready: Callable[[int], None] = lambda _: None, **options: Any
     ) -> None:
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
-        connections = Connections(config.max_connections, config.head_timeout, self._note)
+        connections = Connections(config.max_connections, config.head_timeout, self._note, app.state.trees)
         kind: Any = partial(Connection, connections)
         own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
         sockets = {

@@ -19,12 +19,16 @@ api_keys = sa.Table(
     sa.Column("max_containers", sa.BigInteger),
     sa.Column("max_requests_per_minute", sa.BigInteger),
     sa.Column("revoked_at", sa.Float),
+    sa.Column("for_users", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiKey(Record):
-    """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None is the gateway's own."""
+    """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None is the gateway's own.
+
+    The holder of a key that is `for_users` may name the user for whom it asks.
+    """
 
     table = "api_keys"
     owner: str
@@ -33,3 +37,4 @@ class ApiKey(Record):
     max_containers: int | None
     max_requests_per_minute: int | None
     revoked_at: float | None
+    for_users: bool = False

@@ -112,6 +112,14 @@ uploads = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("purpose", sa.String(32), nullable=False),
 )
+wire_values = sa.Table(
+    "wire_values",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("owner", sa.String(64), nullable=False, index=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+)
 conversations = sa.Table(
     "conversations",
     metadata,
