@@ -19,6 +19,7 @@ from agent_tools.gateway.app import Mount
 from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.gateway.serving import serve as gateway
 from agent_tools.runtime.engines import shared_runtime
+from agent_tools.wires.terminal import app as terminal_wire
 
 
 @click.command()
@@ -33,9 +34,10 @@ from agent_tools.runtime.engines import shared_runtime
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
+@click.option("--terminal", is_flag=True, help="Also serve Open WebUI its terminals, at /terminal.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
 @click.option("--print-settings", is_flag=True, help="Print all settings, as they are used, and exit.")
-def serve(others: tuple[str, ...], print_settings: bool, **options: Any) -> None:
+def serve(others: tuple[str, ...], print_settings: bool, terminal: bool, **options: Any) -> None:
     """Serve OpenAI's API with your own code interpreter, in front of any OpenAI-compatible server.
 
     Every setting can also be given as AGENT_TOOLS_GATEWAY_<NAME> (lists with commas); options come first.
@@ -51,7 +53,8 @@ def serve(others: tuple[str, ...], print_settings: bool, **options: Any) -> None
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     threading.Thread(target=_prepare, args=(recipe,), name="image", daemon=True).start()  # /ready shows its progress
-    gateway.serve(config, runtime, _mounts(), partial(_say_where, config))
+    wires = [Mount(wire.PATH, wire.mounted, has_tree=True, public=wire.PUBLIC) for wire in [terminal_wire] * terminal]
+    gateway.serve(config, runtime, [*_mounts(), *wires], partial(_say_where, config))
 
 
 def _say_where(config: GatewayConfig, port: int) -> None:

@@ -1,0 +1,1 @@
+"""The protocol by which Open WebUI uses a terminal server."""

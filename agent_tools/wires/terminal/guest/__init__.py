@@ -1,0 +1,1 @@
+"""Programs that run in the sandbox, sent there as text; they import nothing of ours."""

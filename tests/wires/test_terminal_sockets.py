@@ -1,0 +1,152 @@
+"""Shells over WebSockets: who may attach, what goes through, and what ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from tests.gateway.asking import until
+from tests.wires.conftest import Served
+
+
+def attached(
+    served: Served, id_: str, first: Any, user: str = "ann", chat: str = "1", **headers: str
+) -> ClientConnection:
+    named = {name: value for name, value in served.headers(user, chat).items() if name != "Authorization"}
+    socket = connect(f"{served.socket_url}/api/terminals/{id_}", additional_headers={**named, **headers}, max_size=None)
+    if first is not None:
+        socket.send(first if isinstance(first, str) else json.dumps(first))
+    return socket
+
+
+def auth(served: Served, key: str = "first") -> dict[str, str]:
+    return {"type": "auth", "token": served.keys[key]}
+
+
+def closed(socket: ClientConnection) -> int | None:
+    try:
+        while True:
+            socket.recv(timeout=30)
+    except ConnectionClosed as ended:
+        return ended.rcvd.code if ended.rcvd else None
+
+
+def heard(socket: ClientConnection, text: str) -> str:
+    found = ""
+    while text not in found:
+        data = socket.recv(timeout=30)
+        assert isinstance(data, bytes)
+        found += data.decode("utf-8", "replace")
+    return found
+
+
+@contextlib.contextmanager
+def shell(served: Served, client: httpx.Client) -> Iterator[ClientConnection]:
+    with attached(served, client.post("/api/terminals").json()["id"], auth(served)) as socket:
+        yield socket
+
+
+def test_a_shell_echoes_is_resized_and_ends(served: Served) -> None:
+    client = served.client()
+    with shell(served, client) as socket:
+        socket.send(json.dumps({"type": "resize", "rows": 13, "cols": 43}))
+        for nonsense in (
+            "[]",
+            "{",
+            '{"type": "resize", "rows": "x"}',
+            '{"type": "resize", "rows": -1, "cols": 1e9}',
+            "ping",
+        ):
+            socket.send(nonsense)
+        socket.send(b"echo te$((40+2))st; stty size; echo $HOME\n")
+        assert "13 43" in heard(socket, "/workspace\r\n")
+        assert "te42st" in client.get("/api/terminals/user/output").json()["output"]
+        client.post("/api/terminals/user/input", json={"input": "echo mo$((1+1))del\n"})
+        heard(socket, "mo2del")
+        socket.send(b"exit\n")
+        assert closed(socket) == 1000
+    assert client.get("/api/terminals").json() == []
+
+
+def test_a_shell_ends_with_its_client(served: Served) -> None:
+    client = served.client()
+    with shell(served, client) as socket:
+        socket.send(b"sleep 100\n")
+        assert len(client.get("/api/terminals").json()) == 1
+    until(lambda: client.get("/api/terminals").json() == [])
+
+
+def test_others_and_strangers_are_refused(served: Served) -> None:
+    id_ = served.client().post("/api/terminals").json()["id"]
+    for first in (
+        {"type": "auth", "token": "wrong"},
+        {"type": "auth", "token": 1},
+        "[]",
+        "{",
+        "[" * 3_000,
+        {"type": "x"},
+    ):
+        assert closed(attached(served, id_, first)) == 4001
+    assert closed(attached(served, id_, json.dumps({**auth(served), "more": "x" * 5_000}))) == 4001
+    assert closed(attached(served, id_, auth(served), user="bob")) == 4004
+    assert closed(attached(served, id_, auth(served), chat="2")) == 4004
+    assert closed(attached(served, id_, auth(served, "second"))) == 4004
+    assert closed(attached(served, id_, auth(served, "plain"))) == 4004
+    assert closed(attached(served, f"{id_}x", auth(served))) == 4004
+    with attached(served, id_, auth(served)) as socket:
+        socket.send(b"echo he$((1+1))re\n")
+        heard(socket, "he2re")
+        assert closed(attached(served, id_, auth(served))) == 4009
+    text = httpx.get(f"{served.gateway.url}/metrics").text
+    assert 'agent_tools_requests_total{method="WEBSOCKET",route="attach",status="401"}' in text
+    assert 'agent_tools_requests_total{method="WEBSOCKET",route="attach",status="101"}' in text
+    assert 'agent_tools_security_events_total{event="unknown_key"}' in text
+
+
+def test_pages_of_other_origins_are_refused_to_keys_of_people(served: Served) -> None:
+    client = served.client(key="plain", chat="")
+    for origin, code in (("http://evil.example", 4001), ("null", 4001), (served.gateway.url, 1000)):
+        id_ = client.post("/api/terminals").json()["id"]
+        with attached(served, id_, auth(served, "plain"), "", "", Origin=origin) as socket:
+            with contextlib.suppress(ConnectionClosed):
+                socket.send(b"exit\n")
+            assert closed(socket) == code
+
+
+def test_the_chat_of_a_persons_key_stands_in_the_first_message(served: Served) -> None:
+    id_ = served.client(key="plain", chat="7").post("/api/terminals").json()["id"]
+    with attached(served, id_, {**auth(served, "plain"), "chat_id": "7"}, "", "") as socket:
+        socket.send(b"exit\n")
+        assert closed(socket) == 1000
+
+
+def test_frames_that_are_too_large_end_the_shell(served: Served) -> None:
+    client = served.client()
+    for frame in (b"x" * (64 * 1024 + 1), "x" * (64 * 1024 + 1)):
+        with shell(served, client) as socket:
+            socket.send(frame)
+            assert closed(socket) == 1009
+
+
+def test_a_flood_comes_through_with_its_end(served: Served) -> None:
+    with shell(served, served.client()) as socket:
+        socket.send(b"head -c 8000000 /dev/zero | tr '\\0' 'x'; echo; echo fl$((1+1))ood\n")
+        heard(socket, "fl2ood")
+
+
+def test_so_many_shells_are_open_at_once(served: Served) -> None:
+    client = served.client()
+    for _ in range(4):
+        assert client.post("/api/terminals").status_code == 200
+    answer = client.post("/api/terminals")
+    assert (answer.status_code, "4" in answer.json()["error"]) == (429, True)
+    for each in client.get("/api/terminals").json():
+        assert client.get(f"/api/terminals/{each['id']}").json()["id"] == each["id"]
+        assert client.delete(f"/api/terminals/{each['id']}").json() == {"status": "deleted"}
+    assert client.post("/api/terminals").status_code == 200
