@@ -129,8 +129,10 @@ def check_of_pool(state: PoolState, seconds: float) -> Check:
 
 
 def check_of(finding: Finding) -> Check:
-    """Return a claim of the probe as doctor shows it: a failure where it is open, a warning where it is unknown."""
+    """Return a finding as doctor shows it: a failure for a broken promise; a warning for what is open or unknown."""
     match finding.verdict:
+        case "open" if not finding.is_promised:
+            return Check(finding.name, "warn", finding.found, finding.advice)
         case "open":
             advice = "The sandbox promises otherwise. Do not run code you do not trust on this engine."
             return Check(finding.name, "fail", finding.found, advice)

@@ -62,6 +62,10 @@ def _show(survey: Survey) -> None:
     )
     if survey.note:
         console.print(Text(f"The code's side is unknown: {survey.note}.", style="yellow"), soft_wrap=True)
+    for finding in survey.findings:
+        if finding.advice:
+            words = f"{finding.name}: {finding.found}. Not promised here: {finding.advice}"
+            console.print(Text(words, style="yellow"), soft_wrap=True)
     console.print(Text(summary(survey)), soft_wrap=True)
 
 

@@ -41,6 +41,8 @@ class Finding:
     """`code` ran in the container, and may lie about all it says."""
     is_promised: bool = True
     """True if our sandbox promises it with its default options."""
+    advice: str = ""
+    """For an open property that is not promised to this caller: the reason and the remedy."""
 
     @property
     def breaks_a_promise(self) -> bool:

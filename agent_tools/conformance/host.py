@@ -29,8 +29,8 @@ class Rule:
     category: str
     name: str
     judge: Callable[[ContainerFacts], Judgement]
-    needs_root: bool = False
-    """True for a property that only a caller who is root can give a container on every host, and so is promised."""
+    needs_root: str = ""
+    """For a property that only root can set on every host, promised to no other caller: the reason and the remedy."""
 
 
 def of_every_process(
@@ -122,7 +122,9 @@ def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
 LIMIT_RULES = (
     Rule(LIMITS, "memory", _memory),
     Rule(LIMITS, "swap beyond it", _swap),
-    Rule(LIMITS, "TCP buffers", _tcp, needs_root=True),
+    Rule(
+        LIMITS, "TCP buffers", _tcp, needs_root="On cgroup v1 only root can limit them. Use cgroup v2, or run as root."
+    ),
     Rule(LIMITS, "CPU", _cpu),
     Rule(LIMITS, "processes", _pids),
     Rule(LIMITS, "memory-backed folders", _memory_files),
@@ -151,7 +153,8 @@ def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
         is_held, found = rule.judge(facts)
         verdict: Verdict = "unknown" if is_held is None else "held" if is_held else "open"
         is_promised = not rule.needs_root or os.getuid() == 0
-        yield Finding(rule.category, rule.name, verdict, one_line(found), "host", is_promised)
+        advice = rule.needs_root if verdict == "open" and not is_promised else ""
+        yield Finding(rule.category, rule.name, verdict, one_line(found), "host", is_promised, advice)
 
 
 # -- information exposure ---------------------------------------------------------------------------------------------

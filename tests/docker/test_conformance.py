@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
 COMMAND = [sys.executable, "-m", "agent_tools", "doctor", "--probe"]
+NEEDS_ROOT = {rule.name for rule in RULES if rule.needs_root and os.getuid() != 0}
+"""What an ordinary user cannot set on every host: there it may be open."""
 Starts = Callable[..., str]
 
 
@@ -59,7 +62,10 @@ def test_our_sandbox_holds_all_it_promises(docker_engine: DockerEngine) -> None:
     assert not survey.is_open
     assert by_name(survey)["PID 1"].found == "outlived SIGKILL from inside"
     assert by_name(survey)["user of every process"].found.endswith("processes: 4")  # the probe asks for names
-    assert summary(survey) == "92 checks: 89 held, 0 open, 0 unknown, 3 info; nothing promised is open."
+    open_here = of(survey, "open")
+    assert open_here <= NEEDS_ROOT
+    totals = f"{89 - len(open_here)} held, {len(open_here)} open, 0 unknown, 3 info"
+    assert summary(survey) == f"92 checks: {totals}; nothing promised is open."
 
 
 def test_an_ordinary_container_is_open_where_one_would_expect(docker_engine: DockerEngine, start: Starts) -> None:
@@ -147,7 +153,7 @@ def test_nothing_is_executed_in_a_sandbox_in_use(tool: CodeInterpreter, docker_e
     assert tool.sandbox
     survey = survey_container(docker_engine, tool.sandbox.id)
     assert "nothing else is executed" in survey.note
-    assert len([finding for finding in survey.findings if finding.verdict == "held"]) == len(RULES)
+    assert of(survey, "held") | (of(survey, "open") & NEEDS_ROOT) == {rule.name for rule in RULES}
 
 
 def test_a_container_that_is_not_there_or_does_not_run_is_an_error(docker_engine: DockerEngine, start: Starts) -> None:
@@ -165,9 +171,13 @@ def test_the_command_prints_json_and_succeeds_for_our_sandbox(docker_engine: Doc
     done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     spoken = json.loads(done.stdout)
-    assert spoken["summary"] == {"held": 89, "open": 0, "unknown": 0, "info": 3, "is_open": False}
+    open_here = {each["name"]: each["advice"] for each in spoken["findings"] if each["verdict"] == "open"}
+    assert set(open_here) <= NEEDS_ROOT
+    assert all(open_here.values())
+    held = 89 - len(open_here)
+    assert spoken["summary"] == {"held": held, "open": len(open_here), "unknown": 0, "info": 3, "is_open": False}
     assert len(spoken["findings"]) == 92
-    assert set(spoken["findings"][0]) == {"category", "name", "verdict", "found", "seen_by", "is_promised"}
+    assert set(spoken["findings"][0]) == {"category", "name", "verdict", "found", "seen_by", "is_promised", "advice"}
 
 
 def test_the_command_shows_a_table_and_fails_for_an_open_container(start: Starts) -> None:

@@ -5,6 +5,11 @@ from agent_tools.conformance.claims import LIMITS, Finding, Verdict
 from agent_tools.runtime.pool.pools import PoolState
 
 
+def test_doctor_warns_of_an_open_property_that_is_not_promised_and_names_the_remedy() -> None:
+    check = check_of(Finding(LIMITS, "TCP buffers", "open", "unlimited", "host", False, "Only root. Use cgroup v2."))
+    assert (check.verdict, check.found, check.advice) == ("warn", "unlimited", "Only root. Use cgroup v2.")
+
+
 @pytest.mark.parametrize(
     ("found", "verdict", "advice"),
     [

@@ -190,8 +190,9 @@ OPEN = {
 
 @pytest.mark.parametrize(("found", "name"), OPEN.values(), ids=OPEN.keys())
 def test_what_is_not_as_promised_is_open_and_nothing_else_is(found: ContainerFacts, name: str) -> None:
-    open_ones = {finding.name for finding in host_findings(found) if finding.verdict == "open"}
-    assert open_ones - _FOLLOWS.get(name, set()) == {name}
+    open_ones = {finding.name: finding for finding in host_findings(found) if finding.verdict == "open"}
+    assert set(open_ones) - _FOLLOWS.get(name, set()) == {name}
+    assert all(finding.is_promised != bool(finding.advice) for finding in open_ones.values())
 
 
 _FOLLOWS = {"memory": {"swap beyond it"}}  # without a limit of memory there is nothing beyond it
