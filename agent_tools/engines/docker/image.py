@@ -31,8 +31,8 @@ Progress = Callable[[str], None]
 MILESTONES = ("Pulling ", "Pulled ", "No ", "Making ", "Building ", "Built ", "Another ")
 """The first words of the lines of progress that are ours, and not an engine's or an installer's."""
 log = logging.getLogger("agent_tools.image")
-LOST_LAYERS = ("layer does not exist", "failed to get digest")
-"""The words of an engine that lost one, as it may where another image is removed meanwhile: once more helps."""
+LOST_LAYERS = ("layer does not exist", "failed to get digest", "No such image: sha256:")
+"""Error texts of an engine that lost a layer or a stage, as when another user's build ends: build once more."""
 
 
 def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
