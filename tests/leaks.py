@@ -82,8 +82,8 @@ class Held:
         """Look at these kinds alone: each look costs a test something."""
         looks: dict[str, Callable[[], Iterable[str]]] = {
             "container": lambda: (name.split()[0] for name in scratch.containers()),
-            "sandbox": lambda: _children(nursery().pid),
-            "child process": lambda: _children(os.getpid()),
+            "sandbox": lambda: children(nursery().pid),
+            "child process": lambda: children(os.getpid()),
             "thread": lambda: (thread.name for thread in _threads()),
             "descriptor": _descriptors,
             "file": scratch.files,
@@ -132,7 +132,8 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _children(pid: int) -> Iterator[str]:
+def children(pid: int) -> Iterator[str]:
+    """Yield the ids of the child processes of a process, zombies included."""
     for task in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:
             yield from children.read().split()
