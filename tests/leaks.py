@@ -28,7 +28,7 @@ from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_sta
 from tests.nursery import nursery
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 5.0  # seconds given to what is already on its way out, such as a container that is being removed
+PATIENCE = 30.0  # seconds given to what is already on its way out, such as a container that is being removed
 LOOK_EVERY = 0.05  # seconds
 CHEAP_LOOKS = 3  # before garbage is collected, which takes longer than what ends by itself
 _BY_THE_TOOLS = re.compile(r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|.*\.lock")

@@ -230,6 +230,7 @@ SHORT_PROGRAMS: list[str | list[str]] = [
 ]
 
 
+@pytest.mark.timeout(900)  # 750 commands
 def test_short_programs_on_a_terminal_end_with_their_own_exit_code(sandbox: Sandbox) -> None:
     sandbox.write_file("a", "some text\n")
 

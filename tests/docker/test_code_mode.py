@@ -108,7 +108,7 @@ def test_more_than_may_wait_unread_arrives_whole(tool: CodeInterpreter, megabyte
         "await asyncio.sleep(0)\ntime.sleep(0.5)\n"
         "print(sum([len(each) for each in await asyncio.gather(*calls)]) // 2**20)"
     )
-    assert tool.run(code).stdout == "120\n"
+    assert tool.run(code, timeout=150).stdout == "120\n"
 
 
 def test_an_interrupt_and_a_time_out_cancel_what_is_awaited_and_keep_the_state(

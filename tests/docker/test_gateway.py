@@ -101,14 +101,23 @@ def test_the_command_serves_and_leaves_nothing_behind(work_dir: Path, docker_eng
             answer = httpx.post(f"{url}/v1/responses", json=body, headers=headers, timeout=60).json()
             assert outputs(answer)[0]["outputs"] == [{"type": "logs", "logs": "42"}]
         finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) in (0, -signal.SIGTERM)
+            assert end(process) in (0, -signal.SIGTERM), log.read_text()
     words = log.read_text()
     assert "key-of-the-test" not in words
     assert f"ready: {url}/ is a page to try it on; clients use {url}/v1" in words
     assert json.dumps(answer["output"][-1]["content"][0]["text"]) == '"It is 42."'
     pid = str(process.pid)
     assert [s.id for s, labels in docker_engine.strays({}) if pid in labels.values()] == []
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
+    """End a gateway as its operator does, or else kill it; return its exit code."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(120)  # seconds: the engine of a busy machine takes many to remove a sandbox
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _url(log: Path, process: subprocess.Popen[bytes]) -> str:

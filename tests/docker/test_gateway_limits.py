@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
-from tests.docker.test_gateway import _url
+from tests.docker.test_gateway import _url, end
 from tests.gateway.asking import INCLUDE, SLEEP, STOPPED, code, events_of, outputs, post, stream, until
 from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
 
@@ -100,12 +99,11 @@ def test_a_gateway_that_was_killed_leaves_no_response_under_way(work_dir: Path, 
         url, process = serve(work_dir, upstream.base_url, "second")
         try:
             found = httpx.get(f"{url}/v1/responses/{id_}").json()
-            (end,) = events_of(httpx.get(f"{url}/v1/responses/{id_}?stream=true&starting_after=3").text)
+            (last,) = events_of(httpx.get(f"{url}/v1/responses/{id_}?stream=true&starting_after=3").text)
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            end(process)
     assert (found["status"], found["error"]["message"]) == ("failed", STOPPED)
-    assert (end["type"], end["response"]) == ("response.failed", found)
+    assert (last["type"], last["response"]) == ("response.failed", found)
     until(lambda: not [s for s, labels in docker_engine.strays({}) if _owner(process) in str(labels)])
 
 
