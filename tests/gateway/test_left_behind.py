@@ -16,7 +16,7 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import HALF, HALF_SECONDS, Uploads
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
-from agent_tools.gateway.responses import routes as running
+from agent_tools.gateway.responses import running
 from agent_tools.gateway.responses.input_files import GONE
 from agent_tools.gateway.store.records import ConversationItem, StoredConversation
 from agent_tools.testing import ScriptedReply

@@ -16,7 +16,7 @@ from tests.gateway.conftest import NewGateway
 from tests.gateway.test_upstream import Answer, New, asked, new
 
 __all__ = ["new"]
-STORED = ("batches", "fine_tuning/jobs", "vector_stores", "assistants", "threads", "uploads", "evals")
+STORED = ("batches", "fine_tuning/jobs", "vector_stores", "assistants", "threads", "evals")
 STORED += ("load_lora_adapter", "sleep", "wake_up", "reset_prefix_cache", "admin/keys", "organization/admin_api_keys")
 
 
