@@ -1,4 +1,4 @@
-"""Known vulnerabilities of everything that is pinned: `scripts/audit`.
+"""Known vulnerabilities of everything that is pinned: `scripts/try audit`.
 
 pip-audit asks the advisory services. By itself it ends well when a service knows none of the packages or a registry's
 mirror leaves advisories out; here a package that nobody answered for is not checked, and that is an outcome of its own.
@@ -51,7 +51,7 @@ class Answer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audit the locks, print the findings, and return an exit code."""
     parser = argparse.ArgumentParser(
-        prog="scripts/audit", description="Print the known vulnerabilities of all pinned packages."
+        prog="scripts/try audit", description="Print the known vulnerabilities of all pinned packages."
     )
     parser.add_argument(
         "locks", nargs="*", type=Path, default=LOCKS, help="requirement files with hashes; default: the project's own"

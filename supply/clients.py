@@ -1,9 +1,9 @@
-"""Other people's clients of the gateway, each as it is published: `scripts/clients NAME...`.
+"""Other people's clients of the gateway, each as it is published: `scripts/try clients NAME...`.
 
 Each has a venv or a folder of npm's of its own, a gateway of its own, and a script in `tests/other_clients/` that asks
 two questions and reports the answers. The gateway's model sets a variable in the first and uses it in the second, so
 the answers tell if both turns were in one container. Agents that also call a function of theirs between are tried by
-`scripts/integrations NAME -k openais_code`, which is called for them.
+`scripts/try integrations NAME -k openais_code`, which is called for them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.names:
         for name, client in CLIENTS.items():
             print(f"{name:16} {client.title} ({', '.join(client.packages) or 'no package'})")
-        print(f"by scripts/integrations -k openais_code: {', '.join(FRAMEWORKS)}")
+        print(f"by scripts/try integrations -k openais_code: {', '.join(FRAMEWORKS)}")
         return 0
     names = [*CLIENTS, *FRAMEWORKS] if given.names == ["all"] else given.names
     outcomes = [framework(name) if name in FRAMEWORKS else tried(name, CLIENTS[name]) for name in names]
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts/clients", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/try clients", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="clients; 'all' for every one; none: list them")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in (*CLIENTS, *FRAMEWORKS, "all")]

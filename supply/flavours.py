@@ -1,6 +1,6 @@
 """Builds the image's flavours one after the other, runs a check of each in a sandbox, and prints sizes and times.
 
-    scripts/flavours [FLAVOUR ...]
+    scripts/try flavours [FLAVOUR ...]
 
 Not part of the tests: it downloads and compiles for minutes. What a flavour has in `tests/flavours/` is run, too: that
 needs the package index, and git on this machine. Exit code 1: a flavour lacks something.
@@ -101,7 +101,7 @@ CHECKS: dict[Flavour, str] = {"lean": BASE, "newest": BASE, "full": BASE + FULL,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build and check, print a table, and return an exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/flavours", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="scripts/try flavours", description=__doc__.split("\n")[0])
     parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", help=f"of {FLAVOURS}; default: all")
     wanted = parser.parse_args(arguments).flavours or FLAVOURS
     if unknown := [name for name in wanted if name not in FLAVOURS]:

@@ -1,4 +1,4 @@
-"""The adapters for frameworks, each tried in a venv of its own: `scripts/integrations NAME...`.
+"""The adapters for frameworks, each tried in a venv of its own: `scripts/try integrations NAME...`.
 
 No framework meets another one's pins, and none is installed beside our own tests. For each one its adapter is
 type-checked against the framework, and a file of `tests/integrations/` is run: an agent of the framework's own with a
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts/integrations", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/try integrations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="frameworks; 'all' for every one; none: list them")
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="over this one; default: sockets")
     parser.add_argument("--newest", action="store_true", help="with the newest versions instead of the pinned ones")

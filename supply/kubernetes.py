@@ -26,7 +26,7 @@ def profiles() -> dict[str, str]:
 def rendered(*options: str) -> str:
     """Return the manifests as helm renders them."""
     command = [
-        str(ROOT / "scripts" / "helm"),
+        str(ROOT / "scripts" / "tries" / "helm"),
         "template",
         "agent-tools",
         str(CHART),

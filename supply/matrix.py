@@ -1,4 +1,4 @@
-"""The promises on every engine and OCI runtime there is: `scripts/matrix`.
+"""The promises on every engine and OCI runtime there is: `scripts/try matrix`.
 
 Engines are the one of DOCKER_HOST, those that DOCKER_HOSTS names, and the usual sockets. A combination that could not
 be run is a line of the table, too, with the reason and the remedy.
@@ -76,7 +76,7 @@ class Row:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all places that can be run, print the table, and return an exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/matrix", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/try matrix", description=__doc__)
     parser.add_argument("--tests", action="store_true", help="run the tests of the sandbox besides the probe")
     parser.add_argument("--list", action="store_true", help="list the runs without running them")
     parser.add_argument("--require", action="append", default=[], choices=KINDS, help="fail if this could not be run")

@@ -1,4 +1,4 @@
-"""The clients of the gateway that `scripts/clients` tries, with their versions, and what each has to say at its end."""
+"""The clients of the gateway that `scripts/try clients` tries, with their versions, and what each has to say at its end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Client:
 
 
 FRAMEWORKS = ("pydantic-ai", "llama-index", "agno", "strands", "agent-framework", "openai-agents")
-"""Agents that `scripts/integrations NAME -k openais_code` tries: code, their own function, code, a second turn."""
+"""Agents that `scripts/try integrations NAME -k openais_code` tries: code, their own function, code, a second turn."""
 CLIENTS = {
     "haystack": Client("Haystack, `OpenAIResponsesChatGenerator`", ("haystack-ai==3.4.0",), "haystack_client.py"),
     "semantic-kernel": Client(

@@ -27,7 +27,7 @@ from tests.leaks import ALL_KINDS, Scratch, nothing_left
 from tests.nursery import nursery
 
 iri_grammars.put_off()  # before anything imports jsonschema
-collect_ignore = ["integrations"]  # which scripts/integrations runs, with an environment of its own
+collect_ignore = ["integrations"]  # which scripts/try integrations runs, with an environment of its own
 SHARED_BY_ALL = {
     "docker_engine",
     "docker_runtime",

@@ -1,4 +1,4 @@
-"""Interactive figures, drawn by the libraries of `scripts/figures`, and the findings of axe-core."""
+"""Interactive figures, drawn by the libraries of `scripts/try figures`, and the findings of axe-core."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_code_that_is_tried_shows_interactive_figures_too(visit: NewVisit, libra
 
 def serious(page: Page) -> list[str]:
     """Return what axe finds that is serious or worse."""
-    assert AXE.is_file(), "run scripts/node first"
+    assert AXE.is_file(), "run scripts/lib/node first"
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run().then(({ violations }) => violations)")
     return [

@@ -29,7 +29,7 @@ OF_ITS_OWN_SERVER = "Not testable: server does not list the diagnostic tool"
 
 
 def node(tool: str, *args: str | Path) -> str:
-    assert MODULES.is_dir(), "run scripts/node first"
+    assert MODULES.is_dir(), "run scripts/lib/node first"
     command = [NODE, MODULES / tool, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
 

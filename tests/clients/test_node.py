@@ -27,7 +27,7 @@ CALL_EVENTS = [
 
 
 def report_of(gateway: Gateway, script: str, *args: str) -> Any:
-    assert (SCRIPTS / "node_modules").is_dir(), "run scripts/node first"
+    assert (SCRIPTS / "node_modules").is_dir(), "run scripts/lib/node first"
     environment = {"OPENAI_BASE_URL": f"{gateway.url}/v1", "OPENAI_API_KEY": "any"}
     command = [NODE, SCRIPTS / script, *args]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)

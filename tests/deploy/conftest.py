@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.gateway.conftest import new_gateway, process_runtime
 
 __all__ = ["new_gateway", "process_runtime"]
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "debian_program"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "lib" / "debian_program"
 
 
 def debian_program(name: str, *packages: str) -> str:

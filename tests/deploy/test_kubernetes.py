@@ -26,7 +26,7 @@ def test_they_are_what_helm_renders() -> None:
 
 
 def test_helm_finds_nothing_wrong_with_the_chart() -> None:
-    subprocess.run([ROOT / "scripts" / "helm", "lint", "--strict", CHART], check=True, capture_output=True)
+    subprocess.run([ROOT / "scripts" / "tries" / "helm", "lint", "--strict", CHART], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])

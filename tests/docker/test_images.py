@@ -115,7 +115,7 @@ def behind_a_proxy(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
 def repository(tmp_path: Path) -> Iterator[str]:
     """A registry of Debian's package on this machine."""
     program = subprocess.run(
-        [ROOT / "scripts/debian_program", "docker-registry", "docker-registry"],
+        [ROOT / "scripts/lib/debian_program", "docker-registry", "docker-registry"],
         capture_output=True,
         text=True,
         check=True,

@@ -1,4 +1,4 @@
-"""What scripts/fuzz does: list the readers, hunt, replay one input, and take what was learnt into the corpus."""
+"""What scripts/try fuzz does: list the readers, hunt, replay one input, and take what was learnt into the corpus."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.fuzz.supervise import CORPUS, LEARNT, Report, install_atheris, superv
 from tests.fuzz.targets import NAMES, target
 
 _EXAMPLES = """examples:
-  scripts/fuzz                          the targets
-  scripts/fuzz preview 60               hunt in one of them for an hour
-  scripts/fuzz --all 60 --at-once 2     an hour in each, two at a time
-  scripts/fuzz preview --replay FILE    judge one input
-  scripts/fuzz preview --distil         take what was learnt of the code into tests/fuzz/corpus, as few inputs as do
+  scripts/try fuzz                          the targets
+  scripts/try fuzz preview 60               hunt in one of them for an hour
+  scripts/try fuzz --all 60 --at-once 2     an hour in each, two at a time
+  scripts/try fuzz preview --replay FILE    judge one input
+  scripts/try fuzz preview --distil         take what was learnt of the code into tests/fuzz/corpus, as few inputs as do
 """
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do it; 1 where something was found."""
-    parser = argparse.ArgumentParser("scripts/fuzz", epilog=_EXAMPLES, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser("scripts/try fuzz", epilog=_EXAMPLES, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("target", nargs="?", choices=NAMES, metavar="TARGET", help="a reader of untrusted input")
     parser.add_argument("minutes", nargs="?", type=float, metavar="MINUTES", help="how long to hunt")
     parser.add_argument("--all", type=float, metavar="MINUTES", help="hunt in every target for so long each")

@@ -45,7 +45,7 @@ class Report:
         ]
         for name, count in self.findings.most_common():
             path = (LEARNT / self.target / "findings" / name).relative_to(ROOT)
-            lines.append(f"  {name} ({count:,} times)\n    scripts/fuzz {self.target} --replay {path}")
+            lines.append(f"  {name} ({count:,} times)\n    scripts/try fuzz {self.target} --replay {path}")
         return "\n".join(lines)
 
 

@@ -1,1 +1,1 @@
-"""Frameworks with our adapters, each run in a venv of its own by `scripts/integrations`; scripts/test does not."""
+"""Frameworks with our adapters, each run in a venv of its own by `scripts/try integrations`; scripts/test does not."""

@@ -184,7 +184,7 @@ def main() -> int:
     admin = user("admin")
     ann, bob = user("ann", admin), user("bob", admin)
     settings(admin)
-    chromium = subprocess.run([ROOT / "scripts/browser"], check=True, capture_output=True, text=True).stdout.strip()
+    chromium = subprocess.run([ROOT / "scripts/lib/browser"], check=True, capture_output=True, text=True).stdout.strip()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         session = Session(browser, "ann", ann)

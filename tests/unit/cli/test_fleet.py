@@ -1,4 +1,4 @@
-"""`agent-tools fleet` where Ray is not installed; scripts/integrations ray has it with a cluster."""
+"""`agent-tools fleet` where Ray is not installed; scripts/try integrations ray has it with a cluster."""
 
 from __future__ import annotations
 
