@@ -2,7 +2,8 @@
 
 A request that comes while a copy is taken waits for it. So of requests that follow one another at once only the first
 few have a copy each; from then on one is taken at the next pause, or when the requests without one have taken a while.
-Once the host has gone back, or has asked for a copy, each request has one, as far as the allowance goes.
+Once the host has gone back or has asked for a copy, and while variables are large, each request has one, as far as the
+allowance goes.
 """
 
 import contextlib
@@ -128,8 +129,10 @@ class Checkpoints:
 
         None is after a request whose reply cannot have arrived: the host will say that it was undone.
         """
-        is_wanted = self._is_due and self._keeper and not self._shared.is_closed
-        return max(self._allowance.patience(), self._pace.patience()) if is_wanted else None
+        if not (self._is_due and self._keeper) or self._shared.is_closed:
+            return None
+        # Large variables may have cost the latest copy: the memory limit ends copies before the kernel.
+        return max(self._allowance.patience(), 0.0 if self._is_large else self._pace.patience())
 
     def begin(self, is_urgent: object = False) -> None:
         """Note that a request has come, perhaps before a copy could be taken; an urgent one asks for that copy.
