@@ -76,7 +76,9 @@ NewVisit = Callable[..., Visit]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM") or subprocess.check_output([ROOT / "scripts" / "lib" / "browser"], text=True).strip()
+    path = (
+        os.environ.get("CHROMIUM") or subprocess.check_output([ROOT / "scripts" / "lib" / "browser"], text=True).strip()
+    )
     arguments = ["--disable-gpu", *(["--no-sandbox"] if os.getuid() == 0 else [])]
     with sync_playwright() as playwright:
         expect.set_options(timeout=PATIENCE)

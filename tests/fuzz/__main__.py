@@ -26,7 +26,9 @@ _EXAMPLES = """examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Do it; 1 where something was found."""
-    parser = argparse.ArgumentParser("scripts/try fuzz", epilog=_EXAMPLES, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "scripts/try fuzz", epilog=_EXAMPLES, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("target", nargs="?", choices=NAMES, metavar="TARGET", help="a reader of untrusted input")
     parser.add_argument("minutes", nargs="?", type=float, metavar="MINUTES", help="how long to hunt")
     parser.add_argument("--all", type=float, metavar="MINUTES", help="hunt in every target for so long each")

@@ -141,7 +141,9 @@ def lab(folder: Path, *more: str) -> Iterator[str]:
 @contextmanager
 def page_of(url: str) -> Iterator[Page]:
     """The page in a real browser, once its kernel is idle."""
-    path = os.environ.get("CHROMIUM") or subprocess.check_output([ROOT / "scripts" / "lib" / "browser"], text=True).strip()
+    path = (
+        os.environ.get("CHROMIUM") or subprocess.check_output([ROOT / "scripts" / "lib" / "browser"], text=True).strip()
+    )
     arguments = ["--no-sandbox"] if os.getuid() == 0 else []
     expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=arguments) as browser:

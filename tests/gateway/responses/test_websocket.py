@@ -275,7 +275,9 @@ def test_a_connection_ends_after_its_lifetime_when_its_response_has(new_gateway:
         go_on.set()
         found = list(map(json.loads, client))  # until the end: a refusal for the second response, and one at the end
         assert "response.completed" in [each["type"] for each in found]
-        assert [each["error"]["code"] for each in found if "error" in each] == ["websocket_connection_limit_reached"] * 2
+        assert [each["error"]["code"] for each in found if "error" in each] == [
+            "websocket_connection_limit_reached"
+        ] * 2
         assert code_of_end(client) == 1001
 
 
