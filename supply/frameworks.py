@@ -1,4 +1,4 @@
-"""The frameworks, programs of Jupyter and servers of models that `scripts/try integrations` tries, with their versions."""
+"""Frameworks, programs of Jupyter and model servers that `scripts/try integrations` tries, with their versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of the gateway that `scripts/try clients` tries, with their versions, and what each has to say at its end."""
+"""The clients of the gateway that `scripts/try clients` tries, with their versions and the end of their output."""
 
 from __future__ import annotations
 

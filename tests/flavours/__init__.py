@@ -1,1 +1,1 @@
-"""Tests of single flavours of the image, which `scripts/try flavours` runs when it has built them; the suite does not."""
+"""Tests of single flavours of the image, which `scripts/try flavours` runs after building them; the suite does not."""
