@@ -1,7 +1,7 @@
 """The JavaScript libraries that draw interactive figures on the page.
 
-They are not part of this package: `scripts/try figures` brings them. They lie in a folder that the operator names, or in
-the package `agent_tools_figures`, which holds nothing but these files.
+They are not part of this package: `scripts/try figures` brings them. They lie in a folder that the operator names, or
+in the package `agent_tools_figures`, which holds nothing but these files.
 """
 
 from __future__ import annotations
