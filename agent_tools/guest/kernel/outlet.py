@@ -10,6 +10,9 @@ Theory of operation
     Messages that nobody needs at once, such as `busy`, go out together with the next one: of a cell that prints a line
     the host hears once, and not five times.
 
+    The handler of a signal may send in the middle of a call of the code's that holds the lock. Its wait for room
+    releases the lock altogether, so that the watcher can go on.
+
     A forked child shares the socket but not the lock. It hands its messages to the parent's watcher as datagrams.
 """
 
@@ -40,7 +43,7 @@ class Outlet:
         """Whether nobody reads any more: what was sent last may be lost."""
         self.rouse: Callable[[], None] = lambda: None
         """Wakes the watcher."""
-        self._has_room = threading.Event()
+        self._has_room = threading.Condition(self.lock)
         os.register_at_fork(after_in_child=self._become_fork)
 
     def send(self, channel: int, parts: list[bytes], *, can_wait: bool = False) -> None:
@@ -62,14 +65,15 @@ class Outlet:
             if not self.queue and len(message) <= ONE_PIECE:
                 message = message[self._write(message) :]
             if message:
-                self._has_room.clear()
                 self.queue.append(message)
                 self.rouse()
 
     def await_room(self) -> None:
-        """Wait until the queue is written. Not while holding the lock, and not in the watcher."""
-        while self.queue and not self.is_fork:
-            self._has_room.wait(1.0)
+        """Wait until the queue is written. Not in the watcher."""
+        if self.queue and not self.is_fork:
+            with self._has_room:
+                while self.queue:
+                    self._has_room.wait(1.0)
 
     def write_queue(self) -> None:
         """Write what can be written now, in the watcher's thread."""
@@ -80,7 +84,8 @@ class Outlet:
                 self.queue[0] = message[sent:]
                 return
             self.queue.popleft()
-        self._has_room.set()
+        with self._has_room:
+            self._has_room.notify_all()
 
     def pass_on(self) -> None:
         """Send what a forked child has handed over."""
@@ -110,9 +115,9 @@ class Outlet:
             end.close()
         self.socket, self.is_fork, self.is_closed = connected, False, False
         self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._has_room = threading.Event()
 
     def _become_fork(self) -> None:
         self.is_fork = True
         self.lock = threading.RLock()
+        self._has_room = threading.Condition(self.lock)
         self.queue, self._held = deque(), []

@@ -11,6 +11,9 @@ Theory of operation
     (IPython flushes before it shows anything), and at the end of the cell. Code that prints after a pause may have
     waited for a process, whose text comes before its own: it is taken in first.
 
+    The handler of a signal may print and flush while the code does, and so holds the lock already. There is one lock
+    for the list, the pipes and the outlet: of two, the watcher could hold one and wait for the other.
+
     A forked child cannot use the list or the lock of its parent: it prints to the descriptors, like a subprocess.
 
     Code finds the attributes and methods of a script's stdout. Bytes for `buffer` are decoded into the same list. What
@@ -237,7 +240,6 @@ class Stream(io.TextIOBase):
         self._printed = printed
         printed.streams.append(self)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pipe_lock = threading.RLock()  # a signal's handler may print in the middle of a flush
         self._is_fork = False
         self._parent: ContextVar[Header] = ContextVar("parent_header")
         self._last_parent: Header = {}
@@ -310,7 +312,7 @@ class Stream(io.TextIOBase):
         if self._is_fork:  # it is the parent's
             return True
         is_open, has_text = True, False
-        with self._pipe_lock, contextlib.suppress(BlockingIOError):
+        with self._printed.lock, contextlib.suppress(BlockingIOError):
             while most > 0 and is_open:
                 data = os.read(self.pipe, PIPE_BYTES)
                 is_open = bool(data)  # or code has closed the descriptor
@@ -325,7 +327,7 @@ class Stream(io.TextIOBase):
     def renew(self, reader: int, writer: int) -> None:
         """Go on with another pipe, in a fork that is the kernel from now on."""
         os.close(self.pipe)
-        self.pipe, self._pipe_lock, self._is_fork = _capture(self._descriptor, reader, writer), threading.RLock(), False
+        self.pipe, self._is_fork = _capture(self._descriptor, reader, writer), False
 
     def _become_fork(self) -> None:
         self._is_fork = True
