@@ -7,6 +7,7 @@ of all. Code that asks for more in these moments has the next process ended, whi
 import contextlib
 import os
 import signal
+from typing import NoReturn
 
 from . import memory
 
@@ -37,7 +38,19 @@ class Scapegoats:
         return is_one
 
     def _start(self) -> None:
-        null = [(os.POSIX_SPAWN_OPEN, descriptor, os.devnull, os.O_RDWR, 0) for descriptor in range(3)]
-        pid = os.posix_spawn(PROGRAM[0], PROGRAM, {}, file_actions=null, setsid=True)
+        pid = os.fork()  # posix_spawn waits until the child is replaced, and code could stop the child before
+        if pid == 0:
+            _sleep()
         memory.rank(pid, SCORE)
         self.pids.add(pid)
+
+
+def _sleep() -> NoReturn:
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
+        os.execve(PROGRAM[0], PROGRAM, {})
+    finally:
+        os._exit(1)
