@@ -81,15 +81,18 @@ class _Reading:
                 self.shown.append(namespace_shown(tool, found) if kind == "namespace" else found[0].shown)
             case "code_interpreter":
                 self.offer.built_in.add(CODE)
-                self.code_container, echo = _container(tool)
+                code, echo = _container(tool)
+                self.code_container = _shared(self.code_container, code)
                 self.shown.append({"type": CODE, "container": echo})
             case "shell":
                 self.offer.built_in.add(SHELL)
-                self.shell_container, echo = _environment(tool)
+                shell, echo = _environment(tool)
+                self.shell_container = _shared(self.shell_container, shell)
                 self.shown.append({"type": SHELL, "environment": echo})
             case "apply_patch":
                 self.offer.built_in.add(PATCH)
-                self.patch_container, _ = _environment(tool)
+                patch, _ = _environment(tool)
+                self.patch_container = _shared(self.patch_container, patch)
                 self.shown.append({"type": PATCH})  # OpenAI's has no environment
             case "mcp" if self.reach:
                 self._add_server(read_server(tool, self.reach), self.reach.max_servers, tool)
@@ -174,7 +177,7 @@ def _check_callers(offer: _Offer) -> None:
 
 
 def _shared(code: ContainerChoice | None, shell: ContainerChoice | None) -> ContainerChoice | None:
-    """Return the container of both tools."""
+    """Return the container of two tools, which may be of one type."""
     if code is None or shell is None:
         return code or shell
     networks_differ = not (code.id or shell.id) and code.domains != shell.domains

@@ -172,3 +172,12 @@ def test_every_call_goes_to_the_model_with_its_output(new_gateway: NewGateway) -
     lone = {"role": "tool", "tool_call_id": "z", "content": "Lone."}
     (told_of,) = answered([lone])
     assert told_of == {"role": "user", "content": "(The output of a call that is not part of the conversation:)\nLone."}
+
+
+def test_two_tools_of_one_type_share_one_container_or_are_refused(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."] * 2})
+    small, large = ({**CODE_TOOL, "container": {"type": "auto", "memory_limit": limit}} for limit in ("1g", "4g"))
+    assert post(gateway, tools=[CODE_TOOL, small]).json()["status"] == "completed"
+    answer = post(gateway, tools=[small, large])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+    assert "share one container" in answer.json()["error"]["message"]
