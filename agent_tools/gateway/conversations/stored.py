@@ -34,7 +34,7 @@ class ListedItem:
 
 @dataclass(frozen=True)
 class Hidden:
-    """What belongs to items and no client sees, by the items' ids.
+    """Fields of items that clients do not see, by the ids of the items.
 
     Attributes:
         told: what the model was told of calls.

@@ -34,7 +34,7 @@ class PatchCallItem(Item):
 
 
 class PatchOutputItem(Item):
-    """What came of a call: `output` is the text for the model."""
+    """The result of a patch call: `output` is the text for the model."""
 
     def __init__(self, call: PatchCallItem, output: str, *, has_failed: bool) -> None:
         value = {"id": new_id("apco"), "type": "apply_patch_call_output", "call_id": call.value["call_id"]}

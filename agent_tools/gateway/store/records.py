@@ -60,7 +60,7 @@ class ResponseEnd(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseTurn(Record):
-    """What a response was asked, a line of JSON for each item, and its body, which names the response before."""
+    """The input of a response, one line of JSON for each item, and its body, which names the response before."""
 
     table = "responses"
     body: str
@@ -95,7 +95,7 @@ class StoredItem(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCall(Record):
-    """What belongs to an item, and no client sees: a call's result for the model, and fields of the model's server."""
+    """Fields of an item that clients do not see: a call's result for the model, and fields of the model's server."""
 
     table = "calls"
     owner: str
