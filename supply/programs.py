@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-from agent_tools.wires.terminal import app
+from agent_tools.wires.terminal import ROUTES
 
 ROOT = Path(__file__).resolve().parents[1]
 VENVS = ROOT / ".venv" / "try"
@@ -133,7 +133,7 @@ def unknown_paths() -> list[str]:
     asked = set(re.findall(r"\$\{(?:base|baseUrl|url|root)[^}]*\}(/[a-z][\w/-]*)", client))
     if not asked:
         return ["(none was found: its client is another one now)"]
-    known = [re.sub(r"\{.*", "", path).rstrip("/") for path, *_ in app._ROUTES]
+    known = ["/api/config", *(re.sub(r"\{.*", "", each.path).rstrip("/") for each in ROUTES.operations)]
     return sorted(path for path in asked if not any(path == each or path.startswith(f"{each}/") for each in known))
 
 
@@ -177,7 +177,7 @@ def started(folder: Path) -> Iterator[dict[str, str]]:
         "TERMINAL_SERVER_CONNECTIONS": json.dumps([connection]),
         "CORS_ALLOW_ORIGIN": urls["webui"],
     }
-    serve = ["serve", "--terminal", "--port", str(ports["gateway"]), "--upstream", f"{urls['model']}/v1"]
+    serve = ["serve", "--wire", "terminal", "--port", str(ports["gateway"]), "--upstream", f"{urls['model']}/v1"]
     serve += ["--data-dir", data, "--set", "named_keys=true", "--set", "pool=1"]
     real = ["run", "--host", "127.0.0.1", "--port", str(ports["terminal"]), "--api-key", real_key]
     with contextlib.ExitStack() as stack:

@@ -12,14 +12,14 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import PathOption, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
+from agent_tools.containers.mount import Mount
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import pip_install
-from agent_tools.gateway.app import Mount
 from agent_tools.gateway.config import GatewayConfig, read_config
 from agent_tools.gateway.serving import serve as gateway
 from agent_tools.runtime.engines import shared_runtime
-from agent_tools.wires.terminal import app as terminal_wire
+from agent_tools.wires import WIRES, mount_of
 
 
 @click.command()
@@ -34,10 +34,10 @@ from agent_tools.wires.terminal import app as terminal_wire
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
-@click.option("--terminal", is_flag=True, help="Also serve Open WebUI its terminals, at /terminal.")
+@click.option("--wire", "wires", multiple=True, type=click.Choice(WIRES), help="Also serve this protocol; repeatable.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
 @click.option("--print-settings", is_flag=True, help="Print all settings, as they are used, and exit.")
-def serve(others: tuple[str, ...], print_settings: bool, terminal: bool, **options: Any) -> None:
+def serve(others: tuple[str, ...], print_settings: bool, wires: tuple[str, ...], **options: Any) -> None:
     """Serve OpenAI's API with your own code interpreter, in front of any OpenAI-compatible server.
 
     Every setting can also be given as AGENT_TOOLS_GATEWAY_<NAME> (lists with commas); options come first.
@@ -53,8 +53,7 @@ def serve(others: tuple[str, ...], print_settings: bool, terminal: bool, **optio
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     threading.Thread(target=_prepare, args=(recipe,), name="image", daemon=True).start()  # /ready shows its progress
-    wires = [Mount(wire.PATH, wire.mounted, has_tree=True, public=wire.PUBLIC) for wire in [terminal_wire] * terminal]
-    gateway.serve(config, runtime, [*_mounts(), *wires], partial(_say_where, config))
+    gateway.serve(config, runtime, [*_mounts(), *map(mount_of, dict.fromkeys(wires))], partial(_say_where, config))
 
 
 def _say_where(config: GatewayConfig, port: int) -> None:
@@ -77,4 +76,4 @@ def _mounts() -> list[Mount]:
     except ImportError:
         notes.print(f"MCP is not served: {pip_install('mcp')} for it", style="dim", markup=False)
         return []
-    return [Mount(http.PATH, http.mounted)]
+    return [http.MOUNT]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -21,8 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_tools.containers.containers import Containers
-from agent_tools.containers.records import Rows
+from agent_tools.containers.mount import Mount
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import container_routes, conversation_routes
 from agent_tools.gateway.chat import routes as chat_routes
@@ -61,7 +58,7 @@ def create_app(
         *(*conversation_routes.routes, *chat_routes.routes),
         *(*page_routes.routes, *passed_on_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
-        *(mount.route() for mount in mounts),
+        *map(_route, mounts),
     ]
     give_up = runtime.stop if owns_runtime else _stay
     public = [mount.path + path for mount in mounts for path in mount.public]
@@ -186,33 +183,10 @@ async def _unknown(request: Request, exc: Exception) -> Response:
 # Other doors under paths of the gateway: they share its keys and its containers, and it knows nothing else of them.
 
 
-Open = Callable[[Containers[GatewayConfig], Rows], AbstractAsyncContextManager[ASGIApp]]
-"""Opens an application for as long as the gateway runs.
-
-Each request's scope has its `owner`, '' for one of a public path without a key, and `for_users`: the key's holder may
-name users. A WebSocket's scope has `let_in` instead, a function that takes the client's key, sets both, and returns
-False if the client is refused. An application may set `logged_path`, for a path that holds names of files.
-"""
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A door and its path.
-
-    Attributes:
-        has_tree: all paths below are the door's, with any method, and WebSockets.
-        public: those below that are answered without a key, if the request brings none.
-    """
-
-    path: str
-    open: Open
-    has_tree: bool = False
-    public: tuple[str, ...] = ()
-
-    def route(self) -> BaseRoute:
-        """Return the route to it."""
-        opened = _Opened(self.path)
-        return Tree(self.path, opened) if self.has_tree else Route(self.path, opened, methods=["GET", "POST", "DELETE"])
+def _route(mount: Mount) -> BaseRoute:
+    """Return the route to a mount."""
+    opened = _Opened(mount.path)
+    return Tree(mount.path, opened) if mount.has_tree else Route(mount.path, opened, methods=["GET", "POST", "DELETE"])
 
 
 class _Opened:

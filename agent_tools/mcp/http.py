@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
+from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.marks import has_more_parts
 from agent_tools.mcp.activity import Prepare
@@ -48,9 +49,12 @@ async def application(stock: Stock, prepare: Prepare, bounds: Bounds) -> AsyncIt
         yield BoundedBodies(serve, bounds)
 
 
-def mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextManager[ASGIApp]:
-    """Have an application inside a gateway, on its containers; its image is there when it serves."""
+def _mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextManager[ASGIApp]:
     return application(Stock(containers, rows), lambda _: None, Bounds())
+
+
+MOUNT = Mount(PATH, _mounted)
+"""The application inside a gateway, on its containers; its image is there when it serves."""
 
 
 def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:

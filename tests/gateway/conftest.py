@@ -13,7 +13,8 @@ from typing import Any
 import openai
 import pytest
 
-from agent_tools.gateway.app import Mount, create_app
+from agent_tools.containers.mount import Mount
+from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.serving.serve import Server

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.app import Mount
 from agent_tools.mcp import http
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.conftest import NewGateway
@@ -16,7 +15,7 @@ from tests.mcp_door.conftest import text_of
 from tests.mcp_door.test_http import HEADERS, LIST, connected
 
 KEYS = ("first-key-123", "second-key-123")
-MOUNTS = [Mount(http.PATH, http.mounted)]
+MOUNTS = [http.MOUNT]
 CALL = ScriptedReply(calls=[ScriptedCall("python", {"code": "print(x)"})])
 
 

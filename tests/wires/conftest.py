@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.app import Mount
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
-from agent_tools.wires.terminal import app as terminal
+from agent_tools.wires import WIRES, mount_of
 from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_runtime
 
 __all__ = ["new_gateway", "process_runtime"]
-MOUNTS = [Mount(terminal.PATH, terminal.mounted, has_tree=True, public=terminal.PUBLIC)]
+MOUNTS = [mount_of(name) for name in WIRES]
 
 
 class Served:

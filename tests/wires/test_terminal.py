@@ -17,9 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.wires.terminal import app as terminal
+from agent_tools.wires.terminal import MOUNT
+from agent_tools.wires.terminal.about import POLICIES
+from agent_tools.wires.terminal.callers import ROUTES as OPERATIONS
 from agent_tools.wires.terminal.callers import resolved
-from agent_tools.wires.terminal.tools import TOOLS
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 
@@ -29,18 +30,12 @@ PNG = base64.b64encode(
 ).decode()
 NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["y = 6\n", "y * 7"]}], "nbformat": 4})
 ROUTES = [
-    (method, path.replace("{id}", "any").replace("{rest:path}", "80/x").replace("{path:path}", "workspace/a.txt"))
-    for path, _, methods in terminal._ROUTES
-    for method in methods.split()
+    (each.method, each.path.replace("{rest:path}", "80/x").replace("{path:path}", "workspace/a.txt"))
+    for each in OPERATIONS.operations
 ]
-ADMIN = [
-    ("GET", "/api/v1/policies"),
-    ("GET", "/api/v1/policies/a"),
-    ("PUT", "/api/v1/policies/a"),
-    ("GET", "/api/v1/policies/a/lifecycle"),
-    ("PUT", "/api/v1/policies/a/lifecycle"),
-    ("POST", "/api/v1/terminals/refresh"),
-]
+ROUTES = [(method, path.replace("{id}", "any").replace("{process_id}", "any")) for method, path in ROUTES]
+ROUTES.append(("GET", "/api/config"))
+ADMIN = [(each.method, each.path.replace("{name}", "a")) for each in POLICIES.operations]
 
 
 def ran(client: httpx.Client, command: str, **query: Any) -> dict[str, Any]:
@@ -64,7 +59,7 @@ def python(client: httpx.Client, code: str, **given: Any) -> dict[str, Any]:
 def test_every_route_needs_a_key_but_those_that_a_browser_asks_without(served: Served) -> None:
     for method, path in ROUTES + ADMIN:
         for prefix in ("", "/p/team"):
-            is_public = path in terminal.PUBLIC and not prefix
+            is_public = path in MOUNT.public and not prefix
             for key, expected in ((None, 200 if is_public else 401), ("wrong-key-1", 401)):
                 headers = {"Authorization": f"Bearer {key}"} if key else {}
                 answer = httpx.request(method, served.url + prefix + path, headers=headers)
@@ -497,11 +492,12 @@ def test_paths_are_as_a_shell_has_them(path: str, cwd: str, expected: str) -> No
 def test_tools_have_plain_types_and_a_route_each(served: Served) -> None:
     client = served.client()
     document = client.get("/openapi.json").json()
-    assert len({tool.name for tool in TOOLS}) == len(TOOLS)
-    routed = {(method, path) for path, _, methods in terminal._ROUTES for method in methods.split()}
+    tools = [each.name for each in OPERATIONS.operations if each.is_tool]
+    assert len(tools) == len(set(tools)) == 15
+    routed = {(each.method, each.path) for each in OPERATIONS.operations}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            assert (method.upper(), path.replace("{process_id}", "{id}")) in routed
+            assert (method.upper(), path) in routed
             assert all("type" in each["schema"] for each in operation["parameters"]), operation["operationId"]
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
             assert all("type" in each for each in body.get("properties", {}).values())

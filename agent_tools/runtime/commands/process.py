@@ -89,6 +89,7 @@ class Process:
         """The event by which its caller ends it, if there is one."""
         self.drive = Drive()
         self._watchers: set[Callable[[], object]] = set()
+        self._pace: int | None = None
         abandon_after_fork(self)
 
     # -- for its user -------------------------------------------------------------------------------------------------
@@ -157,6 +158,12 @@ class Process:
             self._send()
         self.drive.rouse()
 
+    def pace(self, most: int) -> None:
+        """Let it wait once it has printed about so many bytes of stdout since its start, until this is called again."""
+        was_ahead, self._pace = self.is_ahead, most
+        if was_ahead:
+            self.drive.rouse()
+
     def signal(self, number: int) -> None:
         """Send a signal to its process group; nothing happens if it has ended.
 
@@ -206,6 +213,11 @@ class Process:
     def reason(self) -> str:
         """The reason why it was ended without its own doing, '' for any other end."""
         return self._reason
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if it has printed more than it may for now."""
+        return self._pace is not None and self.place.stdout > self._pace
 
     @property
     def has_more_to_say(self) -> bool:

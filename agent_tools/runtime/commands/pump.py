@@ -70,7 +70,10 @@ def _watch(selector: selectors.BaseSelector, watched: dict[int, Process], wake: 
         selector.unregister(key.fd)
     selector.register(wake, selectors.EVENT_READ)
     for descriptor, process in watched.items():
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if process.has_more_to_say else 0)
+        events = 0 if process.is_ahead else selectors.EVENT_READ
+        events |= selectors.EVENT_WRITE if process.has_more_to_say else 0
+        if not events:
+            continue
         with contextlib.suppress(OSError, ValueError):  # it was closed just now
             selector.register(descriptor, events)
 

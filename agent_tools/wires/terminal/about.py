@@ -1,23 +1,24 @@
-"""What the server is: its features, its prompt, its tools, and policies of containers as an orchestrator has them."""
+"""Everything about the server itself: its features, prompt and tools, and policies of containers."""
 
 from __future__ import annotations
 
+import json
+import time
+from functools import cache
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 
 from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.failures import MemoryRefused
+from agent_tools.containers.records import WireValue
 from agent_tools.containers.spec import check_memory, contents
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
-from agent_tools.wires.terminal import requests as asked
-from agent_tools.wires.terminal.callers import HOME, caller_of
-from agent_tools.wires.terminal.requests import Json, body_of
-from agent_tools.wires.terminal.rooms import Rooms, aside, rooms_of
-from agent_tools.wires.terminal.tools import document
+from agent_tools.wires.http import Json, Operation, Routes, aside
+from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, Wire, digest
 
 MAX_POLICIES = 1_000  # of one key
 SEALED = "This terminal is sealed: a server in it cannot be reached from outside."
@@ -31,118 +32,186 @@ _PROMPT = (
 )
 
 
-async def health(_: Request) -> Response:
-    """GET /health."""
+async def health(_: Request) -> Json:
+    """Answer GET /health."""
     return Json({"status": "ok"})
 
 
-async def config(_: Request) -> Response:
-    """GET /api/config: asked for without a key by a browser, and with one by an admin who checks it."""
+async def features(_: Request) -> Json:
+    """Answer GET /api/config: asked for without a key by a browser, and with one by an admin who checks it."""
     return Json({"features": {"terminal": True, "notebooks": True, "system": True}})
 
 
-async def system(request: Request) -> Response:
-    """GET /system: the part of the prompt that tells of the container. It must answer in milliseconds."""
-    caller_of(request)
-    settings = rooms_of(request).containers.config
-    days = settings.user_container_idle / 86_400
-    return Json({"prompt": _PROMPT.format(contents=contents(settings), days=days)})
+@ROUTES.on("GET", "/system")
+async def _system(call: Call) -> Any:  # at every message: it answers from memory
+    config = call.wire.containers.config
+    return {"prompt": _PROMPT.format(contents=contents(config), days=config.user_container_idle / 86_400)}
 
 
-async def openapi(request: Request) -> Response:
-    """GET /openapi.json."""
-    caller_of(request)
-    return Json(document())
+@ROUTES.on("GET", "/openapi.json")
+async def _openapi(_: Call) -> Any:
+    return _document()
 
 
-async def ports(request: Request) -> Response:
-    """GET /ports: asked for every five seconds while a panel is open."""
-    caller_of(request)
-    return Json({"ports": []})
+@ROUTES.on("GET", "/ports")
+async def _ports(_: Call) -> Any:
+    return {"ports": []}
 
 
-async def proxy(request: Request) -> Response:
-    """Any method, /proxy/PORT/PATH."""
-    caller_of(request)
-    raise HTTPException(501, SEALED)
+@ROUTES.on("GET", "/skills")
+async def _skills(_: Call) -> Any:
+    return []
 
 
-async def skills(request: Request) -> Response:
-    """GET /skills: there are none."""
-    caller_of(request)
-    return Json([])
-
-
-async def skill(request: Request) -> Response:
-    """GET /skills/read."""
-    caller_of(request)
+@ROUTES.on("GET", "/skills/read")
+async def _skill(_: Call) -> Any:
     raise HTTPException(404, "Skill not found")
 
 
-async def policies(request: Request) -> Response:
-    """GET /api/v1/policies: what answers here is an orchestrator to Open WebUI."""
-    return Json({"policies": await aside(rooms_of(request).policies, _admin(request))})
+async def _proxy(_: Call) -> Any:
+    raise HTTPException(501, SEALED)
 
 
-async def policy(request: Request) -> Response:
-    """GET and PUT /api/v1/policies/NAME."""
-    owner, name, rooms = _admin(request), request.path_params["name"][:200], rooms_of(request)
-    known = await aside(rooms.policy, owner, name)
-    if request.method == "GET":
-        if not known:
-            raise HTTPException(404, "Policy not found")
-        return Json({"id": name, "data": known.get("shown", {})})
-    given = await body_of(request, asked.PolicyBody)
-    data = {"memory_tier": _tier(rooms, given.memory_limit)}
-    if given.image or given.env:
+for _method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+    ROUTES.on(_method, "/proxy/{rest:path}")(_proxy)
+
+
+# -- policies: of the holder of a key for users, who asks for no user -------------------------------------------------
+
+
+class Admin(Call):
+    """A request about policies.
+
+    Raises:
+        HTTPException: 403, it is another caller's.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.owner = self.caller.owner
+        if not request.scope["for_users"] or "x-user-id" in request.headers:
+            raise HTTPException(403, "Policies are for the holder of a key made with --for-users, and for no user.")
+
+
+POLICIES = Routes(Admin)
+
+
+@POLICIES.on("GET", "/api/v1/policies")
+async def _policies(admin: Admin) -> Any:  # an answer tells Open WebUI that this is an orchestrator
+    return {"policies": await aside(lambda: admin.wire.rows.count(WireValue, owner=admin.owner))}
+
+
+@POLICIES.on("GET", "/api/v1/policies/{name}")
+async def _policy(admin: Admin, name: str) -> Any:
+    if known := await aside(admin.wire.policy, admin.owner, name):
+        return {"id": name, "data": known["shown"]}
+    raise HTTPException(404, "Policy not found")
+
+
+@POLICIES.on("PUT", "/api/v1/policies/{name}")
+async def _put_policy(
+    admin: Admin,
+    name: str,
+    image: str = "",
+    env: dict[str, str] | None = None,
+    cpu_limit: str = "",
+    memory_limit: str = "",
+    storage: str | dict[str, Any] | None = None,
+    idle_timeout_minutes: float | None = None,
+) -> Any:
+    if image or env:
         raise HTTPException(422, "The operator of this server decides on image and env: leave them empty.")
-    if not known and await aside(rooms.policies, owner) >= MAX_POLICIES:
-        raise HTTPException(409, f"There are {MAX_POLICIES:,} policies.")
-    shown = given.model_dump(exclude_none=True)
-    await aside(rooms.put_policy, owner, name, {"data": data, "shown": shown})
-    return Json({"id": name, "data": shown})
+    shown: dict[str, Any] = {"cpu_limit": cpu_limit, "memory_limit": memory_limit, "storage": storage}
+    shown["idle_timeout_minutes"] = idle_timeout_minutes
+    value = {"tier": _tier(admin.wire, memory_limit), "shown": shown}
+    await aside(_written, admin, digest("terminal", admin.owner, name), json.dumps(value))
+    return {"id": name, "data": shown}
 
 
-async def lifecycle(request: Request) -> Response:
-    """GET and PUT /api/v1/policies/NAME/lifecycle: there is nothing to set."""
-    _admin(request)
-    if request.method == "PUT":
-        body = await request.body()
-        if body.strip() not in (b"", b"{}", b"null"):
-            raise HTTPException(422, "This server has no lifecycle to set: leave it empty.")
-    return Json({"id": request.path_params["name"], "data": {}})
+def _written(admin: Admin, id_: str, value: str) -> None:
+    rows = admin.wire.rows
+    if not rows.change(WireValue, id_, value=value):
+        if rows.count(WireValue, owner=admin.owner) >= MAX_POLICIES:
+            raise HTTPException(409, f"There are {MAX_POLICIES:,} policies.")
+        rows.add(WireValue(id=id_, owner=admin.owner, created_at=time.time(), value=value))
 
 
-async def refresh(request: Request) -> Response:
-    """POST /api/v1/terminals/refresh: containers follow their settings at their next start."""
-    _admin(request)
-    return Json({"refreshed": 0})
+@POLICIES.on("GET", "/api/v1/policies/{name}/lifecycle")
+async def _lifecycle(_: Admin, name: str) -> Any:
+    return {"id": name, "data": {}}
 
 
-def _admin(request: Request) -> str:
-    """Return the owner of policies: the holder of a key for users, who asks for no user.
-
-    Raises:
-        HTTPException: 403.
-    """
-    caller = caller_of(request)
-    if not request.scope["for_users"] or "x-user-id" in request.headers:
-        raise HTTPException(403, "Policies are for the holder of a key made with --for-users, and for no user.")
-    return caller.owner
+@POLICIES.on("PUT", "/api/v1/policies/{name}/lifecycle")
+async def _put_lifecycle(admin: Admin, name: str) -> Any:
+    if (await admin.request.body()).strip() not in (b"", b"{}", b"null"):
+        raise HTTPException(422, "This server has no lifecycle to set: leave it empty.")
+    return {"id": name, "data": {}}
 
 
-def _tier(rooms: Rooms, memory: str) -> str | None:
-    """Return the memory tier that is large enough for a limit such as 1Gi, None for the usual one.
+@POLICIES.on("POST", "/api/v1/terminals/refresh")
+async def _refresh(_: Admin) -> Any:  # containers follow their policy when they are made
+    return {"refreshed": 0}
 
-    Raises:
-        HTTPException: 422, there is none.
-    """
+
+def _tier(wire: Wire, memory: str) -> str | None:
+    """Return the memory tier that is large enough for a limit such as 1Gi, None for the usual one."""
     if not memory:
         return None
-    config: Any = rooms.containers.config
+    config = wire.containers.config
     try:
         size: Any = size_of(memory.removesuffix("i"))
         return check_memory(next((name for name, most in MEMORY_TIERS.items() if most >= size), "unknown"), config)
     except (MemoryRefused, InvalidParams, TypeError):
         most = config.max_memory
         raise HTTPException(422, f"memory_limit {memory!r:.40} is not available here: at most {most}.") from None
+
+
+# -- the tools of the model, as OpenAPI has them ----------------------------------------------------------------------
+
+
+@cache
+def _document() -> dict[str, Any]:
+    """Return the OpenAPI document. Each parameter has a plain `type`: one without is shown to models as text."""
+    paths: dict[str, dict[str, Any]] = {}
+    for each in ROUTES.operations:
+        if each.is_tool:
+            paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+    return {"openapi": "3.1.0", "info": {"title": "agent_tools", "version": "1"}, "paths": paths}
+
+
+def _operation(each: Operation) -> dict[str, Any]:
+    query, body, parameters = _schema(each.query), _schema(each.body), []
+    for name, part in query["properties"].items():
+        parameters.append({"name": name, "in": "query", "required": name in query.get("required", ()), "schema": part})
+    if "{process_id}" in each.path:
+        part = {"type": "string", "description": "The id of the command."}
+        parameters.append({"name": "process_id", "in": "path", "required": True, "schema": part})
+    found: dict[str, Any] = {
+        "operationId": each.name,
+        "summary": each.name.replace("_", " "),
+        "description": " ".join((each.handler.__doc__ or "").split()),
+        "parameters": [{**one, "description": one["schema"].get("description", one["name"])} for one in parameters],
+        "responses": {"200": {"description": "Done."}},
+    }
+    if body["properties"]:
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return found
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    return {"properties": {}, **dict(_plain(schema, schema.get("$defs", {})))}
+
+
+def _plain(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Return a schema of pydantic's without references, titles, and alternatives to null."""
+    if isinstance(schema, list):
+        return [_plain(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    parts = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    flat = {**(parts[0] if parts else {}), **schema}
+    left_out = {"anyOf", "title", "$defs", *(["default"] if flat.get("default", 0) is None else [])}
+    return {name: _plain(value, definitions) for name, value in flat.items() if name not in left_out}

@@ -1,23 +1,61 @@
-"""The caller of a request: whose container it means, and paths as callers write them."""
+"""The caller of a request: its container, what it may do there, and paths as callers write them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import posixpath
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.contents import Contents
+from agent_tools.containers.records import Container, Rows, WireValue
+from agent_tools.containers.spec import ContainerSpec
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.http import Routes, aside
+from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
+
+if TYPE_CHECKING:
+    from agent_tools.wires.terminal.python import Notebook
 
 HOME = "/workspace"
+MAX_CWDS = 10_000
+MAX_SHELLS, MAX_COMMANDS, MAX_NOTEBOOKS = 4, 16, 2  # that are open in a container
 _ALIASES = ("/home/user", "/mnt/data", "~")  # what models write for HOME
-_NO_USERS = ("", "system")  # who is named where Open WebUI asks for itself
+_NO_USERS = ("", "system")  # users by whom Open WebUI means itself
+T = TypeVar("T")
+
+
+class Wire:
+    """The state of the wire: what is open, and working directories, by owner, container and chat."""
+
+    def __init__(self, containers: Containers[Any], rows: Rows) -> None:
+        self.containers = containers
+        self.contents = Contents(containers, rows)
+        self.rows = rows
+        self.cwds: OrderedDict[Place, str] = OrderedDict()
+        self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
+        self.shells = Processes(containers, SHELL, MAX_SHELLS, "shells")
+        self.notebooks: Shelf[Notebook] = Shelf(
+            containers, SHELL, MAX_NOTEBOOKS, "notebooks", lambda book: book.kernel.close()
+        )
+
+    def policy(self, owner: str, name: str) -> dict[str, Any]:
+        """Return an owner's policy of this name, {} if there is none."""
+        row = self.rows.get(WireValue, digest("terminal", owner, name), owner=owner) if name else None
+        return dict(json.loads(row.value)) if row else {}
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A user, or the one holder of a key that names no users.
+    """A user, or the one holder of a key that names no users; nothing that it reads starts a container.
 
     Attributes:
         owner: the owner of the containers, by the key.
@@ -28,6 +66,7 @@ class Caller:
         is_user: a container may be made.
     """
 
+    wire: Wire
     owner: str
     room: str
     origin: str
@@ -36,9 +75,100 @@ class Caller:
     is_user: bool
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """The key of what belongs to one chat."""
+    def place(self) -> Place:
+        """The key of what belongs to the caller's chat."""
         return self.owner, self.room, self.session
+
+    def find(self) -> Container | None:
+        """Return the caller's container; None if there is none. It counts as no use."""
+        return self.wire.containers.find_named(self.owner, self.origin, self.room) if self.is_user else None
+
+    def ensure(self) -> str:
+        """Return the id of the caller's container; make it if there is none.
+
+        Raises:
+            HTTPException: 403, the request names no user.
+            ContainersError: it cannot be made.
+        """
+        if not self.is_user:
+            raise HTTPException(403, "This key is for users: a request in a container names one (X-User-Id).")
+        config, tier = self.wire.containers.config, self.wire.policy(self.owner, self.policy).get("tier")
+        spec = ContainerSpec(self.room, tier, config.user_container_idle / 60, origin=self.origin)
+        return self.wire.containers.named(self.owner, spec, config.max_user_containers).id
+
+    async def on_host(self, path: str, read: Callable[[str, str], T | None]) -> T | None:
+        """Return what `read` finds of the container's id and a name in HOME; None if the host does not have it."""
+        name, containers = inside(path), self.wire.containers
+
+        def found() -> T | None:
+            row = self.find()
+            is_current = row and (row.id not in containers.running() or containers.runtime.guest().shares_files)
+            return read(row.id, name or "") if row and is_current else None
+
+        return None if name is None else await aside(found)
+
+    async def look(self, work: Callable[[Sandbox], T]) -> T | None:
+        """Do something short in the caller's sandbox, if it has one now; else return None."""
+
+        def done() -> T | None:
+            if row := self.find():
+                with self.wire.containers.looked_at(row.id) as sandbox:
+                    return work(sandbox) if sandbox else None
+            return None
+
+        return await aside(done)
+
+    async def use(self, work: Callable[[Sandbox], T], *, of_what_is_there: bool = False) -> T:
+        """Do something short in the caller's sandbox, which is started if need be. Errors as for `ensure`.
+
+        Raises:
+            HTTPException: 404, it is to be `of_what_is_there`, and the caller has no container, and so no files.
+        """
+
+        def done() -> T:
+            if of_what_is_there and self.find() is None:
+                raise HTTPException(404, "File not found")
+            with self.wire.containers.used(self.ensure(), PATIENCE) as (sandbox, _):
+                return work(sandbox)
+
+        return await aside(done)
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[Sandbox, str]]:
+        """Hold the caller's sandbox for running code, with a note for the model. It blocks: for a thread."""
+        with self.wire.containers.held(self.ensure(), PATIENCE) as (interpreter, woken):
+            note = woken.result()
+            yield interpreter.as_sandbox, note
+
+    def path(self, path: str) -> str:
+        """Return a path as an absolute one; a relative one counts from the working directory of the chat."""
+        return resolved(path, self.cwd)
+
+    @property
+    def cwd(self) -> str:
+        """The working directory of the chat."""
+        return self.wire.cwds.get(self.place, HOME) if self.session else HOME
+
+    def change_cwd(self, path: str) -> None:
+        """Change it; without a chat nothing is noted."""
+        if self.session:
+            self.wire.cwds[self.place] = path
+            self.wire.cwds.move_to_end(self.place)
+            if len(self.wire.cwds) > MAX_CWDS:
+                self.wire.cwds.popitem(last=False)
+
+
+class Call:
+    """A request and its caller."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.caller = caller_of(request)
+        self.wire = self.caller.wire
+
+
+ROUTES = Routes(Call)
+"""All routes of callers, which the files of this folder add to."""
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
@@ -55,6 +185,7 @@ def caller_of(connection: HTTPConnection) -> Caller:
         user, context = headers.get("x-user-id", ""), headers.get("x-terminal-context-id", "")
         policy = connection.path_params.get("policy", "")
     return Caller(
+        connection.app.state.wire,
         scope["owner"],
         digest(policy, user, context)[:40],
         f"t-{digest(user)[:14]}",

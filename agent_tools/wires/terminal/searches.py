@@ -1,78 +1,176 @@
-"""Searches in files: done in the sandbox, by a program of its Python."""
+"""Searches in files and archives of them: done in the sandbox, by a program of its Python."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import posixpath
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+import anyio
+from anyio import from_thread
+from pydantic import Field
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 
 from agent_tools.limits import MIB
+from agent_tools.machine.folder import safe_name
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.terminal import requests as asked
-from agent_tools.wires.terminal.callers import HOME, caller_of, in_sandbox, resolved
-from agent_tools.wires.terminal.requests import Json, body_of, query_of
-from agent_tools.wires.terminal.rooms import aside, rooms_of
+from agent_tools.wires.http import aside
+from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, in_sandbox
 
 SECONDS = 30.0
 MAX_ANSWER = 16 * MIB
+ARCHIVE_SECONDS = 280.0  # Open WebUI gives a request 300
+QUEUED = 8  # pieces of an archive that wait for a slow client
+SLOW_SECONDS = 60.0  # in which a client takes a piece
 _SOURCE = Path(__file__).parent / "guest" / "search.py"
+Folder = Annotated[str, Field(description="The folder to look in.")]
+Kind = Literal["any", "file", "directory"]
+Few = Annotated[int, Field(ge=1, le=500)]
+Hundred = Annotated[int, Field(ge=1, le=100)]
+Patterns = list[str] | None
 
 
-async def grep(request: Request) -> Response:
-    """GET /files/grep."""
-    given = query_of(request, asked.GrepQuery)
-    return await _searched(request, "grep", given, {"query": given.query, "matches": [], "truncated": False})
+@ROUTES.on("GET", "/files/grep", is_tool=True)
+async def grep_search(
+    call: Call,
+    query: Annotated[str, Field(max_length=10_000, description="A regular expression of Python, or a text.")],
+    path: Folder = ".",
+    regex: Annotated[bool, Field(description="The query is a regular expression.")] = True,
+    case_insensitive: bool = False,
+    include: Annotated[Patterns, Field(description="Patterns of file names, such as *.py.")] = None,
+    match_per_line: Annotated[bool, Field(description="Return each line; otherwise only the files.")] = True,
+    max_results: Few = 50,
+) -> Any:
+    """Search the lines of files."""
+    given: dict[str, Any] = {"query": query, "regex": regex, "case_insensitive": case_insensitive, "include": include}
+    given |= {"match_per_line": match_per_line, "max_results": max_results}
+    found = await _searched(call, "grep", path, given, {"matches": [], "truncated": False})
+    return {"query": query, "path": call.caller.path(path), **found}
 
 
-async def glob(request: Request) -> Response:
-    """GET /files/glob."""
-    given = query_of(request, asked.GlobQuery)
-    return await _searched(request, "glob", given, {"pattern": given.pattern, "matches": [], "truncated": False})
+@ROUTES.on("GET", "/files/glob", is_tool=True)
+async def glob_search(
+    call: Call,
+    pattern: Annotated[str, Field(max_length=1_000, description="A pattern, such as *.csv or data/*.json.")],
+    path: Folder = ".",
+    exclude: Annotated[Patterns, Field(description="Patterns of what is left out.")] = None,
+    type: Kind = "any",  # noqa: A002
+    max_results: Few = 50,
+) -> Any:
+    """Find files and folders by a pattern of names."""
+    given = {"pattern": pattern, "exclude": exclude, "only": type, "max_results": max_results}
+    found = await _searched(call, "glob", path, given, {"matches": [], "truncated": False})
+    return {"pattern": pattern, "path": call.caller.path(path), **found}
 
 
-async def search(request: Request) -> Response:
-    """GET /files/search."""
-    return await _searched(request, "search", query_of(request, asked.SearchQuery), {"results": []})
+@ROUTES.on("GET", "/files/search")
+async def _search(
+    call: Call,
+    query: Annotated[str, Field(max_length=1_000)] = "",
+    path: str = ".",
+    limit: Hundred = 20,
+    type: Kind = "any",  # noqa: A002
+    show_hidden: bool = False,
+) -> Any:
+    given = {"query": query, "limit": limit, "only": type, "show_hidden": show_hidden}
+    return await _searched(call, "search", path, given, {"results": []})
 
 
-async def matches(request: Request) -> Response:
-    """GET /files/matches."""
-    given = query_of(request, asked.MatchesQuery)
-    if not given.query.strip():
+@ROUTES.on("GET", "/files/matches")
+async def _matches(
+    call: Call,
+    query: Annotated[str, Field(max_length=1_000)],
+    path: str = ".",
+    show_hidden: bool = False,
+    offset: Annotated[int, Field(ge=0, le=2**31)] = 0,
+    limit: Hundred = 100,
+) -> Any:
+    if not query.strip():
         raise HTTPException(400, "Query must not be blank")
-    return await _searched(request, "matches", given, {"results": [], "next_offset": None})
+    given = {"query": query, "show_hidden": show_hidden, "offset": offset, "limit": limit}
+    return await _searched(call, "matches", path, given, {"results": [], "next_offset": None})
 
 
-async def compare(request: Request) -> Response:
-    """POST /files/compare."""
-    given, rooms, caller = await body_of(request, asked.CompareBody), rooms_of(request), caller_of(request)
-    paths = {name: resolved(getattr(given, name), rooms.cwd(caller)) for name in ("original", "revised")}
-    if await aside(rooms.find, caller) is None:
-        raise HTTPException(404, f"File not found: {paths['original'][:200]}")
-    inner = {name: in_sandbox(path) for name, path in paths.items()}
-    found = await rooms.use(
-        caller, lambda sandbox: answer(sandbox, "compare", **inner, ignore_whitespace=given.ignore_whitespace)
-    )
-    return Json({**found, **{name: {**found[name], "path": path} for name, path in paths.items()}})
+@ROUTES.on("POST", "/files/compare")
+async def _compare(call: Call, original: str, revised: str, ignore_whitespace: bool = False) -> Any:
+    paths = {"original": call.caller.path(original), "revised": call.caller.path(revised)}
+    given = {name: in_sandbox(path) for name, path in paths.items()}
+    work = partial(_answer, "compare", {**given, "ignore_whitespace": ignore_whitespace})
+    found = await call.caller.use(work, of_what_is_there=True)
+    return {**found, **{name: {**found[name], "path": path} for name, path in paths.items()}}
 
 
-def command(do: str, **given: Any) -> list[str]:
-    """Return the command that does one of the program's functions; paths are as the sandbox takes them."""
+@ROUTES.on("POST", "/files/archive")
+async def _archive(call: Call, paths: Annotated[list[str], Field(max_length=1_000)]) -> Any:
+    """Send a zip, piece by piece as it is made."""
+    found = [call.caller.path(path) for path in paths]
+    if not found:
+        raise HTTPException(400, "No paths provided")
+    pieces = _output(call, _command("archive", {"paths": [in_sandbox(path) for path in found]}))
+    first = await anext(pieces, b"")
+    if not first:
+        raise HTTPException(404, "Path not found")
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    name = safe_name(posixpath.basename(found[0]) or "archive") if len(found) == 1 else "download"
+    headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.zip"'}
+    return StreamingResponse(sent(), media_type="application/zip", headers=headers)
+
+
+async def _output(call: Call, argv: list[str]) -> AsyncIterator[bytes]:
+    """Yield what a command prints. It waits for its reader, and ends with it.
+
+    Raises:
+        HTTPException: 504, its time was up: an answer that has begun is cut off, so that it does not look whole.
+    """
+    put, pieces = anyio.create_memory_object_stream[bytes](QUEUED)
+
+    async def take(data: bytes) -> None:
+        with anyio.fail_after(SLOW_SECONDS):
+            await put.send(data)
+
+    def on_output(stream: str, data: bytes) -> None:
+        if stream == "stdout":
+            from_thread.run(take, data)
+
+    def work(sandbox: Sandbox) -> str:
+        return sandbox.run_command(argv, timeout=ARCHIVE_SECONDS, max_output=1, on_output=on_output).reason
+
+    async def run() -> str:
+        async with put:
+            return await call.caller.use(work, of_what_is_there=True)
+
+    running = asyncio.create_task(run())
+    try:
+        async for piece in pieces:
+            yield piece
+        if why := await running:
+            raise HTTPException(504, f"The archive was not finished: {why}.")
+    finally:
+        pieces.close()  # which ends the command, if it goes on
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def _command(do: str, given: dict[str, Any]) -> list[str]:
     return ["python3", "-I", "-c", _SOURCE.read_text(), json.dumps({"do": do, **given})]
 
 
-def answer(sandbox: Sandbox, do: str, **given: Any) -> dict[str, Any]:
+def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
     """Return what the program answers.
 
     Raises:
         HTTPException: 504, it took too long; or as the program says.
     """
-    ran = sandbox.run_command(command(do, **given), timeout=SECONDS, max_output=MAX_ANSWER)
+    ran = sandbox.run_command(_command(do, given), timeout=SECONDS, max_output=MAX_ANSWER)
     if ran.timed_out:
         raise HTTPException(504, f"The search took more than {SECONDS:g} seconds: give a smaller folder.")
     try:
@@ -81,23 +179,16 @@ def answer(sandbox: Sandbox, do: str, **given: Any) -> dict[str, Any]:
     except (ValueError, RecursionError, AttributeError):
         raise HTTPException(500, "The sandbox's python3 did not answer.") from None
     if error:
-        status = error[0] if error[0] in (400, 403, 404) else 400
-        raise HTTPException(status, str(error[1])[:500])
+        raise HTTPException(error[0] if error[0] in (400, 403, 404) else 400, str(error[1])[:500])
     return dict(found)
 
 
-async def _searched(request: Request, do: str, given: BaseModel, nothing: dict[str, Any]) -> Response:
+async def _searched(call: Call, do: str, path: str, given: dict[str, Any], nothing: dict[str, Any]) -> dict[str, Any]:
     """Search a folder; where the caller has no container, HOME is empty and there is no other folder."""
-    rooms, caller, fields = rooms_of(request), caller_of(request), given.model_dump()
-    path = resolved(fields["path"], rooms.cwd(caller))
-    if await aside(rooms.find, caller) is None:
-        if path != HOME:
+    full = call.caller.path(path)
+    if await aside(call.caller.find) is None:
+        if full != HOME:
             raise HTTPException(404, "Search directory not found")
-        return Json({**nothing, "path": path})
-    fields["path"] = in_sandbox(path)
-    if "type" in fields:
-        fields["only"] = fields.pop("type")
-    if do != "glob":  # whose paths are relative
-        fields["shown"] = path
-    found = await rooms.use(caller, lambda sandbox: answer(sandbox, do, **fields))
-    return Json({**nothing, **found, "path": path} if do in ("grep", "glob") else {**nothing, **found})
+        return nothing
+    given = {**given, "path": in_sandbox(full), **({} if do == "glob" else {"shown": full})}  # glob's are relative
+    return {**nothing, **await call.caller.use(partial(_answer, do, given))}

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from agent_tools.wires.terminal import requests
-from agent_tools.wires.terminal.callers import HOME, in_sandbox, inside, resolved
+from agent_tools.wires.http import checked
+from agent_tools.wires.terminal.callers import HOME, ROUTES, in_sandbox, inside, resolved
+from agent_tools.wires.terminal.commands import read_first, read_size
 from agent_tools.wires.terminal.python import read_notebook, source_of
-from agent_tools.wires.terminal.shells import read_first, read_size
 from tests.fuzz.oracle import Bound, Parts, Target
 
-MODELS = [each for each in vars(requests).values() if isinstance(each, type) and issubclass(each, BaseModel)]
-MODELS.remove(BaseModel)
+MODELS = [model for each in ROUTES.operations for model in (each.query, each.body)]
 
 
 def read_messages(parts: Parts) -> None:
@@ -39,7 +37,7 @@ def read_messages(parts: Parts) -> None:
         given = json.loads(text)
         for model in MODELS:
             with contextlib.suppress(HTTPException):
-                requests.checked(model, given, "body")
+                checked(model, given, "body")
 
 
 TARGET = Target(

@@ -1,0 +1,214 @@
+"""Routes of a wire: each is a function, whose parameters are read from the path, the query and a JSON body.
+
+The types of the parameters say what is accepted, as pydantic has it; an answer that is no `Response` is sent as JSON.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast, get_type_hints
+
+import anyio
+from pydantic import BaseModel, ValidationError, create_model
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agent_tools.containers import failures
+from agent_tools.errors import AgentToolsError, InvalidParams
+from agent_tools.limits import MIB
+from agent_tools.runtime.in_thread import in_thread
+
+MAX_BODY = 16 * MIB
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
+T = TypeVar("T")
+_STATUSES: dict[type[AgentToolsError], int] = {
+    failures.NotFound: 404,
+    failures.ContainerExpired: 404,
+    failures.TooManyContainers: 429,
+    failures.FileTooLarge: 413,
+    failures.FileNotWritten: 400,
+    failures.StorageFull: 507,
+    failures.DiskFull: 507,
+    InvalidParams: 400,
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A route: its function, and what is read of the query and of the body."""
+
+    handler: Callable[..., Awaitable[Any]]
+    method: str
+    path: str
+    query: type[BaseModel]
+    body: type[BaseModel]
+    is_tool: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.handler.__name__.strip("_")
+
+
+class Routes:
+    """The routes of a wire. A function is called with the caller's side of the request, then with its parameters."""
+
+    def __init__(self, call: Callable[[Request], Any], max_body: int = MAX_BODY) -> None:
+        self.operations: list[Operation] = []
+        self._call = call
+        self._max_body = max_body
+
+    def on(
+        self, method: str, path: str, *, query: Collection[str] = (), is_tool: bool = False
+    ) -> Callable[[Handler], Handler]:
+        """Add a function. Its parameters are the body's, but for GET, DELETE, and those of `query`."""
+
+        def add(handler: Handler) -> Handler:
+            in_query: dict[str, Any] = {}
+            in_body: dict[str, Any] = {}
+            hints = get_type_hints(handler, include_extras=True)
+            for name, each in list(inspect.signature(handler).parameters.items())[1:]:
+                if f"{{{name}}}" not in path and f"{{{name}:path}}" not in path:
+                    kept = in_query if method in ("GET", "DELETE") or name in query else in_body
+                    kept[name] = (hints[name], ... if each.default is each.empty else each.default)
+            name = handler.__name__.strip("_")
+            models = create_model(f"{name}Query", **in_query), create_model(f"{name}Body", **in_body)
+            self.operations.append(Operation(handler, method, path, *models, is_tool))
+            return handler
+
+        return add
+
+    def made(self) -> list[BaseRoute]:
+        """Return them for an application."""
+        return [Route(each.path, self._endpoint(each), methods=[each.method]) for each in self.operations]
+
+    def _endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        known = inspect.signature(operation.handler).parameters
+
+        async def endpoint(request: Request) -> Response:
+            call = self._call(request)
+            given = {name: value for name, value in request.path_params.items() if name in known}
+            given |= query_of(request, operation.query)
+            if operation.body.model_fields:
+                given |= checked(operation.body, await json_of(request, self._max_body), "body")
+            answer = await operation.handler(call, **given)
+            return answer if isinstance(answer, Response) else Json(answer)
+
+        endpoint.__name__ = operation.name  # by which metrics count it
+        return endpoint
+
+
+class Json(Response):
+    """An answer of JSON, in ASCII: names of files may hold what is no UTF-8."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the content as JSON."""
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def application(routes: list[BaseRoute], failed: Callable[[str, int], Response] | None = None) -> Starlette:
+    """Return the application of a wire; `failed` makes the answer of a failure, {"detail": ...} by default."""
+    show = failed or (lambda detail, status: Json({"detail": detail}, status))
+    handlers: Any = {kind: partial(_failed, show) for kind in (HTTPException, AgentToolsError, OSError)}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _failed(show: Callable[[Any, int], Response], _: Request, exc: Exception) -> Response:
+    """Answer a failure: of a request, of containers, or of a path as the sandbox's own file system has it."""
+    match exc:
+        case HTTPException():
+            return show(exc.detail, exc.status_code)
+        case FileNotFoundError() | NotADirectoryError():
+            return show("File not found", 404)
+        case OSError():
+            statuses = {errno.EFBIG: 413, errno.EACCES: 403, errno.EPERM: 403}
+            return show(exc.strerror or str(exc), statuses.get(exc.errno or 0, 400))
+        case _:
+            status = next((status for kind, status in _STATUSES.items() if isinstance(exc, kind)), 503)
+            return show(getattr(exc, "message", "") or str(exc), status)
+
+
+def query_of(request: Request, model: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a query; `null` counts as absent. Errors as for `checked`."""
+    given: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        values = [value for value in request.query_params.getlist(name) if value != "null"]
+        if values:
+            given[name] = values if "list" in str(field.annotation) else values[-1]
+    return checked(model, given, "query")
+
+
+async def json_of(request: Request, most: int = MAX_BODY) -> Any:
+    """Return the JSON of a body.
+
+    Raises:
+        HTTPException: 413, it is too large; 422, it is no JSON.
+    """
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > most:
+            raise HTTPException(413, f"The request is larger than {most:,} bytes.")
+    try:
+        return json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise unusable({"type": "json_invalid", "loc": ["body"], "msg": "JSON decode error"}) from None
+
+
+def checked(model: type[BaseModel], given: object, where: str) -> dict[str, Any]:
+    """Return the fields of a query or a body.
+
+    Raises:
+        HTTPException: 422, with the errors as FastAPI has them.
+    """
+    try:
+        return dict(model.model_validate(given))
+    except ValidationError as exc:
+        found = exc.errors(include_url=False, include_context=False, include_input=False)
+        raise unusable(*({**each, "loc": [where, *each["loc"]]} for each in found[:10])) from None
+
+
+def unusable(*errors: dict[str, Any]) -> HTTPException:
+    """Return the answer to a request that cannot be used."""
+    exc = HTTPException(422)
+    exc.detail = cast("Any", list(errors))
+    return exc
+
+
+async def aside(work: Callable[..., T], *arguments: Any) -> T:
+    """Do something that blocks, in a thread, and wait for its end."""
+    return await in_thread(partial(work, *arguments), lambda: None)
+
+
+async def while_connected(request: Request, work: Callable[[], T], cancel: Callable[[], object]) -> T | None:
+    """Do something that blocks, in a thread; a client that leaves calls `cancel`, and gets None."""
+    found: list[T] = []
+    failed: list[Exception] = []
+    async with anyio.create_task_group() as group:
+
+        async def leave() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(leave)
+        try:
+            found.append(await in_thread(work, cancel))
+        except Exception as exc:  # noqa: BLE001  (raised below as it is, and not in the group of a task group)
+            failed.append(exc)
+        group.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    return found[0] if found else None

@@ -1,0 +1,159 @@
+"""Commands, shells and kernels that stay open in containers, longer than the request that began them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from agent_tools.containers.containers import Containers
+from agent_tools.sandbox.async_sandbox import AsyncProcess
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.http import aside
+
+PATIENCE = 30.0  # seconds that a request waits for a place
+MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFTER` seconds
+FORGET_AFTER = 300.0
+SHELL, COMMAND = 1, 2  # ranks: what is parked first has the lowest
+Place = tuple[str, ...]
+"""The owner, the name of the container in a wire, and what within it has the thing for its own."""
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Opened(Generic[T]):
+    """A thing that is open, and its container, which is kept for it until `close` is called. That blocks."""
+
+    place: Place
+    container: str
+    it: T
+    close: Callable[[], None]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    created_at: float = field(default_factory=time.time)
+    used_at: float = field(default_factory=time.monotonic)
+    ended_at: float | None = None
+    label: str = ""
+    was_killed: bool = False
+    is_attached: bool = False
+
+
+class Shelf(Generic[T]):
+    """All things of one kind, at most `most` in a container. For one event loop.
+
+    Args:
+        noun: the kind, in the plural.
+        end: ends a thing, for good.
+        is_over: returns whether it has ended by itself; such a thing does not count.
+    """
+
+    def __init__(
+        self,
+        containers: Containers[Any],
+        rank: int,
+        most: int,
+        noun: str,
+        end: Callable[[T], object],
+        is_over: Callable[[T], bool] = lambda _: False,
+    ) -> None:
+        self._containers = containers
+        self._rank = rank
+        self._most = most
+        self._noun = noun
+        self._end = end
+        self._is_over = is_over
+        self._things: dict[str, Opened[T]] = {}
+        self._starting: Counter[Place] = Counter()
+
+    async def open(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
+        """Begin a thing in a container, which is found or made in a thread.
+
+        Raises:
+            HTTPException: 429, too many are open in it.
+        """
+        room = place[:2]
+        open_ = sum(not self._is_over(each.it) for each in self._things.values() if each.place[:2] == room)
+        if open_ + self._starting[room] >= self._most:
+            raise HTTPException(429, f"{self._most} {self._noun} are open in this container already: end one of them.")
+        self._starting[room] += 1
+        try:
+            thing = await aside(self._begun, place, container, begin)
+        finally:
+            self._starting[room] -= 1
+            self._starting += Counter()  # which forgets rooms where nothing starts
+        self._things[thing.id] = thing
+        return thing
+
+    def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
+        with ExitStack() as stack:
+            id_ = container()
+            it = stack.enter_context(self._containers.attended(id_, self._rank, begin, PATIENCE))
+            stack.callback(self._end, it)
+            return Opened(place, id_, it, stack.pop_all().close)
+
+    def of(self, place: Place) -> list[Opened[T]]:
+        """List the things whose place begins so, oldest first."""
+        return [each for each in self._things.values() if each.place[: len(place)] == place]
+
+    def find(self, place: Place, id_: str) -> Opened[T] | None:
+        """Return a thing of a place."""
+        return next((each for each in self.of(place) if each.id == id_), None)
+
+    async def end(self, thing: Opened[T]) -> None:
+        """End a thing, and forget it."""
+        if self._things.pop(thing.id, None):
+            await aside(thing.close)
+
+    async def close(self) -> None:
+        """End all."""
+        for thing in list(self._things.values()):
+            await self.end(thing)
+
+
+class Processes(Shelf[AsyncProcess]):
+    """Commands. One that has ended keeps no container, and is remembered for a while, with the end of its output."""
+
+    def __init__(self, containers: Containers[Any], rank: int, most: int, noun: str = "commands") -> None:
+        super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, place: Place, container: Callable[[], str], **command: Any) -> Opened[AsyncProcess]:
+        """Start a command, with the arguments of `Sandbox.start_command`. Errors as for `open`."""
+        self._forget()
+        thing = await self.open(place, container, lambda sandbox: AsyncProcess(sandbox.start_command(**command)))
+        task = asyncio.create_task(self._follow(thing))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return thing
+
+    def of(self, place: Place) -> list[Opened[AsyncProcess]]:
+        """List the commands whose place begins so, oldest first."""
+        self._forget()
+        return super().of(place)
+
+    async def close(self) -> None:
+        """End all."""
+        await super().close()
+        await asyncio.gather(*self._tasks)
+
+    async def _follow(self, thing: Opened[AsyncProcess]) -> None:
+        try:
+            await thing.it.wait()
+        finally:
+            await aside(thing.close)
+            thing.ended_at = time.monotonic()
+
+    def _forget(self) -> None:
+        """Forget commands that ended long ago, and all but the last `MAX_ENDED` of each container."""
+        ended = Counter[Place]()
+        for thing in reversed(list(self._things.values())):
+            if thing.ended_at:
+                ended[thing.place[:2]] += 1
+                if ended[thing.place[:2]] > MAX_ENDED or thing.ended_at < time.monotonic() - FORGET_AFTER:
+                    del self._things[thing.id]
