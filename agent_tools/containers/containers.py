@@ -7,7 +7,6 @@ until the container itself expires, and so do its variables, which its next sand
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from typing import Generic, TypeVar
 from agent_tools.containers.config import Config
 from agent_tools.containers.endings import Endings
 from agent_tools.containers.failures import (
+    ContainerExists,
     ContainerExpired,
     ContainerNotDeleted,
     ContainerNotFound,
@@ -72,7 +72,6 @@ class Containers(Generic[Config]):
         remains = Remains(config.data_dir / "containers", rows)
         self.endings = Endings(rows, self.places, self.variables, remains, self.leases)
         self._rows = rows
-        self._naming = threading.Lock()
         if config.pool:
             self.places.soon(self._fill_pool)
 
@@ -81,6 +80,7 @@ class Containers(Generic[Config]):
 
         Raises:
             ContainersError: the memory or the network is more than allowed, there are too many, or no storage is left.
+            ContainerExists: there is one of this id, or of this name where names are unique.
         """
         memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
         self.check_room(owner)
@@ -103,7 +103,8 @@ class Containers(Generic[Config]):
         is_new = not path.exists()  # else it is that of a container with this id
         try:
             prepare_work_dir(path, self.runtime.guest(path))
-            self._rows.add(container)
+            if not self._rows.add_if_new(container):
+                raise ContainerExists
         except BaseException:
             if is_new:
                 remove_tree(path)
@@ -111,34 +112,31 @@ class Containers(Generic[Config]):
         return container
 
     def find_named(self, owner: str, origin: str, name: str) -> Container | None:
-        """Return the container that an owner has under a name; None if there is none. It counts as no use.
-
-        The oldest counts, so that processes which made one each at the same time agree.
-        """
+        """Return the container that an owner has under a name; None if there is none. It counts as no use."""
         rows = self._rows.find(Container, owner=owner, origin=origin, name=name, status="active")
         return next((row for row in rows if self.endings.expired(row, self.clock()).status == "active"), None)
 
     def named(self, owner: str, spec: ContainerSpec, most: int) -> Container:
         """Return the container that an owner has under the name and origin of `spec`; make it if there is none.
 
-        Beyond `most` containers of this origin, or where the owner may have no more at all, the one unused for longest
-        is deleted. Errors as for `create`.
+        Its origin begins with `NAMED`, so that of several processes that ask at once one makes it, and the others find
+        it. Beyond `most` containers of this origin, or where the owner may have no more at all, the one unused for
+        longest is deleted. Errors as for `create`.
         """
-        with self._naming:
-            if row := self.find_named(owner, spec.origin, spec.name):
-                return row
-            if self._rows.count(Container, owner=owner, origin=spec.origin, status="active") >= most:
-                self.end_unused(owner, spec.origin)
-            try:
-                made = self.create(owner, spec)
-            except TooManyContainers:
-                if not self.end_unused(owner, spec.origin):
-                    raise
-                made = self.create(owner, spec)
-        first = self.find_named(owner, spec.origin, spec.name) or made
-        if first.id != made.id:
-            self.discard(owner, made.id)
-        return first
+        while (row := self.find_named(owner, spec.origin, spec.name)) is None:
+            with suppress(ContainerExists):
+                return self._made(owner, spec, most)
+        return row
+
+    def _made(self, owner: str, spec: ContainerSpec, most: int) -> Container:
+        if self._rows.count(Container, owner=owner, origin=spec.origin, status="active") >= most:
+            self.end_unused(owner, spec.origin)
+        try:
+            return self.create(owner, spec)
+        except TooManyContainers:
+            if not self.end_unused(owner, spec.origin):
+                raise
+            return self.create(owner, spec)
 
     def check_room(self, owner: str) -> None:
         """Check that an owner may have another container.

@@ -49,6 +49,13 @@ class ContainerExpired(ContainersError):
         super().__init__("Container is expired.")
 
 
+class ContainerExists(ContainersError):
+    """A container of this id or name is there already."""
+
+    def __init__(self) -> None:
+        super().__init__("A container of this id or name is there already: give another one.")
+
+
 class ContainerNotDeleted(ContainersError):
     """The container is over, but some of its files could not be deleted yet."""
 

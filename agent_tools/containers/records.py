@@ -18,12 +18,16 @@ class Record:
     id: str
 
 
+NAMED = "u-"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Container(Record):
     """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces.
 
     `gateway` is the process that has its sandbox and `wanted_by` one that waits for it, '' for none; `generation`
-    counts the times that one took it. `origin` is the part of the gateway that made it, '' if its client did.
+    counts the times that one took it. `origin` is the part of the gateway that made it, '' if its client did; an owner
+    has one active container of each name in an origin that begins with `NAMED`.
     """
 
     table = "containers"
@@ -116,6 +120,10 @@ class Rows(Protocol):
         """Add records, all of them or none."""
 
     @abstractmethod
+    def add_if_new(self, *records: Record) -> bool:
+        """Add records and return True; add none if one like them is there already."""
+
+    @abstractmethod
     def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
         """Change columns of a record; return False if there is none that also fits `where`."""
 
@@ -162,6 +170,17 @@ class MemoryRows(Rows):
             for record in records:
                 self._tables.setdefault(type(record), {})[record.id] = record
 
+    def add_if_new(self, *records: Record) -> bool:
+        """Add records and return True; add none if one has the id of another, or the name of a named container."""
+        with self._lock:
+            for record in records:
+                table = self._tables.get(type(record), {})
+                if record.id in table or any(_same_name(record, each) for each in table.values()):
+                    return False
+            for record in records:
+                self._tables.setdefault(type(record), {})[record.id] = record
+            return True
+
     def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
         """Change columns of a record; return False if there is none that also fits `where`."""
         with self._lock:
@@ -189,6 +208,13 @@ class MemoryRows(Rows):
         found = self.find(kind, **where)
         with self._lock:
             return sum(self._tables[kind].pop(row.id, None) is not None for row in found)
+
+
+def _same_name(one: Record, other: Record) -> bool:
+    if not (isinstance(one, Container) and isinstance(other, Container) and one.origin.startswith(NAMED)):
+        return False
+    names = ("owner", "origin", "name", "status")
+    return one.status == "active" and all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def _fits_all(row: Record, where: Mapping[str, Any]) -> bool:

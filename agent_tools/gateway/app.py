@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
@@ -37,6 +38,11 @@ from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.engines import preparing
 from agent_tools.runtime.sessions import RuntimeLike
 
+_NO_USERS = (
+    "%s is served, but no key may name users, so all users of a key share one container: "
+    "`agent-tools keys add NAME --for-users`, and serve with --set named_keys=true"
+)
+_log = logging.getLogger(__name__)
 READY_PATIENCE = 5.0  # seconds in which the engine and the database answer /ready, each
 
 
@@ -97,6 +103,8 @@ async def _lifespan(
     try:
         async with contextlib.AsyncExitStack() as opened:
             for mount in mounts:
+                if mount.wants_users and not services.keys.has_users:
+                    _log.warning(_NO_USERS, mount.path)
                 door = mount.open(services.containers, services.store)
                 app.state.mounted[mount.path] = await opened.enter_async_context(door)
             yield

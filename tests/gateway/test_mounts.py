@@ -10,6 +10,7 @@ import pytest
 
 from agent_tools.mcp import http
 from agent_tools.testing import ScriptedCall, ScriptedReply
+from agent_tools.wires import mount_of
 from tests.gateway.conftest import NewGateway
 from tests.mcp_door.conftest import text_of
 from tests.mcp_door.test_http import HEADERS, LIST, connected
@@ -56,3 +57,10 @@ def test_a_web_page_reaches_it_no_more_than_the_gateway(new_gateway: NewGateway)
 
 def test_a_gateway_without_it_has_no_such_route(new_gateway: NewGateway) -> None:
     assert httpx.post(f"{new_gateway({}).url}/mcp", json=LIST, headers=HEADERS).status_code == 404
+
+
+def test_a_wire_for_users_says_so_where_no_key_may_name_them(
+    new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_gateway({}, mounts=[mount_of("terminal")])
+    assert "/terminal is served, but no key may name users" in caplog.text

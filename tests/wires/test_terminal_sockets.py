@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,3 +151,47 @@ def test_so_many_shells_are_open_at_once(served: Served) -> None:
         assert client.get(f"/api/terminals/{each['id']}").json()["id"] == each["id"]
         assert client.delete(f"/api/terminals/{each['id']}").json() == {"status": "deleted"}
     assert client.post("/api/terminals").status_code == 200
+
+
+WRITER = """
+import os, sys
+for n in range(640):
+    os.write(1, b"x" * 65_535 + bytes([10]))
+    open("n.txt", "w").write(str(n))
+print("do" + "ne")
+"""
+
+
+def test_a_shell_waits_for_a_client_that_reads_nothing(served: Served) -> None:
+    client = served.client()
+    client.post("/files/write", json={"path": "writer.py", "content": WRITER})
+
+    def written() -> int:
+        return int(client.get("/files/read", params={"path": "n.txt"}).json().get("content") or 0)
+
+    id_ = client.post("/api/terminals").json()["id"]
+    named = {name: value for name, value in served.headers().items() if name != "Authorization"}
+    url = f"{served.socket_url}/api/terminals/{id_}"
+    with connect(url, additional_headers=named, max_size=None, max_queue=1) as socket:
+        socket.send(json.dumps(auth(served)))
+        socket.send(b"stty -onlcr -echo; python3 writer.py\n")
+        until(lambda: client.get("/files/read", params={"path": "n.txt"}).status_code == 200)
+        before = -1
+        while before != (before := written()):  # until it has stopped
+            time.sleep(1)
+        assert before < 200  # of 640 pieces, which are 42 MB
+        size = 0
+        while "done" not in (text := socket.recv(timeout=30).decode("utf-8", "replace")):  # type: ignore[union-attr]
+            size += text.count("x")
+        assert size + text.count("x") == 640 * 65_535
+
+
+def test_open_shells_end_when_the_gateway_stops(served: Served) -> None:
+    client = served.client()
+    with shell(served, client) as socket:
+        socket.send(b"echo he$((1+1))re\n")
+        heard(socket, "he2re")
+        before = time.monotonic()
+        served.gateway.__exit__(None, None, None)
+        assert closed(socket) == 1012
+        assert time.monotonic() - before < 20

@@ -60,6 +60,11 @@ class RequestKeys:
         """A request needs a key."""
         return self._with_named or bool(self._set)
 
+    @property
+    def has_users(self) -> bool:
+        """A key's holder may name users."""
+        return any(caller.for_users for caller in self._callers.values())
+
     def accept_named(self, callers: Mapping[str, Caller], revoked: Collection[str] = ()) -> frozenset[str]:
         """Accept these keys, by digest, beside those of the setting, of which none that is revoked is.
 

@@ -32,12 +32,15 @@ _log.setLevel(logging.WARNING)
 class Socket(WebSocketsSansIOProtocol):
     """A WebSocket, made by uvicorn with its own arguments; `note` counts the clients that are cut off."""
 
-    def __init__(self, limits: GatewayConfig, note: Callable[[SecurityEvent], None], **uvicorns: Any) -> None:
+    def __init__(
+        self, limits: GatewayConfig, note: Callable[[SecurityEvent], None], trees: tuple[str, ...], **uvicorns: Any
+    ) -> None:
         super().__init__(**uvicorns)
         self.logger = self.conn.logger = _log  # the door logs connections
         self.conn.debug = False  # it would log what clients and models say
         self._limits = limits
         self._note = note
+        self._trees = trees
         self._frames_left, self._counted_at = float(BURST), self.loop.time()
         self._begun_at, self._size = 0.0, 0  # of the message that is coming
         self._deadline: asyncio.TimerHandle | None = None
@@ -75,8 +78,8 @@ class Socket(WebSocketsSansIOProtocol):
         self.transport.forget()  # type: ignore[attr-defined]
 
     def shutdown(self) -> None:
-        """Leave an open connection to the application, which ends what is under way and then closes it."""
-        if self.close_sent or not self.handshake_complete:
+        """Leave an open connection to the application, which ends its responses and closes it; one of a mount ends."""
+        if self.close_sent or not self.handshake_complete or self.scope["path"].startswith(self._trees):
             super().shutdown()
 
     def _count(self, frames: int, size: int) -> None:

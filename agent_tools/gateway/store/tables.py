@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from agent_tools.containers.records import NAMED
+
 metadata = sa.MetaData()
 
 responses = sa.Table(
@@ -62,6 +64,7 @@ marks = sa.Table(  # what conversations are known by, and the container of each
     sa.Column("container_id", sa.String(64)),
     sa.Column("asked", sa.String(64), nullable=False),
 )
+_named = sa.text(f"status = 'active' AND origin LIKE '{NAMED}%'")
 containers = sa.Table(
     "containers",
     metadata,
@@ -80,6 +83,9 @@ containers = sa.Table(
     sa.Column("wanted_by", sa.String(64), nullable=False, server_default=""),  # the gateway that waits for it
     sa.Column("generation", sa.BigInteger, nullable=False, server_default="0"),  # times that a gateway took it
     sa.Column("origin", sa.String(16), nullable=False, server_default=""),
+    sa.Index(
+        "ix_containers_named", "owner", "origin", "name", unique=True, sqlite_where=_named, postgresql_where=_named
+    ),
 )
 gateways = sa.Table(  # those that are alive
     "gateways",

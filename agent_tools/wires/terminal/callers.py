@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection, Request
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents
-from agent_tools.containers.records import Container, Rows, WireValue
+from agent_tools.containers.records import NAMED, Container, Rows, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Routes, aside
@@ -188,7 +188,7 @@ def caller_of(connection: HTTPConnection) -> Caller:
         connection.app.state.wire,
         scope["owner"],
         digest(policy, user, context)[:40],
-        f"t-{digest(user)[:14]}",
+        f"{NAMED}{digest(user)[:14]}",
         headers.get("x-session-id", "")[:128],
         policy,
         is_user=not scope["for_users"] or user not in _NO_USERS,

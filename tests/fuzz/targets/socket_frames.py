@@ -62,7 +62,7 @@ async def _hear(parts: Parts) -> None:
     config.load()
     config.loaded_app = application
     transport, state = _Transport(), ServerState()
-    client = Socket(LIMITS, lambda event: None, config=config, server_state=state, app_state={})
+    client = Socket(LIMITS, lambda event: None, (), config=config, server_state=state, app_state={})
     client.connection_made(transport)
     client.data_received(HEAD)
     frames = 0

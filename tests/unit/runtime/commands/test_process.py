@@ -184,3 +184,14 @@ def test_a_function_that_looks_on_sees_the_pieces_in_order(guest: Guest) -> None
     guest.say(Printed("stdout", b"1"), Printed("stderr", b"2"), Printed("stdout", b"3"), Ended("code", 0))
     process.advance()
     assert seen == [("stdout", b"1"), ("stderr", b"2"), ("stdout", b"3")]
+
+
+def test_a_paced_command_is_read_no_further_than_it_may_print(guest: Guest) -> None:
+    process = started(guest)
+    process.pace(10)
+    assert not process.is_ahead
+    guest.say(Printed("stdout", b"x" * 11))
+    process.advance()
+    assert process.is_ahead
+    process.pace(11)
+    assert not process.is_ahead
