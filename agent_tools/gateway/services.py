@@ -22,6 +22,7 @@ from agent_tools.gateway.baton import Baton
 from agent_tools.gateway.chunked import ChunkedUploads
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.known import KnownConversations
+from agent_tools.gateway.conversations.recent import RecentFields
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
@@ -119,6 +120,7 @@ class Services:
         self.shares = self.containers.shares
         self.conversations = KnownConversations(config, self.store)
         self.stored_conversations = StoredConversations(config, self.store, self.shares)
+        self.recent_fields = RecentFields()
         self.seal = Seal(config.data_dir)
         self.uploads = Uploads(self.containers, self.store)
         self.chunked = ChunkedUploads(config, self.shares, self.uploads)
@@ -146,7 +148,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts.append(self.chunked.sweep)
+        parts += [self.chunked.sweep, self.recent_fields.sweep]
         parts += [self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)

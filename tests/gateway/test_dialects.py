@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.gateway.conversations.recent import LIFETIME, RecentFields
+from agent_tools.gateway.store.records import StoredCall
 from agent_tools.models.dialect.thinking import END_MARKS, PAIRS
 from tests.call_forms import written_calls
 from tests.gateway import dialects
@@ -213,6 +215,47 @@ def test_fields_of_a_server_go_back_in_conversations_and_with_items_of_clients(n
     assert "server_fields" not in listed
 
 
+@pytest.mark.parametrize(
+    "serve", [dialects.gemini3, dialects.gemini3_by_litellm, dialects.openrouter, dialects.claude_by_litellm]
+)
+def test_fields_of_a_server_go_back_with_items_that_are_stored_nowhere(new: New, serve: Any) -> None:
+    gateway, upstream = new(serve, api_keys=("key-of-mine", "key-of-theirs"))
+
+    def said(input_: list[Any], key: str = "key-of-mine", **body: Any) -> dict[str, Any]:
+        asked = {"model": "m", "input": input_, "tools": [CODE_TOOL], "store": False, **body}
+        headers = {"Authorization": f"Bearer {key}"}
+        found: dict[str, Any] = httpx.post(
+            f"{gateway.url}/v1/responses", json=asked, headers=headers, timeout=60
+        ).json()
+        return found
+
+    first = said([said_by("user", "Go.")])
+    assert "c2ln" not in json.dumps(first)
+    again = [said_by("user", "Go."), *first["output"], said_by("user", "Again.")]
+    assert spoken(said(again)) == "It is 42."
+    sent = upstream.seen[2].body.count(b"c2ln")
+    assert sent == upstream.seen[1].body.count(b"c2ln") > 0
+    number = len(upstream.seen)
+    said(again, "key-of-theirs")
+    assert b"c2ln" not in upstream.seen[number].body
+    assert gateway.services.store.count(StoredCall) == 0
+
+
+def test_fields_that_are_stored_nowhere_are_bounded_in_size_and_time() -> None:
+    now = [0.0]
+    recent = RecentFields(most=20, clock=lambda: now[0])
+    recent.note({"a": "1234567", "b": "1234567"})
+    recent.note({"a": "7654321"})
+    recent.note({"c": "1234567"})
+    assert recent.find("abc") == {"a": "7654321", "c": "1234567"}
+    now[0] = LIFETIME + 1
+    recent.note({"d": "1"})
+    recent.sweep()
+    assert recent.find("abcd") == {"d": "1"}
+    recent.note({"e": "1" * 100})
+    assert recent.find("abcde") == {}
+
+
 def test_fields_of_a_server_go_back_with_functions_of_clients(new: New) -> None:
     gateway, _ = new(lambda request: dialects.gemini3({**request, "tools": request["tools"][::-1]}))
     question = said_by("user", "Weather?")
@@ -226,6 +269,9 @@ def test_fields_of_a_server_go_back_with_functions_of_clients(new: New) -> None:
     httpx.delete(f"{gateway.url}/v1/responses/{body['id']}")
     done["call_id"] = bare["call_id"]
     assert post(gateway, input=[question, bare, done], tools=[FUNCTION]).status_code == 400, "it is forgotten"
+    body = post(gateway, input=[question], tools=[FUNCTION], store=False).json()
+    unstored = {name: value for name, value in body["output"][0].items() if name not in ("id", "status")}
+    assert spoken(post(gateway, input=[question, unstored, done], tools=[FUNCTION]).json()) == "It is 42."
     for is_stream in (False, True):
         answer = ask(gateway, tools=[WEATHER, CODE_TOOL], stream=is_stream)
         message = said_in(answer) if is_stream else answer.json()["choices"][0]["message"]

@@ -22,6 +22,7 @@ from agent_tools.gateway.responses.items import Event, Item
 from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
+from agent_tools.gateway.responses.stored_items import note_recent
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError, packed
@@ -191,6 +192,7 @@ class ResponseJob(TurnJob):
             self._add_to_conversation(self.plan.stored, body, hidden, container_id)
         self.answer = packed(body)
         if not request.store:
+            note_recent(self._services.recent_fields, self.plan.owner, body, hidden)
             return
         snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
         if not self._storage.end(Outcome(body, snapshot, hidden, [*self.log.events, encoded(event)])):

@@ -343,7 +343,7 @@ class Planner:
 
     def _past(self, hold: Hold | None) -> CallHistory:
         services = self.services
-        hidden = hidden_of(services.store, self._owner, self._request.input)
+        hidden = hidden_of(services.store, services.recent_fields, self._owner, self._request.input)
         config, files = services.config, self._input_files(hold)
         opened = partial(services.seal.opened, self._owner)
         names = (config.tool_name, config.shell_name)

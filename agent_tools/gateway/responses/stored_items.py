@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_tools.containers.records import MANY, Record
+from agent_tools.gateway.conversations.recent import RecentFields
 from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.mcp.items import REQUEST, Decision, executed, read_decisions
@@ -66,12 +67,28 @@ def call_key(owner: str, item: Mapping[str, Any]) -> str | None:
     return f"call_{hashlib.sha256(packed(parts).encode()).hexdigest()[:48]}"
 
 
-def hidden_of(store: Store, owner: str, items: Iterable[Mapping[str, Any]]) -> Hidden:
-    """Return what is stored of items and no client sees, by the ids of items and the keys of function calls."""
-    named = [key for item in items for key in (item.get("id"), call_key(owner, item)) if isinstance(key, str)]
+def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Mapping[str, Any]]) -> Hidden:
+    """Return what is known of items and no client sees, by the ids of items and the keys of function calls."""
+    named = [key for item in items for key in _keys(owner, item)]
     rows = store.get_all(StoredCall, named, owner=owner) if named else ()
     told = {row.id: row.told for row in rows if row.told}
-    return Hidden(told, {row.id: row.server_fields for row in rows if row.server_fields})
+    recently = {key.removeprefix(f"{owner} "): text for key, text in recent.find(_owned(owner, named)).items()}
+    return Hidden(told, recently | {row.id: row.server_fields for row in rows if row.server_fields})
+
+
+def note_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: Hidden) -> None:
+    """Remember the server's fields of items that are stored nowhere, for clients that send them again."""
+    for item in body["output"]:
+        if fields := hidden.server_fields.get(item["id"]):
+            recent.note(dict.fromkeys(_owned(owner, _keys(owner, item)), fields))
+
+
+def _keys(owner: str, item: Mapping[str, Any]) -> list[str]:
+    return [key for key in (item.get("id"), call_key(owner, item)) if isinstance(key, str)]
+
+
+def _owned(owner: str, keys: Iterable[str]) -> list[str]:
+    return [f"{owner} {key}" for key in keys]
 
 
 def forget(store: Store, response_id: str, calls: Iterable[str] = ()) -> None:
