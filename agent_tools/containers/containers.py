@@ -326,9 +326,9 @@ class Containers(Generic[Config]):
                 return live
             self.leases.ask_for(id_, since)
 
-    def start_soon(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
-        self.places.start(id_, interpreter)
+    def start_soon(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
+        """Start the sandbox of a held interpreter, in a thread. Return as for `Places.start`."""
+        return self.places.start(id_, interpreter)
 
     def _called(self, id_: str) -> Taken | None:
         row = self.leases.take(id_, self.clock())

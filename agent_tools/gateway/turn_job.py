@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Union
 
 from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, Step
@@ -44,7 +45,11 @@ class TurnJob(Job):
             ApiError: the gateway stops, no engine works, or the log is full.
         """
         baton = self._services.baton
-        with closing(turn.run(messages, self.cancel)) as steps, ExitStack() as running:
+        with (
+            self.cancel.ending(partial(_give_up, tools)),
+            closing(turn.run(messages, self.cancel)) as steps,
+            ExitStack() as running,
+        ):
             for step in steps:
                 if isinstance(step, CallDone):
                     running.close()
@@ -69,6 +74,11 @@ class TurnJob(Job):
         if self.failure and not self._has_ended:
             self._services.metrics.turn_failed()
         self._spans.end()
+
+
+def _give_up(tools: Sequence[HostedTool]) -> None:
+    for tool in tools:
+        tool.hold.give_up()
 
 
 def _warm_up(tools: Sequence[HostedTool], name: str) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
+import pytest
+
 from agent_tools.engines.engine import Container, SandboxSpec
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.testing import ScriptedReply
+from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.doubles import ProcessEngine
-from tests.gateway.asking import SLEEP, STOPPED, code, events_of, post, retrieve, until
+from tests.gateway.asking import SLEEP, STOPPED, code, events_of, has_ended, outputs, post, retrieve, until
 from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check_response, check_stream
+
+SHELL = ScriptedReply(calls=[ScriptedCall("shell", {"commands": ["true"]})])
 
 
 def test_a_gateway_that_stops_ends_what_is_under_way_and_leaves_no_sandbox(new_gateway: NewGateway) -> None:
@@ -102,6 +107,38 @@ def test_a_stop_does_not_wait_for_an_engine_that_starts_sandboxes(
     assert body.status == "failed"
     assert body.error
     assert body.error.message == STOPPED
+
+
+@pytest.mark.parametrize("call", [code("1"), SHELL])
+@pytest.mark.parametrize("has_variables", [False, True])
+def test_a_cancel_does_not_wait_for_a_start_which_goes_on_for_the_next_call(
+    new_gateway: NewGateway, process_runtime: Runtime, call: ScriptedReply, has_variables: bool
+) -> None:
+    engine = StuckEngine()
+    engine.go_on.set()
+    before = [code("1"), ScriptedReply(text="First.")] * has_variables
+    script = [*before, call, code("1"), ScriptedReply(text="Last.")]
+    runtime = Runtime(engine, lambda packages: "none")
+    gateway = new_gateway({"m": script}, runtime=runtime, owns_runtime=True)
+    containers = gateway.services.containers
+    id_ = httpx.post(f"{gateway.url}/v1/containers", json={"name": "x"}).json()["id"]
+    place = {"type": "container_reference", "container_id": id_}
+    tools = [{"type": "code_interpreter", "container": id_}, {"type": "shell", "environment": place}]
+    if has_variables:
+        assert post(gateway, tools=tools).json()["status"] == "completed"
+        containers.places.hand_over(id_)
+        until(lambda: not containers.running())
+    engine.go_on.clear()
+    starts = engine.starts
+    begun = post(gateway, tools=tools, background=True).json()
+    until(lambda: engine.starts > starts)
+    httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel")
+    assert until(lambda: has_ended(gateway, begun["id"]))["status"] == "cancelled"
+    until(lambda: gateway.app.state.jobs.active == 0)
+    engine.go_on.set()
+    body = post(gateway, tools=tools).json()
+    assert (body["status"], outputs(body)[0]["status"]) == ("completed", "completed")
+    assert engine.starts == starts + 1
 
 
 def test_a_stop_does_not_wait_for_an_engine_that_removes_sandboxes(

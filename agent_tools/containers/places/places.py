@@ -163,12 +163,15 @@ class Places:
         with self._change:
             live.attendants.remove(rank)
 
-    def start(self, id_: str, interpreter: CodeInterpreter) -> None:
-        """Start the sandbox of a held interpreter, in a thread. A failure comes again at the run, which tells of it."""
+    def start(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
+        """Start the sandbox of a held interpreter, in a thread; None if it was closed before.
+
+        A failure comes again at the run, which tells of it.
+        """
         with self._change:
             live = self._live.get(id_)
         if live is None or live.interpreter is not interpreter:  # it was closed before it could be started
-            return
+            return None
 
         def started() -> None:
             wait([live.woken])
@@ -176,15 +179,14 @@ class Places:
                 interpreter.start()
             self._tidy_if_over(id_, live)
 
-        self.soon(started)
+        return self.soon(started)
 
-    def soon(self, work: Callable[[], None]) -> bool:
-        """Do something in a thread; return False if all is being closed."""
+    def soon(self, work: Callable[[], None]) -> Future[None] | None:
+        """Do something in a thread; return None if all is being closed."""
         try:
-            self._threads.submit(work)
+            return self._threads.submit(work)
         except RuntimeError:
-            return False
-        return True
+            return None
 
     def _surely(self, work: Callable[[], None]) -> None:
         """Do something in a thread, or in this one if all is being closed."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import ExitStack, suppress
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import RowsAway
-from agent_tools.errors import AgentToolsError
+from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.tools.base import tool_errors
@@ -42,6 +42,8 @@ class Hold:
         self._stack = ExitStack()
         self._interpreter: CodeInterpreter | None = None
         self._woken: Future[str] | None = None
+        self._starting: Future[None] | None = None
+        self._given_up: Future[None] = Future()
 
     @property
     def has_container(self) -> bool:
@@ -58,8 +60,14 @@ class Hold:
 
         Raises:
             ContainersError: the container cannot be made, or is over; or every sandbox is held.
+            ToolServiceError: `give_up` was called before it was ready.
         """
         interpreter = self._hold()
+        self.warm_up()
+        if ready := self._starting or self._woken:
+            wait([ready, self._given_up], return_when=FIRST_COMPLETED)
+            if not ready.done():
+                raise ToolServiceError(code="Cancelled", message="The call was ended before its sandbox was ready.")
         if self._woken:
             self.note += self._woken.result()
             self._woken = None
@@ -92,8 +100,13 @@ class Hold:
         """Start the sandbox while the model still writes. A failure here comes again at the call, which tells of it."""
         with suppress(AgentToolsError):
             interpreter = self._hold()
-            if interpreter.sandbox is None:
-                self.containers.start_soon(self.container_id, interpreter)
+            if interpreter.sandbox is None and self._starting is None:
+                self._starting = self.containers.start_soon(self.container_id, interpreter)
+
+    def give_up(self) -> None:
+        """End the wait for a sandbox that starts, which goes on for the container's next use. For any thread."""
+        with suppress(InvalidStateError):  # it was given up before
+            self._given_up.set_result(None)
 
     def take_note(self) -> str:
         """Return the note, once."""
