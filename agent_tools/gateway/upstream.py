@@ -24,7 +24,7 @@ from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import Profile, read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
-from agent_tools.models.reply import Waiting
+from agent_tools.models.reply import Waiting, redirect_target
 from agent_tools.settings import Endpoint
 
 ASK_TIMEOUT = 10.0  # seconds
@@ -124,9 +124,11 @@ class Upstream:
         headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
         try:
             async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
-                status = answer.status_code
+                status, target = answer.status_code, redirect_target(answer)
         except httpx.HTTPError:
             return NO_ANSWER
+        if target:
+            return f"redirects to {target}. Set --upstream to the address that answers itself."
         if status in (401, 403):
             return "" if self._config.passes_clients_keys else "refuses the gateway's key. Check --upstream-key."
         if status == 404:
@@ -159,6 +161,10 @@ class Upstream:
             raise ApiError(504, "The upstream did not answer in time.", code="upstream_timeout") from exc
         except httpx.HTTPError as exc:
             raise ApiError(502, "The upstream cannot be reached.", code="upstream_unavailable") from exc
+        if target := redirect_target(answer):
+            await answer.aclose()
+            message = f"The upstream redirects to {target}: the gateway's --upstream has to be its final address."
+            raise ApiError(502, message, code="upstream_error")
         if not 200 <= answer.status_code < 600:
             await answer.aclose()
             raise ApiError(502, "The upstream's answer has no valid HTTP status.", code="upstream_error")

@@ -26,7 +26,15 @@ from agent_tools.models.dialect.lessons import MAX_LESSONS, REFUSALS, lacks_tool
 from agent_tools.models.dialect.phrasing import phrased
 from agent_tools.models.dialect.profile import Profile
 from agent_tools.models.dialect.prompted import RESULT
-from agent_tools.models.reply import Reply, Waiting, failure_name, refuse_abandoned, short_name, words_of
+from agent_tools.models.reply import (
+    Reply,
+    Waiting,
+    failure_name,
+    redirect_target,
+    refuse_abandoned,
+    short_name,
+    words_of,
+)
 from agent_tools.models.wire import wire_messages, wire_tools, with_server_fields
 from agent_tools.settings import Endpoint
 from agent_tools.text import neutralise
@@ -163,7 +171,9 @@ class OpenAIModel:
                     "request": [refuse_abandoned],
                     "response": [partial(_count, self.max_reply_bytes), partial(_leave_waiting, self._sending)],
                 }
-                http = openai.DefaultHttpxClient(event_hooks=hooks)
+                http = openai.DefaultHttpxClient(
+                    event_hooks=hooks, follow_redirects=False
+                )  # a key is sent nowhere else
                 self._client = openai.OpenAI(
                     base_url=self.endpoint.base_url,
                     api_key=self.endpoint.api_key,
@@ -190,6 +200,9 @@ class OpenAIModel:
             exc.detail = self.endpoint.without_key(exc.detail)
             raise
         except openai.APIStatusError as exc:
+            if target := redirect_target(exc.response):
+                message = f"The model's server {host} redirects to {target}: set its base URL to the final address."
+                raise ModelError(message) from exc
             status, words = exc.status_code, words_of(exc.body)
             names = (exc.code, exc.type)
             raise ModelError(

@@ -19,10 +19,12 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol, Union
+from urllib.parse import urljoin, urlsplit
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Json
 from agent_tools.models.bounds import END
+from agent_tools.text import neutralise
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
@@ -302,6 +304,7 @@ def events(arriving: Iterable[bytes]) -> Iterator[bytes]:
 
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
 _MAX_ERRORS = 10  # of one answer that are told
+_MAX_ADDRESS = 200  # characters of an address that is shown
 _MAX_DEPTH = 4  # of the words in the body of an error
 _OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
 _OF_AN_ERROR = ("message", "detail", "msg")
@@ -351,6 +354,18 @@ def error_of(body: object) -> object:
         not any(name in body for name in _OF_A_REPLY) and any(body.get(name) for name in _OF_AN_ERROR)
     )
     return body if is_error else None
+
+
+def redirect_target(response: Any) -> str:
+    """Return the address that an HTTP client's response redirects to, without user and query; '' if it does not."""
+    if not response.has_redirect_location:
+        return ""
+    try:
+        target = urlsplit(urljoin(str(response.url), response.headers["location"]))
+    except ValueError:
+        return "an address that is malformed"
+    address = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
+    return neutralise(address[:_MAX_ADDRESS])
 
 
 def words_of(body: object, depth: int = _MAX_DEPTH) -> str:

@@ -35,6 +35,17 @@ def test_it_is_passed_on_as_it_is(new: New, name: str) -> None:
     assert "cookie" not in seen.headers
 
 
+def test_a_redirect_of_the_upstream_is_not_passed_on(new: New) -> None:
+    gateway, upstream = new()
+    upstream.answer = lambda seen: Answer(b"", status=307, headers={"Location": "/v2/embeddings?key=secret"})
+    answer = httpx.post(f"{gateway.url}/v1/embeddings", json={})
+    address = f"{upstream.base_url.removesuffix('/v1')}/v2/embeddings"
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        502,
+        f"The upstream redirects to {address}: the gateway's --upstream has to be its final address.",
+    )
+
+
 def test_what_holds_stored_things_is_not_passed_on(new: New) -> None:
     gateway, upstream = new()
     for name in STORED:

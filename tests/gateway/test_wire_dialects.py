@@ -177,6 +177,29 @@ def test_a_web_page_is_called_one(talk: Any) -> None:
         assert "answered with a web page" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://user:secret@api.example/v1/chat/completions?key=secret", "https://api.example/v1/chat/completions:"),
+        ("/login\x1b[2J" + "x" * 1000, "/login"),
+        ("http://[", "an address that is malformed"),
+    ],
+)
+def test_a_server_that_redirects_is_not_followed_and_its_address_is_shown(
+    talk: Any, status: int, location: str, shown: str
+) -> None:
+    talking = talk({"m": lambda _: Answer(b"", "text/plain", status, {"Location": location})})
+    for answer in (talking.post("m"), talking.ask("m")):
+        assert answer.status_code == 502
+        message = answer.json()["error"]["message"]
+        assert f" redirects to {shown}" in message.replace(talking.upstream.base_url.removesuffix("/v1"), "")
+        assert "secret" not in message
+        assert message.isprintable()
+        assert len(message) < 400
+    assert len(talking.upstream.seen) == 2
+
+
 @pytest.mark.parametrize("name", ["as documented", "no deltas", "only the last event", "all at once"])
 def test_arguments_of_functions_always_come_in_deltas(talk: Any, name: str) -> None:
     talking = talk(response_dialects.DIALECTS, upstream_api="responses")

@@ -14,6 +14,7 @@ from agent_tools.gateway.page.figures import LIBRARIES
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine
+from tests.recorder import Answer, Recorder
 
 
 def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> None:
@@ -108,6 +109,10 @@ def test_the_state_says_what_is_wrong_with_the_upstream(new_gateway: NewGateway)
     assert problem(upstream="http://127.0.0.1:9/v1") == (
         "does not answer. Start it, or check the URL: it usually ends in /v1."
     )
+    with Recorder(lambda _: Answer(b"", status=302, headers={"Location": "https://sso.example/login?next=x"})) as moved:
+        assert problem(upstream=moved.base_url) == (
+            "redirects to https://sso.example/login. Set --upstream to the address that answers itself."
+        )
     there = new_gateway({}).upstream.base_url
     assert problem(upstream=there.removesuffix("/v1")) == (
         "has no list of models. Check the URL: it usually ends in /v1."
