@@ -28,6 +28,7 @@ from agent_tools.gateway.files import Uploads
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found, too_large
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import safe_name
+from agent_tools.machine.removal import remove_tree
 
 LIFETIME = 3_600.0  # seconds, as with OpenAI
 MAX_PENDING = 32  # uploads of one owner that are not completed
@@ -216,6 +217,14 @@ class ChunkedUploads:
             is_late = upload.status == PENDING and self._clock() > upload.expires_at
             return replace(upload, status=EXPIRED) if is_late else upload
         return None
+
+
+def remove_uploads_of(owner: str, data_dir: Path) -> None:
+    """Remove all uploads of an owner with their parts, in any state."""
+    for about in data_dir.glob(f"chunked/*/{_ABOUT}"):
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            if json.loads(about.read_text())["owner"] == owner:
+                remove_tree(about.parent)
 
 
 class _Joined:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent_tools.containers.records import Container
 from agent_tools.containers.remains import Remains
+from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY
 from agent_tools.gateway.peers.presence import is_gone
@@ -44,6 +45,7 @@ def _delete(config: GatewayConfig, store: Store, owner: str) -> bool:
         store.delete(StoredEvents, id=id_)
         store.delete(BackgroundClaim, id=id_)
     _remove_files(config.data_dir, ids)
+    remove_uploads_of(owner, config.data_dir)
     return is_alive
 
 

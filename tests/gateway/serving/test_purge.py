@@ -24,6 +24,8 @@ def used(gateway: Gateway, key: str) -> None:
     """Have a key own something of every kind."""
     client = gateway.client(key)
     client.files.create(file=("a.txt", b"secret"), purpose="user_data")
+    upload = client.uploads.create(bytes=12, filename="b.txt", mime_type="text/plain", purpose="user_data")
+    client.uploads.parts.create(upload.id, data=b"secret")
     conversation = client.conversations.create(items=[{"role": "user", "content": "secret"}])
     client.responses.create(model="m", input="Go.", tools=[CODE_TOOL], conversation=conversation.id)  # type: ignore[list-item]
     list(client.responses.create(model="text", input="secret", background=True, stream=True))
