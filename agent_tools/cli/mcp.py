@@ -25,6 +25,7 @@ from agent_tools.runtime.engines import DOCKER, shared_runtime
 @click.group(invoke_without_command=True)
 @click.option("--http", metavar="HOST:PORT", help="Serve HTTP there, at /mcp, instead of stdio.")
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients over HTTP may use; repeatable.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Of the server over HTTP.")
 @click.option("--allow", "allowed_domains", multiple=True, help="A name the code may reach, e.g. pypi; repeatable.")
 @click.option("--memory", type=click.Choice(["1g", "4g", "16g", "64g"]), help="Memory of a container.  [default: 4g]")
 @click.option("--timeout", type=float, help="Seconds that code may run, unless a call says otherwise.  [default: 300]")
@@ -76,7 +77,7 @@ def _given(context: click.Context) -> Iterator[str]:
         name = str(param.name)
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
-        if name in ("http", "api_keys"):
+        if name in ("http", "api_keys", "log_level"):
             raise click.UsageError(
                 f"{param.opts[0]} is for a server that is there already, and clients start this one."
             )

@@ -32,6 +32,7 @@ def _split(value: object) -> object:
 
 
 Tier = Literal["1g", "4g", "16g", "64g"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 """From the least to the most."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]

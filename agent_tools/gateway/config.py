@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from agent_tools.containers.config import ContainersConfig, Count, Port, Seconds, Size, Texts, read_as
+from agent_tools.containers.config import ContainersConfig, Count, LogLevel, Port, Seconds, Size, Texts, read_as
 from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
@@ -70,7 +70,6 @@ _OURS = frozenset(("model", "messages", "input", "tools", "tool_choice", "stream
 
 
 LogFormat = Literal["text", "json"]
-LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote
 
-from agent_tools.gateway.config import LogFormat, LogLevel
+from agent_tools.containers.config import LogLevel
+from agent_tools.gateway.config import LogFormat
 from agent_tools.text import one_line
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from agent_tools.containers.config import (
     ContainersConfig,
     Count,
+    LogLevel,
     Port,
     Seconds,
     SecondsToRun,
@@ -81,6 +82,8 @@ class McpConfig(Bounds, ContainersConfig):
     """A container unused for so long expires: a conversation may be taken up again on the next day."""
     host: str = "127.0.0.1"
     port: Port = 8_090
+    log_level: LogLevel = "info"
+    """The least level of what the server over HTTP logs; `warning` leaves out requests."""
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients over HTTP may use. Each owns its containers, and sees no other's."""
 

@@ -29,7 +29,7 @@ from agent_tools.mcp.server import make_server
 from agent_tools.runtime.sessions import RuntimeLike
 
 PATH = "/mcp"
-LAST_SECONDS = 5  # for calls that are under way when the server is told to stop
+LAST_SECONDS = 2  # for calls that are under way when the server is told to stop
 
 
 @asynccontextmanager
@@ -61,7 +61,7 @@ def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
     """Serve until SIGINT or SIGTERM; then nothing is left of what ran."""
     app = create_app(config, runtime, prepare)
     options: dict[str, Any] = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
-    uvicorn.run(app, host=config.host, port=config.port, log_level="info", **options)
+    uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **options)
 
 
 def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Starlette:

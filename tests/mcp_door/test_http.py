@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +24,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.http import create_app
 from agent_tools.runtime.runtime import Runtime
+from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
 from tests.mcp_door.conftest import FOREVER, text_of
 
@@ -51,6 +55,31 @@ def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
             return f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
 
         yield make
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("level", "shows_requests"), [("info", True), ("warning", False)])
+def test_a_server_logs_from_its_level_on_and_stops_beside_an_open_stream(level: str, shows_requests: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url, command = f"http://127.0.0.1:{port}/mcp", [sys.executable, "-m", "agent_tools", "mcp", "--log-level", level]
+    command += ["--http", f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        until(lambda: server.poll() is not None or listens(port))
+        with httpx.Client(headers=HEADERS) as client:
+            session = {"Mcp-Session-Id": client.post(url, json=HELLO).headers["mcp-session-id"]}
+            with client.stream("GET", url, headers=session) as listening:
+                assert listening.status_code == 200
+                server.terminate()
+                assert server.stdout
+                log = server.stdout.read()
+    assert server.returncode == -signal.SIGTERM
+    assert ("POST /mcp" in log) is shows_requests
 
 
 @contextlib.asynccontextmanager
