@@ -337,6 +337,9 @@ def _too_old() -> ApiError:
 def _not_steered(given: JsonObject) -> bytes:
     """Return the answer to an event that would change a response under way."""
     steer: dict[str, Any] = {name: given.get(name) for name in ("input", "previous_response_id")}
-    message = "Responses cannot be steered here: send the input with the next 'response.create'."
+    message = (
+        "No model here can be steered: servers of models take no input while they answer. Wait for the response's end, "
+        "then send the input with 'response.create' and its 'previous_response_id'."
+    )
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": message}
     return encoded({"type": "response.steer.failed", "error": error, "sequence_number": 0, "steer": steer}).data
