@@ -87,6 +87,11 @@ class Gateway:
         return int(self._server.second_port.socket.getsockname()[1])
 
     @property
+    def protocols(self) -> set[Any]:
+        """The open connections, as uvicorn knows them."""
+        return self._server.server_state.connections
+
+    @property
     def services(self) -> Services:
         services: Services = self.app.state.services
         return services

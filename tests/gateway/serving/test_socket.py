@@ -10,6 +10,7 @@ import threading
 import httpx
 import pytest
 
+from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import until
 from tests.gateway.conftest import Gateway, NewGateway
@@ -160,6 +161,22 @@ def test_a_client_that_reads_nothing_stops_no_other(new_gateway: NewGateway) -> 
                 assert other.recv(65536).startswith(b"HTTP/1.1 200")
     until(lambda: gateway.app.state.sockets.open == 0)
     until(lambda: gateway.app.state.jobs.active == 0)
+
+
+def test_answers_wait_outside_of_the_write_buffer_of_a_client_that_reads_nothing(new_gateway: NewGateway) -> None:
+    size, number = 1_000_000, 12
+    gateway = new_gateway({"m": lambda _: ScriptedReply("w" * size)})
+    with opened(gateway) as connection:
+        for each in range(number):
+            request = {"type": "response.create", "model": "m", "input": "Go.", "stream_id": str(each)}
+            connection.sendall(frame(FIN | TEXT, json.dumps(request).encode()))
+        until(lambda: len(gateway.upstream.requests) == number and gateway.app.state.jobs.active == 0)
+        (protocol,) = gateway.protocols
+        assert 0 < protocol.transport.get_write_buffer_size() < 2 * size
+        read = 0
+        while read < 3 * size * number:  # each text comes at least so often
+            read += len(connection.recv(MIB))
+            assert protocol.transport.get_write_buffer_size() < 2 * size
 
 
 def test_many_connections_leave_nothing_behind(new_gateway: NewGateway) -> None:
