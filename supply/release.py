@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build(folder: Path) -> None:
     """Build all files of a release into a folder."""
     build_python(folder / "python")
-    subprocess.run([ROOT / "scripts/try sbom", folder.resolve() / "sbom"], check=True)
+    subprocess.run([ROOT / "scripts/try", "sbom", folder.resolve() / "sbom"], check=True)
     (folder / "NOTES.md").write_text(notes((ROOT / "CHANGELOG.md").read_text(), __version__))
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files]
@@ -203,7 +203,7 @@ async def _ask_mcp(folder: str, command: list[str]) -> str:
     async with Client(server) as client:
         answer = await client.call_tool("run_python", {"code": "6 * 7"})
         assert answer.structured_content
-        return str(answer.structured_content["value"])
+        return str(answer.structured_content["result"])
 
 
 def _run(folder: str, *command: str) -> str:
