@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import ExitStack, suppress
+from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.containers import Containers
@@ -64,7 +65,8 @@ class Hold:
         """
         interpreter = self._hold()
         self.warm_up()
-        if ready := self._starting or self._woken:
+        ready: Future[Any] | None = self._starting or self._woken
+        if ready:
             wait([ready, self._given_up], return_when=FIRST_COMPLETED)
             if not ready.done():
                 raise ToolServiceError(code="Cancelled", message="The call was ended before its sandbox was ready.")
