@@ -9,11 +9,12 @@ from typing import Any
 from agent_tools.guest.wire.frozen import frozen
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
+MAX_TIMEOUT = 86_400.0  # the longest time limit a caller may ask for
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _SIZES = frozenset(
     (
         *("memory", "tmp", "home", "shm", "installed", "file_size", "log", "min_disk_free"),
-        *("max_head", "max_received", "max_sent", "max_packages_cache"),
+        *("max_received", "max_sent", "max_packages_cache"),
     )
 )
 
@@ -43,8 +44,6 @@ class Limits:
 
     timeout: float = 30.0
     """Seconds that one call's code may run."""
-    max_timeout: float = 86_400.0
-    """The longest time limit a caller may ask for."""
     interrupt_grace: float = 0.2
     """From the time limit, which the guest enforces first, to the host's interrupt (SIGINT)."""
     kill_grace: float = 0.5
@@ -55,34 +54,20 @@ class Limits:
     """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0
     """Seconds until a fresh kernel in a running sandbox must be ready; after that the sandbox is replaced."""
-    max_pool: int = 32
-    """Sandboxes of one kind that may be kept ready (`pool`)."""
     pool_max_age: float = 3_600.0
     """The age at which a sandbox made ahead is replaced; after as long without a session, its pool keeps none ready."""
-    pool_retry: float = 60.0
-    """Seconds after which a pool that failed to make a sandbox tries again."""
     max_code_bytes: int = MIB
     """The longest code, as UTF-8."""
     max_message_bytes: int = 16 * MIB
     """The largest message taken from the kernel; a larger one ends the kernel."""
     max_text_chars: int = 40_000
     """Characters of printed text kept in one call: the first and the last half."""
-    max_error_chars: int = 10_000
-    """Characters of a traceback kept: the first and the last half."""
     max_images: int = 20
     """Pictures kept in one call."""
     max_image_bytes: int = 10 * MIB
     """Bytes of one picture."""
-    max_image_pixels: int = 25_000_000
-    """Width times height of one picture."""
     max_rich_chars: int = MIB
     """Characters of one HTML, SVG, LaTeX, Markdown or JSON representation."""
-    max_displays: int = 200
-    """Displays and results kept in one call."""
-    max_updates: int = 2_000
-    """Updates of displays passed on in one call."""
-    max_call_bytes: int = 64 * MIB
-    """Bytes kept from one call over all outputs; what comes after is read and dropped."""
     command_timeout: float = 60.0
     """Seconds that a command may run, unless the call says otherwise."""
     command_grace: float = 2.0
@@ -107,12 +92,8 @@ class Limits:
     """Entries of one folder of the sandbox listed in one call."""
     max_file_bytes: int = GIB
     """The largest file staged into work_dir."""
-    max_files: int = 100
-    """Files staged in one call."""
     download_timeout: float = 60.0
     """Seconds that fetching one URL may take, redirects included."""
-    max_redirects: int = 5
-    """Redirects followed for one URL."""
     max_work_dir_bytes: int = 4 * GIB
     """Bytes that work_dir may come to hold; code that goes beyond is killed. A folder that holds more may not grow."""
     max_work_dir_entries: int = 100_000
@@ -145,12 +126,8 @@ class CallLimits:
     """The largest arguments, and the largest result. Arguments have at most 100,000 parts; an array counts as one."""
     max_open_bytes: int = 64 * MIB
     """Bytes of the messages of unfinished calls; the code waits with further ones."""
-    max_argument_bytes: int = 256 * MIB
-    """Bytes that the decoded arguments of all running calls may take; large ones wait for their turn."""
     max_refusals: int = 10_000
     """Refused calls of one run, a long one counted for each 64 KiB; after these nothing is read until the next run."""
-    max_preview_chars: int = 200
-    """Characters of a call's arguments kept in the audit."""
     allow_outside_run: bool = False
     """Let code call that still runs in the background after a run."""
     tell_errors: bool = True
@@ -168,14 +145,8 @@ class EgressLimits:
     """Connections of one sandbox at the same time; more are refused."""
     max_opened: int = 10_000
     """Connections that one run may open, refused ones counted; more are hung up on."""
-    max_recorded: int = 1_000
-    """Connections recorded one by one in an execution; what is more is only counted."""
-    max_head: int = 16 * KIB
-    """The longest head of a request, and the longest TLS greeting."""
     head_timeout: float = 15.0
     """Seconds until a request's head, and the TLS greeting, must be there."""
-    connect_timeout: float = 15.0
-    """Seconds for a name's address and the connection to it."""
     idle_timeout: float = 120.0
     """Seconds without a byte in either direction."""
     max_seconds: float = 1_800.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+MAX_BODY_PARTS = 500_000  # of a request; each costs up to 100 bytes once parsed
+
 _MARKS = (b",", b"[", b"{")
 _STEP = 1 << 20  # bytes counted at once: the count ends soon after there are too many
 

@@ -10,7 +10,7 @@ from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, EngineUnavailable
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import ASK_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.ray.fleet import join
 from agent_tools.fleet.ray.hosts import RayHosts, end, nodes, running
@@ -83,7 +83,7 @@ def down(address: str | None) -> None:
 
 def _row(link: HostLink) -> tuple[str, ...]:
     try:
-        facts, load = link.call("facts", seconds=LIMITS.ask_seconds), link.call("load", seconds=LIMITS.ask_seconds)
+        facts, load = link.call("facts", seconds=ASK_SECONDS), link.call("load", seconds=ASK_SECONDS)
     except (HostGone, EngineError) as exc:
         return (str(exc), "", "", "", "", "")
     return facts.machine, str(facts.pid), str(load.taken), str(load.ready), str(load.slots), facts.release

@@ -15,7 +15,7 @@ import click
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.cli.terminal.show import is_figure, notes, show_files
-from agent_tools.limits import size_text
+from agent_tools.limits import MAX_TIMEOUT, size_text
 from agent_tools.results.command import SIGNALLED, CommandResult
 from agent_tools.results.execution import Changes
 from agent_tools.runtime.files.workspace import watch_changes
@@ -142,7 +142,7 @@ def _ran(
             ["python", *(["-u"] if sys.stdout.isatty() else []), *argv],
             stdin=_stdin(),
             env={**FIGURES_IN_FILES, **tool.options.isolation.env},
-            timeout=timeout or tool.options.limits.max_timeout,
+            timeout=timeout or MAX_TIMEOUT,
             on_output=None if as_json else _pass_on,
         )
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Flavour
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import GIB, MIB, Limits, size_of
+from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of
 from agent_tools.sandbox.options import Options, nearest
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
@@ -42,7 +42,7 @@ Size = Annotated[int, BeforeValidator(size_of), Field(ge=0)]
 Some = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Seconds = Annotated[float, Field(ge=0)]
-SecondsToRun = Annotated[float, Field(gt=0, le=Limits().max_timeout)]
+SecondsToRun = Annotated[float, Field(gt=0, le=MAX_TIMEOUT)]
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_tools.errors import InvalidParams
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import LEASE_SECONDS, WAIT_SECONDS
 from agent_tools.runtime.engines import checked_engine, factory_of
 
 RAY = "ray"
@@ -14,8 +14,8 @@ def connect(
     word: str = "ray",
     *,
     hosts_per_node: int = 1,
-    lease: float = LIMITS.lease,
-    patience: float = LIMITS.patience,
+    lease: float = LEASE_SECONDS,
+    patience: float = WAIT_SECONDS,
     copies_files: bool = True,
 ) -> Fleet:
     """Return a fleet on a Ray cluster, which this process joins if it is in none.

@@ -20,7 +20,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.fleet.caller.session import FleetSession
 from agent_tools.fleet.crossing import Load, RemoteSpec, image_word, remote_spec
 from agent_tools.fleet.likeness import Likeness
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import LEASE_SECONDS, RENEWALS, WAIT_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink, Hosts
 from agent_tools.fleet.placement import Placement
 from agent_tools.fleet.reserved import Reserved
@@ -47,8 +47,8 @@ class Fleet:
         self,
         hosts: Hosts,
         *,
-        lease: float = LIMITS.lease,
-        patience: float = LIMITS.patience,
+        lease: float = LEASE_SECONDS,
+        patience: float = WAIT_SECONDS,
         copies_files: bool = True,
     ) -> None:
         self._hosts = hosts
@@ -289,7 +289,7 @@ class Leases:
         do_all(partial(self._renew, entries) for entries in by_host.values())
 
     def _go_on(self) -> None:
-        while not self._is_over.wait(self._seconds / LIMITS.renewals):
+        while not self._is_over.wait(self._seconds / RENEWALS):
             self._renew_surely()
 
     def _renew_surely(self) -> None:

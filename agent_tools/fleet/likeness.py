@@ -14,7 +14,7 @@ from typing import Any, Union
 
 from agent_tools.errors import FileRejected
 from agent_tools.fleet.crossing import Ended, Files
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_INLINE_BYTES, PIECE_BYTES
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
@@ -56,7 +56,7 @@ class Likeness:
 
     def small(self, news: Changed, *, noting: bool = True) -> Files:
         """Return those that travel in one message, with their contents; with `noting`, the other side knows them."""
-        left, files = LIMITS.inline_bytes, dict[str, Union[bytes, None]]()
+        left, files = MAX_INLINE_BYTES, dict[str, Union[bytes, None]]()
         for name, facts in news.items():
             if facts is None:
                 files[name] = None
@@ -70,7 +70,7 @@ class Likeness:
 
     def pieces(self, name: str, facts: Facts) -> Iterator[bytes]:
         """Yield a file in pieces, at least one; it is known to the other side when the last is sent."""
-        for offset in range(0, max(1, facts[0]), LIMITS.piece_bytes):
+        for offset in range(0, max(1, facts[0]), PIECE_BYTES):
             yield self.piece(name, facts, offset)
         self._known[name] = facts
 
@@ -84,7 +84,7 @@ class Likeness:
             if file is None or folder.facts_of(file) != facts:
                 raise FileRejected(f"{name} changed while it was brought over")
             file.seek(offset)
-            return file.read(min(LIMITS.piece_bytes, facts[0] - offset))
+            return file.read(min(PIECE_BYTES, facts[0] - offset))
 
     def note(self, name: str, facts: Facts) -> None:
         """The other side has this file as it is here."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_UNSENT_MESSAGES, SEND_SECONDS
 from agent_tools.machine.background import begun
 
 log = logging.getLogger("agent_tools.fleet")
@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.05  # between two tries
 class Outbox:
     """Of one host. Thread-safe. What finds no room for `patience` seconds is dropped, and a warning says so."""
 
-    def __init__(self, send: Send, most: int = LIMITS.unsent_messages, patience: float = LIMITS.send_seconds) -> None:
+    def __init__(self, send: Send, most: int = MAX_UNSENT_MESSAGES, patience: float = SEND_SECONDS) -> None:
         self._send, self._most, self._patience = send, most, patience
         self._unsent: deque[tuple[Any, ...]] = deque()
         self._changed = threading.Condition()

@@ -16,7 +16,7 @@ from typing import NoReturn, TypeVar
 
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.crossing import Load
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import ASK_SECONDS, SKIP_SECONDS, WAIT_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink, Hosts
 from agent_tools.machine.background import do_all
 from agent_tools.version import __version__
@@ -34,7 +34,7 @@ class Placement:
     def __init__(
         self,
         hosts: Hosts,
-        patience: float = LIMITS.patience,
+        patience: float = WAIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -74,7 +74,7 @@ class Placement:
     def pass_over(self, link: HostLink) -> None:
         """Ask a host that did not answer only where there is no other, for a while."""
         with self._lock:
-            self._passed_over[link.name] = self._clock() + LIMITS.passed_over
+            self._passed_over[link.name] = self._clock() + SKIP_SECONDS
             self._greeted.discard(link.name)
 
     def loads(self) -> dict[str, Load]:
@@ -121,7 +121,7 @@ class Placement:
     def _load(self, link: HostLink, problems: list[str]) -> Load | None:
         try:
             self.greet(link)
-            load: Load = link.call("load", seconds=LIMITS.ask_seconds)
+            load: Load = link.call("load", seconds=ASK_SECONDS)
         except HostGone as exc:
             self.pass_over(link)
             problems.append(str(exc))

@@ -14,7 +14,7 @@ from functools import partial
 
 from agent_tools.errors import EngineError, HostFull
 from agent_tools.fleet.crossing import RemoteSpec
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.placement import Placement
 from agent_tools.machine.background import do_all
@@ -102,7 +102,7 @@ class Reserved:
             return 0
         reservation = Reservation(kind, link, uuid.uuid4().hex)
         try:
-            reservation.count = link.call("reserve", reservation.id, kind, count, seconds=LIMITS.ask_seconds)
+            reservation.count = link.call("reserve", reservation.id, kind, count, seconds=ASK_SECONDS)
         except HostGone:
             placement.pass_over(link)
         with self._lock:
@@ -123,7 +123,7 @@ class Reserved:
 
 def _release(reservation: Reservation) -> None:
     with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
-        reservation.link.call("release", reservation.id, seconds=LIMITS.close_seconds)
+        reservation.link.call("release", reservation.id, seconds=CLOSE_SECONDS)
 
 
 @contextlib.contextmanager

@@ -53,6 +53,7 @@ BESIDE_V1 = frozenset(("detokenize", "tokenize"))
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")
+MAX_PICTURES_SHOWN = 4  # of one round, the first ones
 DATABASE = "gateway.db"  # the name of SQLite's file in `data_dir`
 PASSED_FIELDS = (
     *("seed", "stop", "logit_bias", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos", "stop_token_ids"),
@@ -104,8 +105,6 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False
     """Need a key, and accept those of `agent-tools keys` beside `api_keys`."""
-    key_patience: Seconds = 300.0
-    """The time that named keys are accepted while the database, which may have revoked them, does not answer."""
     max_requests_per_minute: Count = 0
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
@@ -125,9 +124,8 @@ class GatewayConfig(ContainersConfig):
     """Functions that chat completions may declare and that are run here, such as execute_python; all others are the
     client's to run."""
     vision_models: Texts = ()
-    """Models that read pictures, such as `gpt-4o`, `qwen*-vl*` or `*`: they are shown what their code draws."""
-    max_pictures_shown: Count = 4
-    """Pictures of one round that such a model is shown, the first ones."""
+    """Models that read pictures, such as `gpt-4o`, `qwen*-vl*` or `*`: they are shown the first four pictures of
+    each round."""
     session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
     """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
     match_text: bool = True
@@ -142,18 +140,12 @@ class GatewayConfig(ContainersConfig):
     """Blocks of addresses beside the public internet in which those names may lie, such as 10.1.0.0/16."""
     mcp_timeout: Seconds = 60.0
     """The time limit of listing a server's tools, and of each call of one."""
-    max_mcp_servers: Count = 8
-    """MCP servers of one request."""
     max_mcp_tools: Count = 128
     """Tools of one server that are offered to the model; of one that has more, a request names those it wants."""
     max_mcp_bytes: Size = 16 * MIB
     """Bytes that one server may send in one response."""
-    max_mcp_output: Count = 40_000
-    """Characters kept of what one call of such a tool returns: the first and the last half."""
     max_shell_timeout: Seconds = 600.0
     """The longest time limit that a model may give a shell command."""
-    max_shell_output: Count = 40_000
-    """Characters kept of what one shell command prints: the first and the last half."""
     turn_timeout: Seconds = 3_600.0
     """The time limit of one response."""
     max_rounds: Count = 25
@@ -168,12 +160,8 @@ class GatewayConfig(ContainersConfig):
     """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
     max_body_bytes: Size = 32 * MIB
     """The largest request that is not an upload."""
-    max_body_parts: Count = 500_000
-    """Commas and opening brackets in a request's JSON, which has 100 levels at most. Each costs up to 100 bytes."""
     max_unpacked_bytes: Size = GIB
     """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
-    json_threads: Count = 2
-    """Large pieces of JSON (more than 256 KiB) that are read or written at once."""
     head_timeout: Seconds = 10.0
     """The time limit of a request's head, from a connection's start or the head's first byte; then 408."""
     body_timeout: Seconds = 30.0
@@ -299,7 +287,7 @@ class GatewayConfig(ContainersConfig):
     def pictures_shown(self, model: str) -> int:
         """Return how many pictures of a round's code a model is shown."""
         is_meant = any(fnmatchcase(model, pattern) for pattern in self.vision_models)
-        return self.max_pictures_shown if is_meant else 0
+        return MAX_PICTURES_SHOWN if is_meant else 0
 
     @property
     def takes_functions(self) -> bool:

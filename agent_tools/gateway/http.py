@@ -20,7 +20,7 @@ from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
 from agent_tools.gateway.requests.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
-from agent_tools.marks import has_more_parts
+from agent_tools.marks import MAX_BODY_PARTS, has_more_parts
 from agent_tools.models.base import JsonObject
 
 MAX_LEVELS = 100  # of arrays and objects within each other, in a body
@@ -129,14 +129,14 @@ async def raw_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def parsed(body: bytes, max_parts: int) -> JsonObject:
+def parsed(body: bytes) -> JsonObject:
     """Parse a body, which is a JSON object.
 
     Raises:
         ApiError: 400; 413, it has too many parts.
     """
-    if has_more_parts(body, max_parts):
-        message = f"The JSON of the request has more than {max_parts:,} commas and opening brackets."
+    if has_more_parts(body, MAX_BODY_PARTS):
+        message = f"The JSON of the request has more than {MAX_BODY_PARTS:,} commas and opening brackets."
         raise too_large(f"{message} Send large data as a file: POST /v1/files.", "too_many_parts")
     try:
         value = json.loads(body or b"{}", parse_float=_finite, parse_constant=_finite)
@@ -174,12 +174,12 @@ async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], 
         ApiError: 400 or 413.
     """
     services = services_of(request)
-    work = partial(_read, body, services.config.max_body_parts, read)
+    work = partial(_read, body, read)
     return await services.large_json.read(len(body), work)
 
 
-def _read(body: bytes, max_parts: int, read: Callable[[JsonObject], _T]) -> _T:
-    return read(parsed(body, max_parts))
+def _read(body: bytes, read: Callable[[JsonObject], _T]) -> _T:
+    return read(parsed(body))
 
 
 async def json_body(request: Request) -> JsonObject:

@@ -42,6 +42,7 @@ from agent_tools.runtime.sessions import RuntimeLike
 
 SWEEP_EVERY = 15.0  # seconds
 SAVE_LOOKS = 4  # at variables that may be due, in the time after which they are
+KEY_PATIENCE = 300.0  # seconds that named keys are accepted while the database, which may have revoked them, fails
 TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
 _FORGOTTEN: tuple[type[Record], ...] = (
     StoredResponse,
@@ -103,12 +104,12 @@ class Services:
     def _let_in(self) -> None:
         """Have what requests pass first: keys, and bounds of what they send."""
         config = self.config
-        self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=config.key_patience)
+        self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=KEY_PATIENCE)
         if config.named_keys:
             NamedKeys(self.store).read_into(self.keys)
         self.rates = Rates(config.max_requests_per_minute)
         self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
-        self.large_json = LargeJson(config.json_threads)
+        self.large_json = LargeJson(JSON_THREADS)
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Have containers and files, and know whose they are."""
@@ -193,6 +194,7 @@ def _now_and_then(stopped: threading.Event, work: Callable[[], int | None], ever
 # Work on JSON that never blocks the event loop for long: large pieces go to a few threads.
 
 
+JSON_THREADS = 2  # large pieces of JSON that are read or written at once
 LARGE = 256 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
 _T = TypeVar("_T")
 

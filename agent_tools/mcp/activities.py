@@ -26,6 +26,9 @@ Key = tuple[str, str, Kind]
 Report = Callable[[float, str], Awaitable[None]]
 """Sends progress: seconds since the beginning, and a message for people."""
 SOON = 0.2  # seconds in which most calls are over, without progress
+PROGRESS_SECONDS = 0.2  # between two notifications of progress
+KEY_SHARE = 0.75  # of `max_sandboxes`, for the runs of one key
+MAX_UNREAD = 8  # runs that ended and whose rest no call has asked for; the oldest is forgotten first
 
 
 class Activities:
@@ -56,8 +59,8 @@ class Activities:
         over = anyio.Event()
         self._known[(activity.place.owner, activity.place.container, kind)] = activity, over
         self._group.start_soon(self._run, activity, over)
-        untold = [key for key, (each, _) in self._known.items() if each.is_over]
-        for key in untold[: -self._bounds.max_untold]:
+        unread = [key for key, (each, _) in self._known.items() if each.is_over]
+        for key in unread[:-MAX_UNREAD]:
             del self._known[key]
 
     async def attend(self, activity: Activity, within: float, report: Report) -> None:
@@ -106,7 +109,7 @@ class Activities:
         if len(active) >= self._bounds.max_runs:
             raise NoSandbox("Too much is under way on this server; try again later.")
         if place.owner != ANYONE:
-            most = max(1, int(place.containers.config.max_sandboxes * self._bounds.key_share))
+            most = max(1, int(place.containers.config.max_sandboxes * KEY_SHARE))
             used = {container for owner, container, _ in active if owner == place.owner} - {place.container}
             if len(used) >= most:
                 raise NoSandbox(
@@ -132,5 +135,5 @@ class Activities:
             if progress != shown or now - at >= self._bounds.beat:
                 shown, at = progress, now
                 await report(activity.seconds, activity.progress)
-            with anyio.move_on_after(self._bounds.progress_every):
+            with anyio.move_on_after(PROGRESS_SECONDS):
                 await over.wait()

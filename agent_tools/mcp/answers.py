@@ -12,22 +12,27 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, 
 from pydantic import BaseModel
 
 from agent_tools.errors import InvalidParams
+from agent_tools.limits import MIB
 from agent_tools.mcp.activity import Activity, CodeRun, CommandRun
-from agent_tools.mcp.config import Bounds
 from agent_tools.mcp.shapes import File, Ran
 from agent_tools.results.blocks import block, text_and_pictures
 from agent_tools.results.execution import Changes, Execution
 from agent_tools.results.outputs import Died, FileChange, Picture, Text, TimedOut, pictures_of
 from agent_tools.text import fence, fold_lines, one_line
 
+# Of one answer.
+MAX_IMAGES = 8
+MAX_IMAGE_BYTES = 8 * MIB  # of all pictures together
+MAX_LINKS = 50  # to new and changed files
+
 _ON = "It goes on: call `wait` with this container for the rest."
 
 
-def told(activity: Activity, bounds: Bounds) -> CallToolResult:
+def told(activity: Activity) -> CallToolResult:
     """Return what is new of an activity: all of it, if it is over and nothing was told before."""
     match activity:
         case CodeRun():
-            return _code(activity, bounds)
+            return _code(activity)
         case CommandRun():
             return _command(activity)
     raise AssertionError(activity)
@@ -58,14 +63,14 @@ def mime_of(path: str) -> str:
     return mimetypes.guess_type(path, strict=False)[0] or "application/octet-stream"
 
 
-def _code(run: CodeRun, bounds: Bounds) -> CallToolResult:
+def _code(run: CodeRun) -> CallToolResult:
     outputs, whole = run.take()
     new = Execution(outputs, changed=whole.changed if whole else Changes())
     error = new.error
-    files = _files(run.place.container, new.changes, bounds)
+    files = _files(run.place.container, new.changes)
     blocks: list[ContentBlock] = [TextContent(text=_head(run) + run.note)]
     if whole or outputs:
-        blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"), bounds)
+        blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"))
     if files or not new.changes_complete:
         blocks.append(TextContent(text=_listing(files, new.changed)))
     ran = Ran(
@@ -118,9 +123,9 @@ def _head(run: Activity) -> str:
     return f"container: {run.place.container}\nstatus: running for {run.seconds:.0f} s{at}. {_ON}\n"
 
 
-def _joined(blocks: list[ContentBlock], parts: Sequence[Text | Picture], bounds: Bounds) -> list[ContentBlock]:
-    """Append text and pictures, of which those that find no room are named."""
-    left, room = bounds.max_images, bounds.max_image_bytes
+def _joined(blocks: list[ContentBlock], parts: Sequence[Text | Picture]) -> list[ContentBlock]:
+    """Append text and pictures; a note stands for each picture beyond the limits."""
+    left, room = MAX_IMAGES, MAX_IMAGE_BYTES
     for part in parts:
         if isinstance(part, Picture) and left and len(part.data) <= room:
             left, room = left - 1, room - len(part.data)
@@ -138,8 +143,8 @@ def _unseen(picture: Picture) -> str:
     return f"[a figure of {len(picture.data):,} bytes is not shown: save it with plt.savefig to have it as a file]"
 
 
-def _files(container: str, changes: Sequence[FileChange], bounds: Bounds) -> list[File]:
-    return [file_of(container, each.name, each.size) for each in changes[: bounds.max_links]]
+def _files(container: str, changes: Sequence[FileChange]) -> list[File]:
+    return [file_of(container, each.name, each.size) for each in changes[:MAX_LINKS]]
 
 
 def _listing(files: Sequence[File], changed: Changes) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import (
@@ -29,40 +29,18 @@ from agent_tools.limits import MIB
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Bounds:
-    """The bounds of one answer: what it holds at most, and how long it may take. Times are seconds, sizes bytes."""
+    """Limits of calls and requests. Times are seconds, sizes bytes."""
 
     answer_within: Seconds = 45.0
     """The time after which a call is answered with the output so far: clients give up on longer ones."""
     beat: Seconds = 5.0
     """The silence after which a call that goes on sends its progress."""
-    progress_every: Seconds = 0.2
-    """The shortest time between two notifications of progress."""
-    max_images: Count = 8
-    """Pictures in one answer."""
-    max_image_bytes: Size = 8 * MIB
-    """Bytes of the pictures in one answer."""
-    max_links: Count = 50
-    """Links to new and changed files in one answer."""
-    max_shown: Count = 1_000
-    """Files in one listing."""
-    max_text_bytes: Size = 200_000
-    """Bytes of a file that `get_file` gives as text in one answer; `offset` has the rest."""
-    max_blob_bytes: Size = 8 * MIB
-    """The largest file that is given whole, as base64."""
     max_runs: Some = 64
-    """Runs and commands at once; one more is refused."""
-    key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """The part of `max_sandboxes` that the runs of one key may have at once."""
-    max_untold: Count = 8
-    """Runs that ended and whose rest nobody has asked for; the oldest is forgotten first."""
+    """Runs and commands at once; one more is an error."""
     max_timeout: SecondsToRun = 3_600.0
     """The longest time limit that a call may give."""
     max_body_bytes: Size = 32 * MIB
     """The largest request over HTTP."""
-    max_body_parts: Count = 500_000
-    """Commas and opening brackets in a request's JSON."""
-    max_sessions: Count = 1_000
-    """Sessions of clients that speak a protocol of before 2026-07-28, at once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,18 @@ from mcp_types import (
 from agent_tools.containers.contents import Contents
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge
 from agent_tools.errors import InvalidParams
-from agent_tools.mcp.answers import file_of, link_to, mime_of, read_path, said, uri_of
-from agent_tools.mcp.config import Bounds
+from agent_tools.limits import MIB
+from agent_tools.mcp.answers import MAX_LINKS, file_of, link_to, mime_of, read_path, said, uri_of
 from agent_tools.mcp.services import Call
 from agent_tools.mcp.shapes import GetFile, Got, InContainer, Listed, Put, PutFile
 from agent_tools.text import fence, neutralise, one_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+# Of one answer.
+MAX_LISTED = 1_000
+MAX_TEXT_BYTES = 200_000  # of a file as text; `offset` has the rest
+MAX_BLOB_BYTES = 8 * MIB  # of a file that is sent whole, as base64
 
 
 async def put_file(call: Call, given: PutFile) -> CallToolResult:
@@ -41,11 +46,11 @@ async def put_file(call: Call, given: PutFile) -> CallToolResult:
 
 async def get_file(call: Call, given: GetFile) -> CallToolResult:
     """Read a file: text from an offset on, pictures and others whole."""
-    path, bounds = read_path(given.path), call.services.bounds
+    path = read_path(given.path)
     container = call.container(given.container)
-    data, size = await call.aside(_read, container, call.services.contents, path, given.offset, bounds)
+    data, size = await call.aside(_read, container, call.services.contents, path, given.offset)
     file, mime = file_of(container, path, size), mime_of(path)
-    text = _as_text(data[: bounds.max_text_bytes])
+    text = _as_text(data[:MAX_TEXT_BYTES])
     if text is None or mime in _PICTURES:
         if given.offset or len(data) < size:
             raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, and is no text: take a part of it by run_python.")
@@ -54,7 +59,7 @@ async def get_file(call: Call, given: GetFile) -> CallToolResult:
             block = ImageContent(data=base64.b64encode(data).decode(), mime_type=mime)
         told = f"container: {container}\n{one_line(path)} ({size:,} bytes, {mime})"
         return said(told, Got(container=container, file=file, mime_type=mime), block)
-    end = given.offset + min(len(data), bounds.max_text_bytes)
+    end = given.offset + min(len(data), MAX_TEXT_BYTES)
     rest = f"\n{size - end:,} bytes are left: offset={end}" if end < size else ""
     got = Got(container=container, file=file, mime_type=mime, text=text, next_offset=end if end < size else None)
     return said(f"container: {container}\n{one_line(path)}:\n\n{fence(text)}{rest}", got)
@@ -62,10 +67,10 @@ async def get_file(call: Call, given: GetFile) -> CallToolResult:
 
 async def list_files(call: Call, given: InContainer) -> CallToolResult:
     """List the files of the working directory."""
-    container, most = call.container(given.container), call.services.bounds.max_shown
+    container = call.container(given.container)
     snapshot, is_complete = await call.aside(call.services.contents.listed, container)
     found = sorted(snapshot.items())
-    files = [file_of(container, name, facts[0]) for name, facts in found[:most]]
+    files = [file_of(container, name, facts[0]) for name, facts in found[:MAX_LISTED]]
     lines = [f"{one_line(each.path)} ({each.size:,} bytes)" for each in files]
     left_out = len(found) - len(files)
     shown = fence("\n".join(lines + [f"and {left_out:,} more"] * bool(left_out))) if lines else "There are no files."
@@ -79,10 +84,9 @@ async def contents_of(call: Call, container: str, path: str) -> TextResourceCont
     Raises:
         ContainersError: there is no such file, or it is too large to be given whole.
     """
-    bounds = call.services.bounds
-    data, size = await call.aside(_read, container, call.services.contents, path, 0, bounds)
+    data, size = await call.aside(_read, container, call.services.contents, path, 0)
     if len(data) < size:
-        raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, more than {bounds.max_blob_bytes:,}.")
+        raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, more than {MAX_BLOB_BYTES:,}.")
     uri, mime, text = uri_of(container, path), mime_of(path), _as_text(data)
     if text is None or mime in _PICTURES:
         return _blob(uri, mime, data)
@@ -91,20 +95,19 @@ async def contents_of(call: Call, container: str, path: str) -> TextResourceCont
 
 async def first_files(call: Call, container: str) -> list[tuple[str, int]]:
     """Return the names and sizes in bytes of the newest files."""
-    most = call.services.bounds.max_links
     found, _ = await anyio.to_thread.run_sync(call.services.contents.listed, container)
-    newest = sorted(found.items(), key=lambda each: -each[1][1])[:most]
+    newest = sorted(found.items(), key=lambda each: -each[1][1])[:MAX_LINKS]
     return [(name, facts[0]) for name, facts in newest]
 
 
-def _read(container: str, contents: Contents, path: str, offset: int, bounds: Bounds) -> tuple[bytes, int]:
+def _read(container: str, contents: Contents, path: str, offset: int) -> tuple[bytes, int]:
     """Return bytes of a file, as many as an answer may have at most, and its size."""
     with contents.opened(container, path) as content:
         if content is None:
             raise ContainerFileNotFound(path)
         size = content.seek(0, io.SEEK_END)
         content.seek(min(offset, size))
-        return content.read(bounds.max_blob_bytes), size
+        return content.read(MAX_BLOB_BYTES), size
 
 
 def _as_text(data: bytes) -> str | None:

@@ -20,7 +20,7 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
-from agent_tools.marks import has_more_parts
+from agent_tools.marks import MAX_BODY_PARTS, has_more_parts
 from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.config import Bounds, McpConfig
 from agent_tools.mcp.handles import Stock
@@ -29,16 +29,19 @@ from agent_tools.mcp.server import make_server
 from agent_tools.runtime.sessions import RuntimeLike
 
 PATH = "/mcp"
+MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, at once
 LAST_SECONDS = 2  # for calls that are under way when the server is told to stop
 
 
 @asynccontextmanager
-async def application(stock: Stock, prepare: Prepare, bounds: Bounds) -> AsyncIterator[ASGIApp]:
-    """Have an application whose requests' scopes name their `owner`."""
+async def application(
+    stock: Stock, prepare: Prepare, bounds: Bounds, max_sessions: int = MAX_SESSIONS
+) -> AsyncIterator[ASGIApp]:
+    """Run an application whose requests' scopes name their `owner`."""
     manager = StreamableHTTPSessionManager(
         make_server(stock, prepare, bounds),
         max_request_body_size=bounds.max_body_bytes,
-        max_sessions=bounds.max_sessions,
+        max_sessions=max_sessions,
     )
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +49,7 @@ async def application(stock: Stock, prepare: Prepare, bounds: Bounds) -> AsyncIt
         await manager.handle_request({**scope, "user": AuthenticatedUser(token)}, receive, send)  # owns its session
 
     async with manager.run():
-        yield BoundedBodies(serve, bounds)
+        yield BoundedBodies(serve, bounds.max_body_bytes)
 
 
 def _mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextManager[ASGIApp]:
@@ -64,7 +67,9 @@ def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
     uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **options)
 
 
-def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Starlette:
+def create_app(
+    config: McpConfig, runtime: RuntimeLike, prepare: Prepare, max_sessions: int = MAX_SESSIONS
+) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
     log_no_queries()
     door = _Door(Keys(config.api_keys))
@@ -73,7 +78,7 @@ def create_app(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> Sta
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with (
             own_containers(config, runtime, is_alone=False) as stock,
-            application(stock, prepare, config) as door.inner,
+            application(stock, prepare, config, max_sessions) as door.inner,
         ):
             yield
 
@@ -108,10 +113,9 @@ class _Door:
 class BoundedBodies:
     """An application in front of another one, which gets bodies of bounded cost only; to others it says 413."""
 
-    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
-        self._most = bounds.max_body_bytes
-        self._parts = bounds.max_body_parts
+        self._most = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -120,7 +124,7 @@ class BoundedBodies:
         elif (body := await self._body(receive)) is not None:
             await self._app(scope, _Again(body, receive), send)
         else:
-            message = f"The request is too large: {self._most:,} bytes, {self._parts:,} commas and brackets at most."
+            message = f"The request is too large: {self._most:,} bytes, {MAX_BODY_PARTS:,} commas and brackets at most."
             await PlainTextResponse(message, 413)(scope, receive, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
@@ -133,7 +137,7 @@ class BoundedBodies:
             if size > self._most:
                 return None
         body = b"".join(pieces)
-        return None if has_more_parts(body, self._parts) else body
+        return None if has_more_parts(body, MAX_BODY_PARTS) else body
 
 
 class _Again:

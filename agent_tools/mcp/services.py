@@ -100,7 +100,7 @@ class Call:
         return answer
 
     def _told(self, activity: Activity) -> CallToolResult:
-        answer = told(activity, self.services.bounds)
+        answer = told(activity)
         if not activity.failure:
             return answer
         why = failed(self.reason(activity.failure))

@@ -202,7 +202,7 @@ class HostCall:
 
     Attributes:
         id: the guest's number of the call.
-        arguments: a preview, cut to `CallLimits.max_preview_chars`.
+        arguments: a preview, cut to 200 characters.
         start: seconds since the run began.
         duration: seconds, waiting for its turn and for an approval included.
         error: the exception's type and message, as far as the code was told; '' if there was none.

@@ -14,7 +14,7 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import CallLimits, Limits, with_sizes
+from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.sandbox.sandbox import MIN_SECONDS
 from agent_tools.runtime.sandbox.spec import Ahead, SessionSpec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 """Options, by name."""
 FRESH = "fresh"
+MAX_POOL = 32  # sandboxes of one kind that are kept ready
 """As `work_dir`: a temporary folder that goes with the sandbox."""
 Size = Union[int, float, str]
 """Bytes, or text such as '512m' and '4g'."""
@@ -180,10 +181,10 @@ class Options:
             InvalidParams: an option is unknown, unusable, or would break the isolation.
         """
         limits, isolation = _limits(cfg.get("limits") or {}), _isolation(cfg)
-        pool = _pool(cfg.get("pool") or 0, limits)
+        pool = _pool(cfg.get("pool") or 0)
         return cls(
             work_dir=None if cfg.get("work_dir") == FRESH else _path(cfg, "work_dir"),
-            timeout=timeout_of(cfg.get("timeout"), limits.timeout, limits),
+            timeout=timeout_of(cfg.get("timeout"), limits.timeout),
             limits=limits,
             isolation=isolation,
             static_url=_text(cfg, "static_url"),
@@ -199,7 +200,7 @@ class Options:
             replay=_path(cfg, "replay"),
             pool=pool,
             preload=_preload(cfg.get("preload") or (), pool, isolation),
-            idle_stop=_idle_stop(cfg.get("idle_stop") or None, limits),
+            idle_stop=_idle_stop(cfg.get("idle_stop") or None),
             checkpoint=_flag(cfg, "checkpoint", True),
             engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
         )
@@ -216,18 +217,18 @@ def _image(cfg: Config) -> str | None:
     return image
 
 
-def timeout_of(timeout: object, default: float, limits: Limits, name: str = "timeout") -> float:
+def timeout_of(timeout: object, default: float, name: str = "timeout") -> float:
     """Return a time limit in seconds, that of an option of this name; for None, the default.
 
     Raises:
-        InvalidParams: it is not a positive, finite number, or is above `max_timeout`.
+        InvalidParams: it is not a positive, finite number, or is above 24 hours.
     """
     if timeout is None:
         return default
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise InvalidParams(f"{name}={timeout!r:.80} is not usable: give seconds as a positive number.")
-    if not 0 < timeout <= limits.max_timeout:  # also refuses nan and inf; the value is not shown: it may be huge
-        raise InvalidParams(f"{name} must be above 0 and at most {limits.max_timeout:g} s (max_timeout).")
+    if not 0 < timeout <= MAX_TIMEOUT:  # also refuses nan and inf; the value is not shown: it may be huge
+        raise InvalidParams(f"{name} must be above 0 and at most {MAX_TIMEOUT:g} s.")
     return float(timeout)
 
 
@@ -299,11 +300,10 @@ def _describe(what: Any) -> Literal["", "versions"]:
     return what  # type: ignore[no-any-return]
 
 
-def _pool(size: Any, limits: Limits) -> int:
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= limits.max_pool:
-        most = f"{limits.max_pool:,} (max_pool)"
+def _pool(size: Any) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_POOL:
         raise InvalidParams(
-            f"pool={size!r:.80} is not usable: give the number of sandboxes to keep ready, up to {most}."
+            f"pool={size!r:.80} is not usable: give the number of sandboxes to keep ready, up to {MAX_POOL}."
         )
     return size
 
@@ -321,8 +321,8 @@ def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _idle_stop(seconds: Any, limits: Limits) -> float:
-    given = timeout_of(seconds, 0.0, limits, "idle_stop")
+def _idle_stop(seconds: Any) -> float:
+    given = timeout_of(seconds, 0.0, "idle_stop")
     if 0 < given < MIN_SECONDS:
         raise InvalidParams(f"idle_stop={given:g} is not usable: give at least {MIN_SECONDS:g} s, or 0 for never.")
     return given

@@ -199,7 +199,7 @@ class Sandbox:
 
         Closing the generator early interrupts the code, and so does `cancel` with the event given here.
         """
-        seconds = timeout_of(timeout, self.options.timeout, self.options.limits)
+        seconds = timeout_of(timeout, self.options.timeout)
         try:
             reading = read_code(code, self.options.limits)
         except UnclearCode as exc:
@@ -275,7 +275,7 @@ class Sandbox:
             KeyboardInterrupt: Ctrl-C; the command got SIGINT, and `command_grace` seconds (2) to end.
         """
         limits = self.options.limits
-        seconds = timeout_of(timeout, limits.command_timeout, limits)
+        seconds = timeout_of(timeout, limits.command_timeout)
         request = self._request(command, cwd, env, max_output)
         request = replace(request, stdin=bytes_or_file(stdin, "stdin"), timeout=seconds)
         return self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
@@ -299,7 +299,7 @@ class Sandbox:
         """
         limits = self.options.limits
         request = self._request(command, cwd, env, max_output)
-        seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout, limits)
+        seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout)
         request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
         return self._opening.session().commands.start(request)
 

@@ -363,7 +363,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         *,
         needs_files: bool = False,
     ) -> Generator[Output, None, Execution]:
-        timeout_of(timeout, self.options.timeout, self.options.limits)  # before a file is touched
+        timeout_of(timeout, self.options.timeout)  # before a file is touched
         if self._shares_default:
             _warn_of_others(self)
         with tool_errors():

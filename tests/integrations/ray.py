@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ from agent_tools import CodeInterpreter, Sandbox, __version__
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import EngineUnavailable, HostFull, InvalidParams, SessionLost
 from agent_tools.fleet import Fleet, connect
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import END_SECONDS, MAX_HOSTS_PER_NODE
 from agent_tools.fleet.ray import hosts as hosts_module
 from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor
 from agent_tools.fleet.ray.hosts import RayHosts, RayLink, running
@@ -282,7 +281,7 @@ def test_opens_and_closes_with_kills_leave_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_host_that_stands_still_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "LIMITS", replace(LIMITS, silence=2.0))
+    monkeypatch.setattr(hosts_module, "SILENCE_SECONDS", 2.0)
     with Sandbox(runtime=fleet) as sandbox, Sandbox(runtime=fleet) as another:
         sandbox.run_code("x = 1")
         link = host_of(fleet, sandbox)
@@ -334,7 +333,7 @@ def test_a_host_serves_so_many_calls_of_a_kind_at_once(nodes: TwoNodes, method: 
 
 
 def test_so_many_calls_of_a_process_wait_at_a_host(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "LIMITS", replace(LIMITS, pending_calls=2))
+    monkeypatch.setattr(hosts_module, "MAX_PENDING_CALLS", 2)
     name, node = "small", next(iter(hosts_module.nodes()))
     link = RayLink(name, RayHosts()._actor(name, node, 1))
     link.call("greet", __version__)
@@ -354,9 +353,9 @@ def test_an_end_is_waited_for_so_long_and_hosts_of_a_node_are_so_many(monkeypatc
     monkeypatch.setattr(hosts_module.ray, "kill", lambda _: None)
     actor = SimpleNamespace(end=SimpleNamespace(remote=lambda: None))
     hosts_module.end(RayLink("host", actor))
-    assert waited == [LIMITS.end_seconds]
-    with pytest.raises(InvalidParams, match=f"give 1 to {LIMITS.hosts_per_node}"):
-        connect("ray", hosts_per_node=LIMITS.hosts_per_node + 1)
+    assert waited == [END_SECONDS]
+    with pytest.raises(InvalidParams, match=f"give 1 to {MAX_HOSTS_PER_NODE}"):
+        connect("ray", hosts_per_node=MAX_HOSTS_PER_NODE + 1)
 
 
 @pytest.mark.timeout(300)

@@ -8,6 +8,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextResourceContents
 
+from agent_tools.mcp.files import MAX_BLOB_BYTES
 from tests.mcp_door.conftest import Converse, text_of
 
 
@@ -51,7 +52,7 @@ def test_bytes_go_in_and_out_as_base64(converse: Converse) -> None:
 
 def test_a_long_text_comes_in_parts(converse: Converse) -> None:
     async def talk(client: Client) -> None:
-        text = "".join(f"{n:>9}\n" for n in range(1_000))
+        text = "".join(f"{n:>9}\n" for n in range(30_000))
         await client.call_tool("put_file", {"path": "a.txt", "content": text})
         parts, offset = "", 0
         while offset is not None:
@@ -59,20 +60,20 @@ def test_a_long_text_comes_in_parts(converse: Converse) -> None:
             parts, offset = parts + got["text"], got["next_offset"]
         assert parts == text
 
-    converse(talk, max_text_bytes=3_000)
+    converse(talk)
 
 
 def test_what_is_too_large_is_refused_with_its_size(converse: Converse) -> None:
     async def talk(client: Client) -> None:
-        content = base64.b64encode(bytes(2_000)).decode()
+        content = base64.b64encode(bytes(MAX_BLOB_BYTES + 1)).decode()
         put = await client.call_tool("put_file", {"path": "a.bin", "content": content, "encoding": "base64"})
         got = await client.call_tool("get_file", {"path": "a.bin"})
         assert got.is_error
-        assert "2,000 bytes" in text_of(got)
-        with pytest.raises(MCPError, match="2,000 bytes"):
+        assert f"{MAX_BLOB_BYTES + 1:,} bytes" in text_of(got)
+        with pytest.raises(MCPError, match=f"{MAX_BLOB_BYTES + 1:,} bytes"):
             await client.read_resource(put.structured_content["file"]["uri"])
 
-    converse(talk, max_blob_bytes=1_000)
+    converse(talk)
 
 
 def test_a_file_beyond_the_limit_of_uploads_is_not_written(converse: Converse) -> None:
@@ -121,9 +122,9 @@ def test_a_resource_that_is_not_there_is_invalid_params(converse: Converse, uri:
 
 def test_what_more_files_there_are_than_are_listed_is_told(converse: Converse) -> None:
     async def talk(client: Client) -> None:
-        await client.call_tool("run_python", {"code": "for n in range(5): open(f'{n}', 'w').close()"})
+        await client.call_tool("run_python", {"code": "for n in range(1_002): open(f'{n}', 'w').close()"})
         listed = await client.call_tool("list_files", {})
         assert listed.structured_content["left_out"] == 2
         assert "and 2 more" in text_of(listed)
 
-    converse(talk, max_shown=3)
+    converse(talk)

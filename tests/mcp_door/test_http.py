@@ -21,8 +21,9 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from agent_tools.errors import InvalidParams
+from agent_tools.marks import MAX_BODY_PARTS
 from agent_tools.mcp.config import McpConfig
-from agent_tools.mcp.http import create_app
+from agent_tools.mcp.http import MAX_SESSIONS, create_app
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
@@ -40,8 +41,8 @@ def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
     """Starts servers on ports of this machine; returns their URLs."""
     with contextlib.ExitStack() as stack:
 
-        def make(log_level: str = "warning", **settings: Any) -> str:
-            app = create_app(McpConfig(**settings), process_runtime, lambda told: None)
+        def make(log_level: str = "warning", max_sessions: int = MAX_SESSIONS, **settings: Any) -> str:
+            app = create_app(McpConfig(**settings), process_runtime, lambda told: None, max_sessions)
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             config = uvicorn.Config(app, log_level=log_level, lifespan="on", timeout_graceful_shutdown=1)
             server = uvicorn.Server(config)
@@ -171,14 +172,16 @@ def test_programs_of_this_machine_reach_a_server_without_keys(new_server: Callab
         assert httpx.post(url, json=HELLO, headers={**HEADERS, **headers}).status_code == 200, headers
 
 
-@pytest.mark.parametrize("content", ["[" * 3_000, json.dumps(LIST) + " " * 100_000], ids=["parts", "bytes"])
+@pytest.mark.parametrize(
+    "content", ["[" * (MAX_BODY_PARTS + 1), json.dumps(LIST) + " " * 600_000], ids=["parts", "bytes"]
+)
 def test_a_request_that_costs_too_much_is_refused_before_it_is_parsed(
     new_server: Callable[..., str], content: str
 ) -> None:
-    url = new_server(max_body_bytes=50_000, max_body_parts=1_000)
+    url = new_server(max_body_bytes=600_000)
     refused = httpx.post(url, content=content, headers=HEADERS)
     assert refused.status_code == 413
-    assert "50,000 bytes" in refused.text
+    assert "600,000 bytes" in refused.text
 
 
 def test_without_a_key_only_this_machine_is_listened_to() -> None:

@@ -170,7 +170,7 @@ def test_code_of_exactly_the_limit_is_taken() -> None:
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(5, 5.0), (0.5, 0.5), (None, 30.0), (86_400, 86_400.0)])
 def test_a_usable_timeout(timeout: object, seconds: float) -> None:
-    found = timeout_of(timeout, 30.0, LIMITS)
+    found = timeout_of(timeout, 30.0)
     assert found == seconds
     assert isinstance(found, float)
 
@@ -196,7 +196,7 @@ def test_a_usable_timeout(timeout: object, seconds: float) -> None:
 )
 def test_an_unusable_timeout_is_refused(timeout: object) -> None:
     with pytest.raises(InvalidParams, match="timeout"):
-        timeout_of(timeout, 30.0, LIMITS)
+        timeout_of(timeout, 30.0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from agent_tools.errors import InvalidParams, SandboxGone
 from agent_tools.fleet.caller.reach import Reach
 from agent_tools.fleet.crossing import Printed
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import PIECE_BYTES
 from agent_tools.limits import Limits
 from agent_tools.results.command import CommandResult, OnOutput
 from agent_tools.results.file_info import FileInfo
@@ -34,9 +34,9 @@ class FarFiles:
 
     def read(self, path: str, offset: int = 0, most: int | None = None) -> bytes:
         """Return a file's bytes from `offset` on, at most `most` of them."""
-        wanted = LIMITS.piece_bytes if most is None else min(most, LIMITS.piece_bytes)
+        wanted = PIECE_BYTES if most is None else min(most, PIECE_BYTES)
         data: bytes = self._reach.ask("file", "read", path, offset, wanted)
-        if len(data) < LIMITS.piece_bytes or most == LIMITS.piece_bytes:
+        if len(data) < PIECE_BYTES or most == PIECE_BYTES:
             return data
         return self._larger(path, offset, most, data)
 
@@ -45,7 +45,7 @@ class FarFiles:
         wanted = bound + 1 if most is None else min(most, bound)
         data = bytearray(first)
         while len(data) < wanted:
-            size = min(LIMITS.piece_bytes, wanted - len(data))
+            size = min(PIECE_BYTES, wanted - len(data))
             piece = self._reach.ask("file", "read", path, offset + len(data), size)
             if not piece:
                 break
@@ -133,12 +133,12 @@ def in_pieces(data: bytes | BinaryIO, most: float, path: str) -> Iterator[bytes]
 
 def _pieces(data: bytes | BinaryIO) -> Iterator[bytes]:
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        yield data.read(LIMITS.piece_bytes)
-        while piece := data.read(LIMITS.piece_bytes):
+        yield data.read(PIECE_BYTES)
+        while piece := data.read(PIECE_BYTES):
             yield piece
         return
-    for at in range(0, max(1, len(data)), LIMITS.piece_bytes):
-        yield bytes(data[at : at + LIMITS.piece_bytes])
+    for at in range(0, max(1, len(data)), PIECE_BYTES):
+        yield bytes(data[at : at + PIECE_BYTES])
 
 
 def joined(chunks: Iterable[memoryview | bytes]) -> Iterator[bytes]:

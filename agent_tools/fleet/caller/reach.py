@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_tools.errors import EngineError, HostFull, SessionClosed, SessionLost
 from agent_tools.fleet.crossing import RemoteSpec, SessionUnknown
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import CLOSE_SECONDS, SEND_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.results.execution import Restarted
 
@@ -126,7 +126,7 @@ class Reach:
 
     def _sent(self, link: HostLink, method: str, *arguments: Any) -> Any:
         """Call a method in the middle of something: where no message can be sent now, it is sent a little later."""
-        until = time.monotonic() + LIMITS.send_seconds
+        until = time.monotonic() + SEND_SECONDS
         while True:
             try:
                 return link.call(method, *arguments)
@@ -152,7 +152,7 @@ class Reach:
 
     def _close_at(self, link: HostLink, id_: str) -> None:
         with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
-            link.call("close", id_, seconds=LIMITS.close_seconds)
+            link.call("close", id_, seconds=CLOSE_SECONDS)
 
     def refuse_closed(self, message: str = "The session is closed.") -> None:
         """Raise SessionClosed if it is."""

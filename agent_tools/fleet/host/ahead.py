@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.host.held import HeldSession
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import STARTS_AT_ONCE
 from agent_tools.machine.background import begun
 
 log = logging.getLogger("agent_tools.fleet")
@@ -37,7 +37,7 @@ class Reservation:
         self._ready: deque[HeldSession] = deque()
         self._is_over = False
         self._changed = threading.Condition()
-        self._threads = [begun(self._work, "agent-tools-reserve") for _ in range(min(count, LIMITS.opens_at_once))]
+        self._threads = [begun(self._work, "agent-tools-reserve") for _ in range(min(count, STARTS_AT_ONCE))]
 
     @property
     def ready(self) -> int:

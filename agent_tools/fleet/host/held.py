@@ -18,7 +18,7 @@ from agent_tools.fleet.crossing import Ended, Files, GuestWord, Printed, RemoteS
 from agent_tools.fleet.host.relay import Relay
 from agent_tools.fleet.host.run import GIVEN_UP, Abandoned, Batch, HostRun, Put
 from agent_tools.fleet.likeness import Likeness
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_EARLY_ENDS
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
 from agent_tools.results.command import CommandResult
@@ -357,7 +357,7 @@ class Early:
         """Remember it; a drop outdoes a cancel."""
         if self._words.get(run) != "drop":
             self._words[run] = word
-        while len(self._words) > LIMITS.early_words:
+        while len(self._words) > MAX_EARLY_ENDS:
             del self._words[next(iter(self._words))]
 
     def taken(self, run: str) -> Word | None:

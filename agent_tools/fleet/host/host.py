@@ -31,7 +31,7 @@ from agent_tools.fleet.fleet import Sweep
 from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import HeldSession
 from agent_tools.fleet.host.run import Batch
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import LEASE_SECONDS, STARTS_AT_ONCE
 from agent_tools.machine.background import begun, do_all
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
@@ -49,7 +49,7 @@ class SandboxHost:
         self,
         runtime: Runtime,
         slots: int,
-        lease: float = LIMITS.lease,
+        lease: float = LEASE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runtime, self._slots, self._lease, self._clock = runtime, Slots(slots), lease, clock
@@ -58,7 +58,7 @@ class SandboxHost:
         self._reservations: dict[str, Reservation] = {}
         self._made = 0
         self._lock = threading.Lock()
-        self._opens = threading.BoundedSemaphore(LIMITS.opens_at_once)
+        self._opens = threading.BoundedSemaphore(STARTS_AT_ONCE)
         self._is_closed = threading.Event()
         self._sweep = Sweep(lease, clock())
         self.used_at = clock()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from agent_tools.fleet.crossing import GuestWord
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_WAITING_ORDERS
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
@@ -106,7 +106,7 @@ class Relay:
         with self._lock:
             if run != self._run or number < self._next:
                 return
-            if len(self._waiting) >= LIMITS.waiting_orders and number != self._next:
+            if len(self._waiting) >= MAX_WAITING_ORDERS and number != self._next:
                 self._service.hang_up()
                 return
             self._waiting[number] = (what, data)

@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.fleet.crossing import GuestWord, Printed
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_QUEUED_ITEMS, RUN_BYTES
 from agent_tools.machine.background import begun
 from agent_tools.results.outputs import Stream
 
@@ -46,7 +46,7 @@ class HostRun:
         self.at_end: Callable[[], object] = bool
         self.at_read: Callable[[], object] = bool
         self._work = work
-        self._queue: queue.Queue[Any] = queue.Queue(LIMITS.queued_items)
+        self._queue: queue.Queue[Any] = queue.Queue(MAX_QUEUED_ITEMS)
         self._is_abandoned = False
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class HostRun:
         batch = [self._first()]
         size = _size(batch[0])
         until = time.monotonic() + LINGER
-        while size < LIMITS.run_bytes and not isinstance(batch[-1], (GuestWord, _Over)):
+        while size < RUN_BYTES and not isinstance(batch[-1], (GuestWord, _Over)):
             try:
                 batch.append(self._queue.get(timeout=max(0.0, until - time.monotonic())))
             except queue.Empty:

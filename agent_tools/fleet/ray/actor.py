@@ -17,11 +17,11 @@ import ray
 
 from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.fleet.host.host import SandboxHost
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import CONTROL_AT_ONCE, IDLE_END_SECONDS, RUNS_AT_ONCE, WORK_AT_ONCE
 from agent_tools.fleet.links import CONTROL, RUNS, WORK
 from agent_tools.runtime.runtime import docker_runtime
 
-THREADS = {"control": LIMITS.control_at_once, "work": LIMITS.work_at_once, "runs": LIMITS.runs_at_once}
+THREADS = {"control": CONTROL_AT_ONCE, "work": WORK_AT_ONCE, "runs": RUNS_AT_ONCE}
 """Calls of a host that are served at once, by kind."""
 GROUP_OF = {
     **dict.fromkeys(CONTROL, "control"),
@@ -36,7 +36,7 @@ class HostSettings:
 
     slots: int
     lease: float
-    idle_end: float = LIMITS.idle_end
+    idle_end: float = IDLE_END_SECONDS
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import ray
 
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import IDLE_END_SECONDS, LEASE_SECONDS, MAX_HOSTS_PER_NODE, WAIT_SECONDS
 from agent_tools.fleet.ray.hosts import NAMESPACE, RayHosts
 
 
@@ -14,17 +14,17 @@ def ray_fleet(
     word: str = "ray",
     *,
     hosts_per_node: int = 1,
-    lease: float = LIMITS.lease,
-    patience: float = LIMITS.patience,
+    lease: float = LEASE_SECONDS,
+    patience: float = WAIT_SECONDS,
     copies_files: bool = True,
-    idle_end: float = LIMITS.idle_end,
+    idle_end: float = IDLE_END_SECONDS,
 ) -> Fleet:
     """Return a fleet on a Ray cluster; arguments and errors as for `agent_tools.fleet.connect`.
 
     `idle_end` is in seconds: a host that this process made ends after as long without use; 0 for never.
     """
-    if not 1 <= hosts_per_node <= LIMITS.hosts_per_node:
-        raise InvalidParams(f"hosts_per_node={hosts_per_node!r:.40} is not usable: give 1 to {LIMITS.hosts_per_node}.")
+    if not 1 <= hosts_per_node <= MAX_HOSTS_PER_NODE:
+        raise InvalidParams(f"hosts_per_node={hosts_per_node!r:.40} is not usable: give 1 to {MAX_HOSTS_PER_NODE}.")
     join(word)
     hosts = RayHosts(hosts_per_node=hosts_per_node, lease=lease, idle_end=idle_end)
     return Fleet(hosts, lease=lease, patience=patience, copies_files=copies_files)

@@ -24,7 +24,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agent_tools.errors import EngineError, EngineUnavailable, HostFull
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import END_SECONDS, IDLE_END_SECONDS, LEASE_SECONDS, MAX_PENDING_CALLS, SILENCE_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.outbox import Outbox
 from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor, HostSettings, Raised
@@ -91,17 +91,17 @@ class RayLink:
         """
         while True:
             try:
-                return ray.get(answer, timeout=LIMITS.silence if seconds is None else seconds)
+                return ray.get(answer, timeout=SILENCE_SECONDS if seconds is None else seconds)
             except GetTimeoutError:
                 if seconds is not None:
                     raise
             with contextlib.suppress(PendingCallsLimitExceeded):
-                ray.get(self._begin("load", ()), timeout=LIMITS.silence)
+                ray.get(self._begin("load", ()), timeout=SILENCE_SECONDS)
 
     def _told(self, exc: Exception) -> Exception:
         """Return an exception of Ray's as one of ours."""
         if isinstance(exc, PendingCallsLimitExceeded):
-            return HostFull(f"{LIMITS.pending_calls:,} calls of this process wait at the host {self._name} already.")
+            return HostFull(f"{MAX_PENDING_CALLS:,} calls of this process wait at the host {self._name} already.")
         if isinstance(exc, GetTimeoutError):
             return HostGone(f"the host {self._name} did not answer in time")
         if isinstance(exc, RayTaskError):
@@ -119,8 +119,8 @@ class RayHosts:
         self,
         *,
         hosts_per_node: int = 1,
-        lease: float = LIMITS.lease,
-        idle_end: float = LIMITS.idle_end,
+        lease: float = LEASE_SECONDS,
+        idle_end: float = IDLE_END_SECONDS,
     ) -> None:
         self._per_node, self._lease, self._idle_end = hosts_per_node, lease, idle_end
         self._links: dict[str, RayLink] = {}
@@ -170,7 +170,7 @@ class RayHosts:
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
-            max_pending_calls=LIMITS.pending_calls,
+            max_pending_calls=MAX_PENDING_CALLS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         ).remote(HostSettings(share, self._lease, self._idle_end))
 
@@ -185,7 +185,7 @@ def running() -> list[RayLink]:
 def end(link: RayLink) -> None:
     """End a host with all sandboxes that it has, whoever uses them."""
     with contextlib.suppress(RayError):
-        ray.get(link.actor.end.remote(), timeout=LIMITS.end_seconds)
+        ray.get(link.actor.end.remote(), timeout=END_SECONDS)
     ray.kill(link.actor)
 
 

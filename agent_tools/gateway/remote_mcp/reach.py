@@ -18,6 +18,7 @@ from agent_tools.machine.addresses import ascii_name, is_public
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.egress.dialling import system_look_up
 
+MAX_SERVERS = 8  # of one request
 MAX_URL = 2_048  # characters
 
 
@@ -42,7 +43,7 @@ class Reach:
         self,
         servers: Sequence[str],
         private: Sequence[str] = (),
-        max_servers: int = 8,
+        max_servers: int = MAX_SERVERS,
         look_up: Callable[[str, int], list[str]] = system_look_up,
     ) -> None:
         self._policy = NetworkPolicy.read({"allow": list(servers), "private": list(private)})
@@ -53,7 +54,7 @@ class Reach:
     def of(cls, config: GatewayConfig) -> Reach | None:
         """Return the servers that a gateway lists; None if there are none."""
         listed = config.mcp_servers
-        return cls(listed, config.mcp_private, config.max_mcp_servers) if listed else None
+        return cls(listed, config.mcp_private) if listed else None
 
     def target(self, url: str) -> Target:
         """Return the host and port of a URL that is listed.

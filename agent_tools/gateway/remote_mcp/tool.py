@@ -19,6 +19,7 @@ from agent_tools.text import shorten
 from agent_tools.tools.base import BaseTool, Params
 
 _REFUSED = re.compile(r"[^0-9A-Za-z_-]")  # in names of functions, by most servers of models
+MAX_OUTPUT = 40_000  # characters of what a call returns: the first and the last half
 _NO_RESULT = "(The tool returned nothing.)"
 
 
@@ -34,7 +35,7 @@ class RemoteTool(BaseTool):
         needs_approval: a person is asked before each call.
     """
 
-    def __init__(self, connection: Connection, listed: JsonObject, name: str, needs_approval: bool, most: int) -> None:
+    def __init__(self, connection: Connection, listed: JsonObject, name: str, needs_approval: bool) -> None:
         self.name = name
         self.own_name = str(listed["name"])
         self.label = connection.server.label
@@ -42,12 +43,11 @@ class RemoteTool(BaseTool):
         self.description = "\n\n".join(filter(None, [str(listed.get("description") or ""), about]))
         self.needs_approval = needs_approval
         self._connection = connection
-        self._most = most
         super().__init__()
         self.parameters = _object_schema(listed.get("inputSchema"))
 
     def call(self, params: Params, **kwargs: Any) -> str:
-        """Call the tool and return what it says, of which `max_mcp_output` characters are kept.
+        """Call the tool and return what it says, shortened to MAX_OUTPUT characters.
 
         Raises:
             RemoteFailure: it failed, or could not be called.
@@ -59,7 +59,7 @@ class RemoteTool(BaseTool):
         if not isinstance(arguments, dict):
             raise RemoteFailure("The arguments are no JSON object.", "mcp_tool_execution_error")
         answer = self._connection.call(self.own_name, arguments)
-        text = shorten(told(answer), self._most)
+        text = shorten(told(answer), MAX_OUTPUT)
         if answer.get("isError"):
             raise RemoteFailure(text or "The tool failed.", "mcp_tool_execution_error")
         return text or _NO_RESULT

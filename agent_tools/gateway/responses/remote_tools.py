@@ -78,7 +78,7 @@ class RemoteTools:
                 name += "_"
             taken.add(name)
             needs_approval = given.needs_approval(each)
-            self._tools[name] = RemoteTool(connection, each, name, needs_approval, self._config.max_mcp_output)
+            self._tools[name] = RemoteTool(connection, each, name, needs_approval)
         return wanted
 
     def _add_functions(self, connection: Connection, given: GivenServer, listed: Sequence[JsonObject]) -> None:

@@ -110,7 +110,7 @@ class _Reading:
             message = f"There are two servers labelled {given.server.label!r}."
             raise invalid(message, fields.param("server_label"), "invalid_value")
         if len(labels) >= most:
-            message = f"There are more than {most} MCP servers, the maximum (max_mcp_servers)."
+            message = f"There are more than {most} MCP servers, the maximum of one request."
             raise invalid(message, "tools", "invalid_value")
         self.offer.remote.append(given)
         self.shown.append(given.shown)

@@ -176,9 +176,8 @@ class _Connection:
     async def _take(self, text: str) -> None:
         """Have a request wait for its turn."""
         body = text.encode("utf-8", "surrogatepass")
-        most = self._services.config.max_body_parts
         try:
-            given = await self._services.large_json.read(len(body), parsed, body, most)
+            given = await self._services.large_json.read(len(body), parsed, body)
             stream_id = Fields(given).text("stream_id") or ""
             self._check(given, stream_id, len(body))
         except ApiError as exc:

@@ -27,6 +27,7 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.tools.command_output import CommandOutput
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, StreamName
 
+MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
 _DESCRIPTION = (
     "Runs shell commands (bash) in a Linux container, and returns the stdout, stderr and exit code of each. The "
     "commands of one call run at the same time, each in a fresh shell in the working directory: join steps that depend "
@@ -85,8 +86,7 @@ class ContainerShell(CommandTool):
 
     def _together(self, call: ShellCall) -> Together:
         seconds = self._config.timeout if call.timeout_ms is None else call.timeout_ms / 1000
-        most = self._config.max_shell_output
-        characters = most if call.max_output_length is None else min(most, call.max_output_length)
+        characters = min(MAX_OUTPUT, MAX_OUTPUT if call.max_output_length is None else call.max_output_length)
         return Together(call.commands, min(seconds, self._config.max_shell_timeout), characters)
 
 
@@ -121,7 +121,7 @@ def _ending(end: CommandEnd) -> str:
 
 def _parameters(config: GatewayConfig) -> dict[str, Any]:
     times = f"Milliseconds that each may run; {config.timeout * 1000:,.0f} unless given, {{}} at most."
-    most = f"Characters kept of what each prints, the first and the last half; {config.max_shell_output:,} at most."
+    most = f"Characters kept of what each prints, the first and the last half; {MAX_OUTPUT:,} at most."
     return {
         "type": "object",
         "properties": {

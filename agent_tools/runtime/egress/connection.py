@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import h11
 
 from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy, Target, read_target
-from agent_tools.limits import EgressLimits
+from agent_tools.limits import KIB, EgressLimits
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler, check_listed
 from agent_tools.runtime.egress.forwarding import Exchange, Forwarding, Origin
@@ -16,6 +16,7 @@ from agent_tools.runtime.egress.journal import Entry, Journal, NotReached, Refus
 from agent_tools.runtime.egress.link import Channel, HungUp, Meter
 from agent_tools.runtime.egress.packages import Packages
 
+MAX_HEAD = 16 * KIB  # bytes of the head of a request, and of a TLS greeting
 TOO_MANY = Refused(503, "too many connections", "This run has opened too many connections (max_opened).")
 _CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
 
@@ -30,7 +31,7 @@ class Connection:
         self._policy = policy
         self._dialler = dialler
         self._journal = journal
-        self._exchange = Exchange(channel, policy.limits.max_head)
+        self._exchange = Exchange(channel, MAX_HEAD)
         self._packages = packages
         self._is_first = True
 
@@ -155,7 +156,7 @@ class Tunnel:
             await self._send(writer, first)
             return lambda data: data
         reader = await self._read_greeting(first, target)
-        second = SecondHello(target.host, self._limits.max_head)
+        second = SecondHello(target.host, MAX_HEAD)
         rest = second.feed(bytes(reader.data[reader.end :]))
         await self._send(writer, bytes(reader.data[: reader.end]) + rest)
         return second.feed
@@ -168,7 +169,7 @@ class Tunnel:
             raise refused("its TLS greeting does not come") from None
 
     async def _read_whole(self, first: bytes, target: Target) -> HelloReader:
-        reader = HelloReader(self._limits.max_head)
+        reader = HelloReader(MAX_HEAD)
         name = reader.feed(first)
         while name is None:
             data = await self._channel.read()

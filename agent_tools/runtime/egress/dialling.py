@@ -21,6 +21,7 @@ from agent_tools.machine.addresses import ascii_name
 from agent_tools.runtime.egress.journal import NotReached, Refused
 from agent_tools.runtime.egress.loop import EgressLoop
 
+CONNECT_SECONDS = 15.0  # for the address of a name and the connection to it
 LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
 MAX_ADDRESSES = 8  # of one name that are tried
 MAX_PROXY_HEAD = 8 * 1024  # bytes of a proxy's answer
@@ -89,7 +90,7 @@ class Dialler:
         """
         check_listed(target, self._policy)
         try:
-            return await asyncio.wait_for(self._dial(target), self._policy.limits.connect_timeout)
+            return await asyncio.wait_for(self._dial(target), CONNECT_SECONDS)
         except asyncio.TimeoutError:
             raise NotReached("no answer in time", f"{target} does not answer.") from None
 

@@ -27,6 +27,7 @@ from agent_tools.runtime.egress.link import Channel, Link
 from agent_tools.runtime.egress.packages import Packages
 
 log = logging.getLogger("agent_tools.egress")
+MAX_RECORDED = 1_000  # connections that an execution records one by one; more are only counted
 READY = b"\1"
 BUSY = (
     b"HTTP/1.1 503 Too many connections\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
@@ -40,7 +41,7 @@ class Egress:
 
     def __init__(self, policy: NetworkPolicy, surroundings: Surroundings | None = None) -> None:
         self._policy = policy
-        self._journal = Journal(policy.limits.max_recorded)
+        self._journal = Journal(MAX_RECORDED)
         self._loop = loop.enter()
         self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
         self._packages = Packages(policy.packages_cache, policy, self._loop) if policy.packages_cache else None

@@ -27,6 +27,7 @@ from agent_tools.machine.addresses import ascii_name, is_public
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
+MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -47,7 +48,7 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
     """
     deadline = time.monotonic() + limits.download_timeout
     parts = _checked(url)
-    for _ in range(limits.max_redirects + 1):
+    for _ in range(MAX_REDIRECTS + 1):
         answer = _request(parts, _public_address(parts, allow_private), deadline)
         response = answer.response
         if response.status not in _REDIRECTS:
@@ -57,7 +58,7 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
             return Download(_name_of(response, parts), _read(answer, parts, limits, deadline))
         answer.close()
         parts = _checked(response.headers.get("location", ""), parts.geturl())
-    raise FileRejected(f"more than {limits.max_redirects} redirects")
+    raise FileRejected(f"more than {MAX_REDIRECTS} redirects")
 
 
 def _checked(url: str, base: str = "") -> SplitResult:

@@ -36,6 +36,7 @@ from agent_tools.machine.folder import (
 from agent_tools.machine.guest_ids import owner_of
 from agent_tools.results.execution import Changes, FileChange, StagedFile
 
+MAX_FILES = 100  # staged in one call
 CHUNK = 256 * 1024  # bytes of a file that are read at once
 MAX_NAMES = 5  # shown of a folder in which a file is missing
 MAX_TRIES = 100_000  # names of a figure that others may have taken
@@ -61,8 +62,10 @@ class Workspace:
         An unchanged source is not copied again, and a copy the code has edited since stays as the code left it. A name
         that is taken gets a number.
         """
-        if len(sources) > self.limits.max_files:
-            raise InvalidParams(f"{len(sources)} files are more than {self.limits.max_files} (max_files) in one call.")
+        if len(sources) > MAX_FILES:
+            raise InvalidParams(
+                f"{len(sources)} files are more than {MAX_FILES} in one call: copy the others with further calls."
+            )
         return tuple(self._stage_one(source) for source in sources)
 
     def unstage(self, name: str) -> None:

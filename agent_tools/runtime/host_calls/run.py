@@ -31,7 +31,7 @@ from typing import Any
 from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
-from agent_tools.limits import CallLimits
+from agent_tools.limits import MIB, CallLimits
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.approval import Approve, asked
 from agent_tools.runtime.host_calls.function import (
@@ -48,6 +48,8 @@ from agent_tools.runtime.host_calls.reading import Call, CallReading
 from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallService
 from agent_tools.text import neutralise
 
+MAX_ARGUMENT_BYTES = 256 * MIB  # of the decoded arguments of all running calls; large ones wait for room
+MAX_PREVIEW_CHARS = 200  # of a call's arguments, in its record
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
 END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
 
@@ -67,7 +69,7 @@ class CallRun:
         self._own = own
         self._limits = service.limits
         self._admission = Admission(service.functions, service.limits)
-        self._reading = CallReading(service.rich, own.reading, service.limits.max_argument_bytes)
+        self._reading = CallReading(service.rich, own.reading, MAX_ARGUMENT_BYTES)
         self._clock = clock
         self._started = time.monotonic()
         self._lock = threading.Lock()  # guards the records, which both loops write and the run's thread takes
@@ -101,7 +103,7 @@ class CallRun:
             self._refuse(call, refusal)
             return
         self._service.read_on(not self._admission.is_full)
-        call.preview = preview(call.args, call.kwargs, self._limits.max_preview_chars)
+        call.preview = preview(call.args, call.kwargs, MAX_PREVIEW_CHARS)
         if self._callers is None:
             self._start(call)
             return

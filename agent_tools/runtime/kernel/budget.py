@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from agent_tools.limits import Limits
+from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import (
     Cleared,
     Display,
@@ -21,6 +21,11 @@ from agent_tools.results.execution import (
     Stream,
     pictures_of,
 )
+
+# Of one call.
+MAX_DISPLAYS = 200  # displays and results
+MAX_UPDATES = 2_000  # of displays that are there already
+MAX_CALL_BYTES = 64 * MIB  # of all displays and results
 
 
 def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
@@ -62,7 +67,7 @@ class _Budget:
         self.tail: deque[Stream] = deque()
         self.tail_chars = 0
         self.chars_dropped = 0
-        self.bytes_left = limits.max_call_bytes
+        self.bytes_left = MAX_CALL_BYTES
         self.displays = self.updates = self.images = 0
         self.displays_dropped = self.images_dropped = 0
         self.notes_passed = self.notes_dropped = 0
@@ -107,7 +112,7 @@ class _Budget:
 
     def note(self, output: Omitted) -> Iterator[Output]:
         """Notes of what could not be read: the guest can cause any number, so they are counted like displays."""
-        if self.notes_passed >= self.limits.max_displays:
+        if self.notes_passed >= MAX_DISPLAYS:
             self.notes_dropped += 1
             return
         self.notes_passed += 1
@@ -133,8 +138,8 @@ class _Budget:
 
     def _has_no_room_for(self, output: Result | Display) -> bool:
         if _is_update(output):  # an update replaces what is there, so there may be more of them
-            return self.updates >= self.limits.max_updates
-        return self.displays >= self.limits.max_displays
+            return self.updates >= MAX_UPDATES
+        return self.displays >= MAX_DISPLAYS
 
     def notes(self) -> Iterator[Output]:
         yield from self._characters()

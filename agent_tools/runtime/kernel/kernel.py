@@ -257,7 +257,7 @@ class Kernel:
     def _take_message(self, message: Message, run: Request) -> Iterator[Output]:
         if message.channel == SHELL and message.kind == "execute_reply":
             if message.content.get("status") != "ok" and not run.error:
-                run.error = read_error(message.content, self._limits)
+                run.error = read_error(message.content)
             self._advance(run, escalation.Replied())
         elif message.channel == IOPUB:
             for output in outputs_of(message, self._limits):

@@ -35,6 +35,8 @@ MAX_JSON_NODES = 50_000
 MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
+MAX_ERROR_CHARS = 10_000  # of a traceback: the first and the last half
+MAX_IMAGE_PIXELS = 25_000_000  # width times height of one picture
 _from_json = json.JSONDecoder().decode
 _SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
@@ -168,7 +170,7 @@ def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
         case "clear_output":
             yield Cleared(content.get("wait") is True)
         case "error":
-            yield read_error(content, limits)
+            yield read_error(content)
 
 
 def streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
@@ -177,10 +179,10 @@ def streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
         yield Stream(name, neutralise(text[start : start + MAX_TEXT_CHARS]))
 
 
-def read_error(content: dict[str, Any], limits: Limits) -> Error:
+def read_error(content: dict[str, Any]) -> Error:
     """The error of an `error` message or of an execute_reply."""
     lines = content.get("traceback")
-    limit = limits.max_error_chars
+    limit = MAX_ERROR_CHARS
     lines = [_text(line, limit) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
     return Error(
         name=_text(content.get("ename"), 200) or "Error",
@@ -299,8 +301,8 @@ def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
     size = _png_size(data) if mime == "image/png" else _jpeg_size(data)
     if size is None:
         raise PictureRefused(f"not {mime}")
-    if size[0] * size[1] > limits.max_image_pixels:
-        raise PictureRefused(f"{size[0]} x {size[1]} pixels, more than {limits.max_image_pixels:,}")
+    if size[0] * size[1] > MAX_IMAGE_PIXELS:
+        raise PictureRefused(f"{size[0]} x {size[1]} pixels, more than {MAX_IMAGE_PIXELS:,}")
     return data
 
 

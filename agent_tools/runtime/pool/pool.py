@@ -2,7 +2,7 @@
 
 A thread makes what is missing, at once after one was taken; replaces what is older than `pool_max_age`; and makes none
 any more once nobody has asked for so long. At an error it stops, says so once in the log, and tries again at the first
-take after `pool_retry` seconds.
+take after RETRY_SECONDS.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from agent_tools.runtime.transport.transport import TransportName
 # The kind of a sandbox: all that is settled when it is made. It can serve any session that asks for the same.
 
 
+RETRY_SECONDS = 60.0
 PRELOAD = "AGENT_TOOLS_PRELOAD"  # guest/preload.py reads it, and nobody after that
 _OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # watched from the host
 _OF_EACH_USE = ("max_variables_bytes",)  # told to the sandbox when it matters
@@ -296,7 +297,7 @@ class Pool:
         is_wanted = self._asked_at + self.kind.limits.pool_max_age > self._clock() and self._asked_at >= self._failed_at
         if len(self._ready) >= self._size or not is_wanted:
             return float("inf")
-        return self._failed_at + self.kind.limits.pool_retry
+        return self._failed_at + RETRY_SECONDS
 
     def _put_off_old(self) -> None:
         """Have those removed that are too old."""

@@ -75,7 +75,7 @@ def show_message(parts: Parts) -> None:
 def _show(channel: int, parts: list[bytes]) -> None:
     message = read_message(channel, parts)
     assert isinstance(message.parent_id, str)
-    shown: list[Any] = [*limited(outputs_of(message, LIMITS), LIMITS), read_error(message.content, LIMITS)]
+    shown: list[Any] = [*limited(outputs_of(message, LIMITS), LIMITS), read_error(message.content)]
     answer = markdown(Execution(settle(shown)))
     answer.encode()
     assert "\x1b" not in answer

@@ -282,7 +282,7 @@ def test_a_label_is_used_once(new_gateway: NewGateway, server: ToolServer) -> No
     gateway = new_gateway({}, mcp_servers=(server.entry,))
     assert "two servers" in post(gateway, tools=[server.tool(), server.tool()]).text
     many = [server.tool(server_label=f"box{number}") for number in range(9)]
-    assert "max_mcp_servers" in post(gateway, tools=many).text
+    assert "more than 8 MCP servers" in post(gateway, tools=many).text
 
 
 def test_a_server_that_does_not_answer_is_told_of_and_has_no_tools(new_gateway: NewGateway, server: ToolServer) -> None:
@@ -318,11 +318,11 @@ def test_a_server_that_sends_too_much_fails(new_gateway: NewGateway, server: Too
 
 
 def test_tools_and_outputs_are_bounded(new_gateway: NewGateway, server: ToolServer) -> None:
-    models = {"m": [calling(SAY[5:], {"text": "a" * 100}), "Ok."], "n": ["Ok."]}
-    gateway = new_gateway(models, mcp_servers=(server.entry,), max_mcp_tools=3, max_mcp_output=20)
+    models = {"m": [calling(SAY[5:], {"text": "a" * 30_000}), "Ok."], "n": ["Ok."]}
+    gateway = new_gateway(models, mcp_servers=(server.entry,), max_mcp_tools=3)
     assert "allowed_tools" in post(gateway, model="n", tools=[server.tool()]).json()["output"][0]["error"]
     call = post(gateway, tools=[server.tool(allowed_tools=["say.it"])]).json()["output"][1]
-    assert call["output"] == f"{'a' * 10}\n[... 180 characters left out ...]\n{'a' * 10}"
+    assert call["output"] == f"{'a' * 20_000}\n[... 20,000 characters left out ...]\n{'a' * 20_000}"
 
 
 # -- privacy ----------------------------------------------------------------------------------------------------------

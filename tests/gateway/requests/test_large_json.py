@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.services import LARGE, LargeJson
+from agent_tools.gateway.services import JSON_THREADS, LARGE, LargeJson
 from agent_tools.limits import MIB
 from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
-from tests.gateway.asking import post
 from tests.gateway.conftest import NewGateway
 from tests.gateway.in_loop import LargeJsonHere, serving, until_true
 
@@ -37,12 +36,6 @@ def test_a_body_of_many_parts_is_refused_before_they_cost_memory(new_gateway: Ne
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_many_parts")
     assert "POST /v1/files" in answer.json()["error"]["message"]
     assert peak < 8 * len(body)
-
-
-def test_how_many_parts_a_body_may_have_is_a_setting(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.")}, max_body_parts=1000)
-    assert post(gateway, tools=[], instructions="b" * 5000).status_code == 200
-    assert post(gateway, tools=[], metadata={"a": [0] * 1000}).status_code == 413
 
 
 def test_parts_are_counted_up_to_one_too_many() -> None:
@@ -91,7 +84,7 @@ def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: R
 async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
     async with serving(config, runtime) as (client, app):
         places = app.state.services.large_json.places
-        for _ in range(config.json_threads):
+        for _ in range(JSON_THREADS):
             await places.acquire()
         large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
         small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})
@@ -103,7 +96,7 @@ async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
 
 def test_large_bodies_wait_for_each_other_and_small_ones_for_none(process_runtime: Runtime, work_dir: Path) -> None:
     with ScriptedServer({"m": lambda _: ScriptedReply(text="Ok.")}) as upstream:
-        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0, json_threads=1)
+        config = GatewayConfig(upstream.base_url, data_dir=work_dir / "d", pool=0)
         asyncio.run(_beside_large_ones(config, process_runtime))
 
 

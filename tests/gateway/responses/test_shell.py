@@ -109,11 +109,13 @@ def test_no_command_outlasts_the_gateways_own_limit(new_gateway: NewGateway) -> 
 @pytest.mark.parametrize("asked", [100, 1_000_000])
 def test_output_is_cut_in_its_middle_with_an_exact_note(new_gateway: NewGateway, asked: int) -> None:
     script = [commands("seq 1 20000", limits={"max_output_length": asked}), "Ok."]
-    gateway = new_gateway({"m": script}, max_shell_output=300)
+    gateway = new_gateway(
+        {"m": script},
+    )
     events = stream(gateway, tools=[shell()])
     (output,) = shown(events[-1]["response"])
     (printed,) = output["output"]
-    kept, whole = min(asked, 300), "".join(f"{n}\n" for n in range(1, 20001))
+    kept, whole = min(asked, 40_000), "".join(f"{n}\n" for n in range(1, 20001))
     note = f"\n[... {len(whole) - kept:,} characters left out ...]\n"
     assert printed["stdout"] == whole[: kept // 2] + note + whole[-kept // 2 :]
     assert output["max_output_length"] == asked

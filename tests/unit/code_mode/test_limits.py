@@ -15,7 +15,7 @@ from agent_tools.code_mode import CallRequest, Policy, Toolset
 from agent_tools.code_mode.script import EndEvent, Script
 from agent_tools.errors import GuestError
 from agent_tools.results.execution import Execution, Omitted
-from agent_tools.runtime.host_calls.run import MAX_REFUSALS
+from agent_tools.runtime.host_calls.run import MAX_PREVIEW_CHARS, MAX_REFUSALS
 from tests.code_mode import sandbox
 
 
@@ -171,13 +171,13 @@ def test_values_of_too_many_parts_are_refused_and_long_texts_are_not() -> None:
         assert call(script, "return len(await echo('a,b,[{' * 500_000))") == 3_000_000
 
 
-def test_max_preview_chars_cuts_what_is_kept_of_the_arguments() -> None:
+def test_the_record_of_a_call_has_a_preview_of_its_arguments() -> None:
     def echo(value: str) -> None: ...
 
-    with sandbox([echo], max_preview_chars=40) as script:
+    with sandbox([echo]) as script:
         call(script, "await echo('x' * 1000 + '\\x1b[31m')")
         (record,) = last(script).host_calls
-        assert len(record.arguments) <= 40
+        assert len(record.arguments) <= MAX_PREVIEW_CHARS
 
 
 # -- approvals ---------------------------------------------------------------------------------------------------------

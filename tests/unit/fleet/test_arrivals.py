@@ -14,7 +14,7 @@ from agent_tools.errors import EngineError, FileRejected
 from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import Ended, RemoteSpec
 from agent_tools.fleet.host.held import Early, Spools
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_EARLY_ENDS
 from agent_tools.limits import Limits
 from tests.unit.fleet.conftest import Rig, process_host
 
@@ -69,7 +69,7 @@ def test_a_large_file_is_put_into_its_place_after_one_that_broke_off(host: Sandb
 
 def test_early_words_are_kept_within_a_bound() -> None:
     early = Early()
-    for number in range(LIMITS.early_words + 1):
+    for number in range(MAX_EARLY_ENDS + 1):
         early.note(f"{number}", "cancel")
     early.note("1", "drop")
     early.note("1", "cancel")

@@ -18,7 +18,7 @@ from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.crossing import GuestWord, RemoteSpec, SessionUnknown
 from agent_tools.fleet.host.ahead import Reservation
 from agent_tools.fleet.host.held import _pass_on
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_QUEUED_ITEMS
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.files.own_folder import make_own_folder
 from agent_tools.runtime.runtime import Runtime
@@ -235,7 +235,7 @@ def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_hos
     held = host._held["a"]
     assert held._relay
     held._relay._own.loop.call_soon_threadsafe(
-        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * LIMITS.queued_items)]  # type: ignore[func-returns-value]
+        lambda: [_pass_on(held._runs["run"], GuestWord({}, [], 1)) for _ in range(2 * MAX_QUEUED_ITEMS)]  # type: ignore[func-returns-value]
     )
     until(lambda: held._runs["run"]._queue.full())
     closing = threading.Thread(target=host.close, args=["a"], daemon=True)

@@ -9,7 +9,7 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.fleet.likeness import Likeness, all_or_none
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_INLINE_BYTES, PIECE_BYTES
 from agent_tools.limits import Limits
 
 ME = (os.getuid(), os.getgid())
@@ -53,15 +53,15 @@ def test_a_file_that_changed_here_is_not_deleted_for_the_other_side(tmp_path: Pa
 
 def test_small_files_travel_together_up_to_a_bound_and_larger_ones_in_pieces(tmp_path: Path) -> None:
     side, other = likeness(tmp_path / "here"), likeness(tmp_path / "there")
-    (tmp_path / "here" / "large").write_bytes(os.urandom(LIMITS.piece_bytes + 5))
-    (tmp_path / "here" / "half").write_bytes(b"h" * (LIMITS.inline_bytes // 2 + 1))
-    (tmp_path / "here" / "other half").write_bytes(b"h" * (LIMITS.inline_bytes // 2 + 1))
+    (tmp_path / "here" / "large").write_bytes(os.urandom(PIECE_BYTES + 5))
+    (tmp_path / "here" / "half").write_bytes(b"h" * (MAX_INLINE_BYTES // 2 + 1))
+    (tmp_path / "here" / "other half").write_bytes(b"h" * (MAX_INLINE_BYTES // 2 + 1))
     news = side.news()
     assert len(side.small(news)) == 1
     facts = news["large"]
     assert facts
     pieces = list(side.pieces("large", facts))
-    assert [len(piece) for piece in pieces] == [LIMITS.piece_bytes, 5]
+    assert [len(piece) for piece in pieces] == [PIECE_BYTES, 5]
     other.put("large", pieces)
     assert (tmp_path / "there" / "large").read_bytes() == (tmp_path / "here" / "large").read_bytes()
     assert "large" not in side.news()
@@ -69,10 +69,10 @@ def test_small_files_travel_together_up_to_a_bound_and_larger_ones_in_pieces(tmp
 
 def test_a_file_that_changes_on_its_way_is_told(tmp_path: Path) -> None:
     side = likeness(tmp_path)
-    (tmp_path / "a").write_bytes(b"x" * (LIMITS.inline_bytes + 1))
+    (tmp_path / "a").write_bytes(b"x" * (MAX_INLINE_BYTES + 1))
     facts = side.news()["a"]
     assert facts
-    (tmp_path / "a").write_bytes(b"y" * (LIMITS.inline_bytes + 2))
+    (tmp_path / "a").write_bytes(b"y" * (MAX_INLINE_BYTES + 2))
     with pytest.raises(FileRejected, match="changed while"):
         side.piece("a", facts, 0)
     (tmp_path / "a").unlink()

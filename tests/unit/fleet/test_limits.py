@@ -16,7 +16,7 @@ from agent_tools.fleet.caller.reach import Reach
 from agent_tools.fleet.crossing import RemoteSpec
 from agent_tools.fleet.fleet import Leases
 from agent_tools.fleet.host.host import SandboxHost
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS, RENEWALS, SEND_SECONDS, STARTS_AT_ONCE
 from agent_tools.fleet.links import HostGone
 from agent_tools.fleet.placement import Placement
 from agent_tools.fleet.reserved import Reserved
@@ -66,17 +66,17 @@ def test_so_many_sandboxes_of_a_host_start_at_once() -> None:
             raise SandboxStartError("no")
 
     host = SandboxHost(Runtime(Slow(), lambda recipe: "none"), 20)
-    threads = [threading.Thread(target=_open, args=(host, str(number))) for number in range(LIMITS.opens_at_once + 3)]
+    threads = [threading.Thread(target=_open, args=(host, str(number))) for number in range(STARTS_AT_ONCE + 3)]
     for thread in threads:
         thread.start()
-    while Slow.now < LIMITS.opens_at_once:
+    while Slow.now < STARTS_AT_ONCE:
         time.sleep(0.01)
-    assert host.load().taken >= LIMITS.opens_at_once
+    assert host.load().taken >= STARTS_AT_ONCE
     Slow.may_end.set()
     for thread in threads:
         thread.join()
     host.close_all()
-    assert Slow.most == LIMITS.opens_at_once
+    assert Slow.most == STARTS_AT_ONCE
 
 
 def _open(host: SandboxHost, id_: str) -> None:
@@ -87,9 +87,9 @@ def _open(host: SandboxHost, id_: str) -> None:
 def test_a_host_is_asked_for_so_long() -> None:
     link = Link(greet=None)
     Placement(link).loads()
-    assert link.waited["load"] == LIMITS.ask_seconds
+    assert link.waited["load"] == ASK_SECONDS
     Reserved()._add(SPEC, link, 1, Placement(link))
-    assert link.waited["reserve"] == LIMITS.ask_seconds
+    assert link.waited["reserve"] == ASK_SECONDS
 
 
 def test_closing_and_releasing_wait_so_long() -> None:
@@ -97,11 +97,11 @@ def test_closing_and_releasing_wait_so_long() -> None:
     reach = Reach(SPEC, lambda id_, spec: link, bool, bool)
     reach.placed()
     reach.close()
-    assert link.waited["close"] == LIMITS.close_seconds
+    assert link.waited["close"] == CLOSE_SECONDS
     reserved = Reserved()
     reserved._add(SPEC, link, 1, Placement(link))
     reserved.release()
-    assert link.waited["release"] == LIMITS.close_seconds
+    assert link.waited["release"] == CLOSE_SECONDS
 
 
 def test_a_lease_is_renewed_so_often_while_it_lasts() -> None:
@@ -114,7 +114,7 @@ def test_a_lease_is_renewed_so_often_while_it_lasts() -> None:
 
     leases._is_over = Over()  # type: ignore[assignment]
     leases._go_on()
-    assert waits == [20.0 / LIMITS.renewals]
+    assert waits == [20.0 / RENEWALS]
 
 
 def test_what_a_run_has_made_is_asked_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,5 +127,5 @@ def test_what_a_run_has_made_is_asked_for_so_long(monkeypatch: pytest.MonkeyPatc
     reach = Reach(SPEC, lambda id_, spec: link, lost.append, bool)
     with pytest.raises(SessionLost):
         list(reach.follow("code", "run"))
-    assert LIMITS.send_seconds < now[0] < LIMITS.send_seconds + 1
+    assert SEND_SECONDS < now[0] < SEND_SECONDS + 1
     assert lost == [link]

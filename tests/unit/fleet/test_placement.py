@@ -10,7 +10,7 @@ import pytest
 from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.crossing import Load
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import SKIP_SECONDS
 from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.placement import Placement
 
@@ -88,7 +88,7 @@ def test_one_that_did_not_answer_is_not_asked_again_for_a_while() -> None:
     for _ in range(20):
         cluster.place()
     assert len(gone.asked) == max(asked, 1)
-    cluster.now += LIMITS.passed_over + 1
+    cluster.now += SKIP_SECONDS + 1
     gone.is_gone = False
     assert {cluster.place() for _ in range(3)} >= {"gone"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.host.relay import TOLD_BYTES, Relay
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_WAITING_ORDERS
 from agent_tools.guest.wire.frames import Reader
 from agent_tools.limits import CallLimits
 from tests.waiting import until
@@ -101,7 +101,7 @@ def test_answers_on_their_way_count_after_the_end_of_a_run(relay: Relay, wire: W
 
 def test_too_many_orders_that_wait_for_one_end_the_calls(relay: Relay, wire: Wire) -> None:
     relay.begin("run", bool)
-    for number in range(2, LIMITS.waiting_orders + 3):
+    for number in range(2, MAX_WAITING_ORDERS + 3):
         relay.order("run", number, "answer", b"")
     assert wire.is_closed
 

@@ -11,7 +11,7 @@ from agent_tools.errors import EngineError
 from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.host import run
 from agent_tools.fleet.host.run import Abandoned, HostRun, Put
-from agent_tools.fleet.limits import LIMITS
+from agent_tools.fleet.limits import MAX_QUEUED_ITEMS
 from agent_tools.results.outputs import Stream
 
 WORD = GuestWord({}, [], 1)
@@ -73,19 +73,19 @@ def test_a_reader_that_is_slow_holds_up_the_work() -> None:
     count = [0]
 
     def work(put: Put) -> None:
-        for number in range(10 * LIMITS.queued_items):
+        for number in range(10 * MAX_QUEUED_ITEMS):
             put(number)
             count[0] += 1
 
     host_run = HostRun(work)
     host_run.start()
     time.sleep(0.3)
-    assert count[0] <= LIMITS.queued_items
+    assert count[0] <= MAX_QUEUED_ITEMS
     found, is_over = list[object](), False
     while not is_over:
         items, is_over = host_run.next()
         found += items
-    assert found == list(range(10 * LIMITS.queued_items))
+    assert found == list(range(10 * MAX_QUEUED_ITEMS))
 
 
 def test_giving_up_ends_work_that_cannot_go_on_and_whoever_waits() -> None:

@@ -11,8 +11,7 @@ import pytest
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
 from agent_tools.mcp.activity import CodeRun, Place
-from agent_tools.mcp.answers import told
-from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.answers import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_LINKS, told
 from agent_tools.results.execution import (
     Changes,
     Died,
@@ -54,13 +53,13 @@ class ScriptedPlace(Place):
         yield cast("Sandbox", self.script), "note:\n\nvariables are lost\n\n"  # type: ignore[attr-defined]
 
 
-def whole(*outputs: Output, changed: Changes | None = None, **bounds: Any) -> CallToolResult:
+def whole(*outputs: Output, changed: Changes | None = None) -> CallToolResult:
     script = Script(list(outputs), changed)
     for _ in outputs:
         script.step.release()
     run = CodeRun(ScriptedPlace(script), "", 1.0)
     run.run()
-    return told(run, Bounds(**bounds))
+    return told(run)
 
 
 def test_each_part_is_told_once_and_the_note_with_the_first() -> None:
@@ -72,10 +71,10 @@ def test_each_part_is_told_once_and_the_note_with_the_first() -> None:
     for _ in range(2):
         script.step.release()
         script.shown.acquire()
-        answers.append(told(run, Bounds()))
+        answers.append(told(run))
     script.step.release()
     thread.join()
-    answers.append(told(run, Bounds()))
+    answers.append(told(run))
     structures = [each.structured_content for each in answers]
     assert [each["stdout"] for each in structures] == ["a\n", "b\n", ""]
     assert [each["status"] for each in structures] == ["running", "running", "done"]
@@ -96,14 +95,17 @@ def test_lost_variables_are_told(output: Output, is_lost: bool) -> None:
 
 
 def test_only_so_many_pictures_and_links_are_given_and_the_others_named() -> None:
-    pictures = [Display({"image/png": bytes([n]) * 10}) for n in range(3)]
-    changes = tuple(FileChange(f"{n}.csv", n, is_new=True) for n in range(3))
-    answer = whole(*pictures, changed=Changes(changes), max_images=2, max_links=1)
+    pictures = [Display({"image/png": bytes([n]) * 10}) for n in range(MAX_IMAGES + 1)]
+    changes = tuple(FileChange(f"{n}.csv", n, is_new=True) for n in range(MAX_LINKS + 2))
+    answer = whole(*pictures, changed=Changes(changes))
     kinds = [type(block) for block in answer.content]
-    assert kinds == [TextContent, ImageContent, ImageContent, TextContent, TextContent, ResourceLink]
-    assert "is not shown: save it" in cast("TextContent", answer.content[3]).text
-    assert "and 2 more" in cast("TextContent", answer.content[4]).text
-    assert (answer.structured_content["figures"], len(answer.structured_content["files"])) == (3, 1)
+    assert kinds == [TextContent, *[ImageContent] * MAX_IMAGES, TextContent, TextContent, *[ResourceLink] * MAX_LINKS]
+    assert "is not shown: save it" in cast("TextContent", answer.content[MAX_IMAGES + 1]).text
+    assert "and 2 more" in cast("TextContent", answer.content[MAX_IMAGES + 2]).text
+    assert (answer.structured_content["figures"], len(answer.structured_content["files"])) == (
+        MAX_IMAGES + 1,
+        MAX_LINKS,
+    )
 
 
 def test_an_answer_says_that_files_may_be_missing() -> None:
@@ -115,7 +117,7 @@ def test_an_answer_says_that_files_may_be_missing() -> None:
 
 
 def test_pictures_share_the_room_in_bytes() -> None:
-    answer = whole(*(Display({"image/png": bytes([n]) * 10}) for n in range(3)), max_image_bytes=25)
+    answer = whole(*(Display({"image/png": bytes([n]) * (MAX_IMAGE_BYTES // 5 * 2)}) for n in range(3)))
     assert sum(isinstance(block, ImageContent) for block in answer.content) == 2
 
 

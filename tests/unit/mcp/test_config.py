@@ -64,7 +64,7 @@ def test_variables_of_the_environment_are_settings() -> None:
 
 
 def test_sizes_are_bytes_or_text() -> None:
-    config = read_config({"max_blob_bytes": "1m", "max_container_bytes": "2g", "min_disk_free": "0"})
-    assert (config.max_blob_bytes, config.max_container_bytes, config.min_disk_free) == (2**20, 2**31, 0)
-    with pytest.raises(InvalidParams, match="max_blob_bytes='lots' is not a number"):
-        read_config({"max_blob_bytes": "lots"})
+    config = read_config({"max_body_bytes": "1m", "max_container_bytes": "2g", "min_disk_free": "0"})
+    assert (config.max_body_bytes, config.max_container_bytes, config.min_disk_free) == (2**20, 2**31, 0)
+    with pytest.raises(InvalidParams, match="max_body_bytes='lots' is not a number"):
+        read_config({"max_body_bytes": "lots"})

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from agent_tools.runtime.egress.client_hello import UNRECOGNIZED_NAME
+from agent_tools.runtime.egress.journal import Journal
 from tests.unit.runtime.egress import hellos
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.hellos import hello, record, server_name
@@ -142,24 +143,34 @@ def test_connections_at_once_are_limited_and_told_so(server: Server, open_networ
 
 
 def test_connections_of_a_run_are_limited_and_counted(open_network: OpenNetwork) -> None:
-    network = open_network([NAME], limits={"max_opened": 3, "max_recorded": 2})
+    network = open_network([NAME], limits={"max_opened": 3})
     answers = [network.say(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n")[:12] for _ in range(5)]
     assert answers == [b"HTTP/1.1 403"] * 3 + [b"HTTP/1.1 503"] * 2
     records, left_out = network.egress.take()
-    assert (len(records), left_out) == (2, 3)
+    assert (len(records), left_out) == (3, 2)
     assert network.say(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n").startswith(b"HTTP/1.1 403")
+
+
+def test_connections_beyond_the_records_are_counted() -> None:
+    journal = Journal(2)
+    for _ in range(5):
+        entry = journal.begin()
+        entry.status = "refused"
+        journal.end(entry)
+    records, left_out = journal.take()
+    assert (len(records), left_out) == (2, 3)
 
 
 def test_requests_on_a_kept_connection_count_like_connections(keep: Keep, open_network: OpenNetwork) -> None:
     server = keep(Server(answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
     host = f"127.0.0.1:{server.port}"
-    network = open_network([host], limits={"max_opened": 3, "max_recorded": 2})
+    network = open_network([host], limits={"max_opened": 3})
     request = f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
     back = network.say(*[request] * 3, request * 3)
     assert (back.count(b"HTTP/1.1 200"), back.count(b"HTTP/1.1 503"), server.connections) == (3, 1, 3)
     assert back.endswith(b"This run has opened too many connections (max_opened).\n")
     records, left_out = network.egress.take()
-    assert (len(records), left_out) == (2, 2)
+    assert (len(records), left_out) == (3, 1)
     assert network.say(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 

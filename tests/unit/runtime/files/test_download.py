@@ -226,11 +226,11 @@ def test_redirects_are_followed(server: Server, status: int) -> None:
 
 def test_redirects_are_followed_up_to_the_limit(server: Server) -> None:
     server.answers["/0"] = answer()
-    for hop in range(1, 5):
+    for hop in range(1, 7):
         server.answers[f"/{hop}"] = answer(302, Location=server.url(f"/{hop - 1}"))
-    assert fetch(server.url("/3"), Limits(max_redirects=3)) == b"content"
-    with pytest.raises(FileRejected, match="more than 3 redirects"):
-        fetch(server.url("/4"), Limits(max_redirects=3))
+    assert fetch(server.url("/5")) == b"content"
+    with pytest.raises(FileRejected, match="more than 5 redirects"):
+        fetch(server.url("/6"))
 
 
 @pytest.mark.parametrize("headers", [{"Location": "/loop"}, {}], ids=["to itself", "to nowhere"])
@@ -291,9 +291,8 @@ def test_redirects_share_one_time_limit(server: Server) -> None:
         answer(302, Location="/hop")(request)
 
     server.answers["/hop"] = slow_hop
-    with pytest.raises(FileRejected):
-        fetch(server.url("/hop"), Limits(download_timeout=0.35, max_redirects=50))
-    assert len(server.requests) < 50
+    with pytest.raises(FileRejected, match=r"took longer|cannot be fetched"):
+        fetch(server.url("/hop"), Limits(download_timeout=0.35))
 
 
 def broken_body(request: BaseHTTPRequestHandler) -> None:

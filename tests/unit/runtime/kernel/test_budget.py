@@ -19,9 +19,10 @@ from agent_tools.results.execution import (
     Stream,
     TimedOut,
 )
-from agent_tools.runtime.kernel.budget import limited, settle
+from agent_tools.runtime.kernel.budget import MAX_CALL_BYTES, MAX_DISPLAYS, MAX_UPDATES, limited, settle
 
 TEN = Limits(max_text_chars=10)
+HALF = "x" * (MAX_CALL_BYTES // 2)
 
 
 def out(text: str) -> Stream:
@@ -152,26 +153,31 @@ def test_values_without_a_picture_still_pass_after_the_last_image() -> None:
 
 
 def test_the_first_displays_are_kept_and_the_others_counted() -> None:
-    displays = [Display({"text/plain": str(number)}) for number in range(5)]
-    assert within(displays, Limits(max_displays=2)) == [*displays[:2], Omitted("3 displayed values")]
+    displays = [Display({"text/plain": str(number)}) for number in range(MAX_DISPLAYS + 3)]
+    assert within(displays) == [*displays[:MAX_DISPLAYS], Omitted("3 displayed values")]
+
+
+def test_the_first_updates_are_kept_and_the_others_counted() -> None:
+    updates = [Display({"text/plain": str(number)}, "id", is_update=True) for number in range(MAX_UPDATES + 3)]
+    assert within(updates) == [*updates[:MAX_UPDATES], Omitted("3 displayed values")]
 
 
 def test_a_display_over_the_bytes_left_is_dropped_and_a_smaller_one_passes() -> None:
-    large, small = Display({"text/html": "x" * 60}), Display({"text/html": "x" * 40})
-    kept = within([large, large, small], Limits(max_call_bytes=100))
+    large, small = Display({"text/html": HALF + "x"}), Display({"text/html": HALF[1:]})
+    kept = within([large, large, small])
     assert kept == [large, small, Omitted("1 displayed values")]
 
 
 def test_the_bytes_of_all_representations_count() -> None:
-    both = Display({"image/png": b"x" * 60, "text/plain": "x" * 60})
-    assert within([both], Limits(max_call_bytes=100)) == [Omitted("1 displayed values")]
+    both = Display({"image/png": HALF.encode(), "text/plain": HALF + "x"})
+    assert within([both]) == [Omitted("1 displayed values")]
 
 
 def test_json_counts_as_the_bytes_it_is() -> None:
-    table = Display({"application/json": ["x" * 1000] * 10})
-    kept = within([table] * 10, Limits(max_call_bytes=20_000))
+    table = Display({"application/json": [HALF[: MAX_CALL_BYTES // 50]] * 10})
+    kept = within([table] * 10)
     size = sum(len(json.dumps(output.data)) for output in kept if isinstance(output, Display))
-    assert size <= 20_000
+    assert MAX_CALL_BYTES / 2 < size <= MAX_CALL_BYTES
 
 
 def test_notes_come_last() -> None:
@@ -181,7 +187,7 @@ def test_notes_come_last() -> None:
 
 def test_notes_the_code_can_cause_are_bounded() -> None:
     refused = [Omitted("a picture (not base64 text)")] * 5000
-    assert len(within(refused, Limits(max_displays=50))) <= 60
+    assert len(within(refused)) <= MAX_DISPLAYS + 10
 
 
 def test_printing_and_clearing_for_ever_leaves_few_outputs() -> None:
@@ -202,8 +208,8 @@ def test_clearing_at_once_after_a_waiting_clear_is_passed_on() -> None:
 def test_clearing_for_ever_leaves_few_outputs() -> None:
     value = Display({"text/plain": "4"})
     endless: list[Output] = [value, Cleared(), out("x" * 20), Cleared(wait=True)] * 1000
-    kept = within(endless, Limits(max_displays=5, max_text_chars=100))
-    assert len(kept) < 60
+    kept = within(endless, Limits(max_text_chars=100))
+    assert len(kept) < 5 * MAX_DISPLAYS
 
 
 @settings(deadline=None)

@@ -14,6 +14,7 @@ from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
 from agent_tools.runtime.kernel.budget import settle
 from agent_tools.runtime.kernel.protocol import (
+    MAX_ERROR_CHARS,
     MAX_HEADER_BYTES,
     MAX_JSON_NODES,
     MAX_MARKS,
@@ -339,7 +340,7 @@ def test_a_value_far_too_long_keeps_its_ends() -> None:
     assert isinstance(error, Error)
     assert (error.value[0], error.value[-1]) == ("a", "z")
     assert "characters left out" in error.value
-    assert len(error.value) <= LIMITS.max_error_chars + 100
+    assert len(error.value) <= MAX_ERROR_CHARS + 100
 
 
 def test_a_very_long_stream_text_comes_whole_in_pieces() -> None:
@@ -459,10 +460,10 @@ def test_only_so_many_representations_are_read() -> None:
 
 def test_an_error_is_bounded() -> None:
     lines = ["x" * 100] * 5000
-    error = read_error({"ename": "E" * 5000, "evalue": "v" * 50_000, "traceback": lines}, LIMITS)
+    error = read_error({"ename": "E" * 5000, "evalue": "v" * 50_000, "traceback": lines})
     assert len(error.name) < 300
-    assert len(error.value) < LIMITS.max_error_chars + 100
-    assert len(error.traceback) < LIMITS.max_error_chars + 100
+    assert len(error.value) < MAX_ERROR_CHARS + 100
+    assert len(error.traceback) < MAX_ERROR_CHARS + 100
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, [], [5, None], {}, {"a": 1}, float("nan")], ids=repr)
@@ -471,8 +472,8 @@ def test_wrong_types_in_every_field_read_as_nothing(value: Any) -> None:
     assert shown("execute_result", {"data": value}) == [Result({})]
     assert shown("display_data", {"data": value, "transient": value}) == [Display({})]
     assert shown("display_data", {"data": {}, "transient": {"display_id": value}}) == [Display({})]
-    assert read_error({"ename": value, "evalue": value}, LIMITS) == Error("Error", "", "")
-    assert read_error({"traceback": value}, LIMITS).traceback.strip() == ""
+    assert read_error({"ename": value, "evalue": value}) == Error("Error", "", "")
+    assert read_error({"traceback": value}).traceback.strip() == ""
     assert shown("clear_output", {"wait": value}) == [Cleared(wait=value is True)]
 
 

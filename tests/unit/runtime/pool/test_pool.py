@@ -24,7 +24,7 @@ from tests.doubles import ProcessEngine
 from tests.waiting import until
 
 ENOUGH = 20.0  # seconds for what takes milliseconds
-LIMITS = Limits(pool_max_age=1_000.0, pool_retry=60.0)
+LIMITS = Limits(pool_max_age=1_000.0)
 
 
 @dataclass
