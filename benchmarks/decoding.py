@@ -25,7 +25,7 @@ import pyarrow as pa
 import pydantic
 
 from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.checks import Check
+from agent_tools.code_mode.checks import ArgumentCheck
 from agent_tools.guest.wire.budget import Budget
 from agent_tools.guest.wire.frames import Reader
 from agent_tools.guest.wire.values import decode
@@ -127,7 +127,7 @@ SHAPES: dict[str, tuple[Callable[[], bytes], Any]] = {
 
 
 def read(data: bytes, hint: Any) -> str:
-    check = Check(pydantic.TypeAdapter(hint)) if hint else None
+    check = ArgumentCheck(pydantic.TypeAdapter(hint)) if hint else None
     try:
         for head, attachments, size in Reader(screen=lambda *_: True).feed(data):
             (value,) = decode(head["args"], attachments, rich_value, Budget(size))

@@ -9,12 +9,12 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from agent_tools.cli.sbom import Contents
+from agent_tools.cli.sbom import ImageContents
 from agent_tools.engines.docker.image import Origin
 from agent_tools.version import __version__
 
 
-def bill_of(tag: str, origin: Origin, contents: Contents) -> str:
+def bill_of(tag: str, origin: Origin, contents: ImageContents) -> str:
     """Return the bill of materials as JSON of CycloneDX 1.6."""
     bom = Bom(components=_components(contents))
     bom.metadata.component = image = Component(
@@ -25,7 +25,7 @@ def bill_of(tag: str, origin: Origin, contents: Contents) -> str:
     return str(JsonV1Dot6(bom).output_as_string(indent=2))
 
 
-def _components(contents: Contents) -> list[Component]:
+def _components(contents: ImageContents) -> list[Component]:
     found = [
         _library(PackageURL("pypi", None, name.lower(), version), licence) for name, version, licence in contents.python
     ]

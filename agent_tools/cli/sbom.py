@@ -33,7 +33,7 @@ MAX_LISTING = 4_000_000  # characters: some ten thousands of packages
 
 
 @dataclass(frozen=True)
-class Contents:
+class ImageContents:
     """The packages of an image: (name, version, licence) of Python, (name, version, architecture) of Debian."""
 
     python: tuple[tuple[str, str, str], ...]
@@ -42,7 +42,7 @@ class Contents:
     interpreter: str
 
 
-def contents_of(recipe: Recipe) -> Contents:
+def contents_of(recipe: Recipe) -> ImageContents:
     """List an image's packages in a fresh sandbox, before any user's code has run in it."""
     limits = {"max_text_chars": MAX_LISTING}
     with (
@@ -53,7 +53,7 @@ def contents_of(recipe: Recipe) -> Contents:
     if execution.error is not None:
         raise click.ClickException(f"The image's packages could not be listed: {execution.error}")
     said = json.loads(execution.stdout)
-    return Contents(_rows(said["python"]), _rows(said["debian"]), str(said["release"]), str(said["interpreter"]))
+    return ImageContents(_rows(said["python"]), _rows(said["debian"]), str(said["release"]), str(said["interpreter"]))
 
 
 def _rows(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str, str], ...]:

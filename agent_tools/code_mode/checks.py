@@ -30,7 +30,7 @@ _LISTS = (list, tuple, set, frozenset)
 CoreSchema = dict[str, Any]
 
 
-class Check:
+class ArgumentCheck:
     """Checks values by the adapter of an annotation."""
 
     def __init__(self, adapter: pydantic.TypeAdapter[Any]) -> None:

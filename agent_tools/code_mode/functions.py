@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from agent_tools.code_mode.checks import Check
+from agent_tools.code_mode.checks import ArgumentCheck
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, stub_of
@@ -35,7 +35,7 @@ class TypedFunction:
         hints = typing_extensions.get_type_hints(function, include_extras=True)
         adapters = {name: _adapter(hint, f"{self.name}: {name}") for name, hint in hints.items()}
         self._result = adapters.pop("return", None)
-        self._checks = {name: Check(adapter) for name, adapter in adapters.items()}
+        self._checks = {name: ArgumentCheck(adapter) for name, adapter in adapters.items()}
         self._is_async = inspect.iscoroutinefunction(function)
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:

@@ -48,7 +48,7 @@ class CallKey:
 
 
 @dataclass(frozen=True)
-class Result:
+class RecordedResult:
     """The encoded result of a call."""
 
     data: Any
@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RecordedFailure:
     """The exception that a call ended with; `is_argument` if its arguments did not fit."""
 
     type: str
@@ -82,7 +82,7 @@ class Failure:
         raise type(self.type, (Exception,), {})(self.message)
 
 
-Outcome = Union[Result, Failure]
+Outcome = Union[RecordedResult, RecordedFailure]
 Entries = dict[int, tuple[CallKey, Outcome]]
 
 
@@ -98,11 +98,11 @@ def recorded(
     """
     if record is None and replay is None:
         return functions
-    journal = Journal(Path(record) if record else None, Path(replay) if replay else None)
+    journal = CallRecording(Path(record) if record else None, Path(replay) if replay else None)
     return {name: _RecordedFunction(name, function, journal) for name, function in functions.items()}
 
 
-class Journal:
+class CallRecording:
     """The calls of one sandbox's life, in a file."""
 
     def __init__(self, record: Path | None, replay: Path | None) -> None:
@@ -160,7 +160,7 @@ class Journal:
 class _RecordedFunction:
     """A host function whose calls go through a journal."""
 
-    def __init__(self, name: str, function: HostFunction, journal: Journal) -> None:
+    def __init__(self, name: str, function: HostFunction, journal: CallRecording) -> None:
         self._name, self._function, self._journal = name, function, journal
         self.policy = function.policy
         if function.policy.approve:
@@ -181,9 +181,11 @@ class _RecordedFunction:
             return outcome.give()
         try:
             value = await self._function.call(args, kwargs)
-            result = Result(*encode(value, f"result of {self._name}"))
+            result = RecordedResult(*encode(value, f"result of {self._name}"))
         except Exception as exc:
-            self._journal.note(number, key, Failure(type(exc).__name__, str(exc), isinstance(exc, ArgumentError)))
+            self._journal.note(
+                number, key, RecordedFailure(type(exc).__name__, str(exc), isinstance(exc, ArgumentError))
+            )
             raise
         self._journal.note(number, key, result)
         return value
@@ -236,8 +238,8 @@ def _read(path: Path, *, is_new_allowed: bool) -> Entries:
 
 def _outcome(entry: Mapping[str, Any]) -> Outcome:
     if error := entry.get("error"):
-        return Failure(error["type"], error["message"], error["is_argument"])
-    return Result(entry["value"], [base64.b64decode(part) for part in entry["attachments"]])
+        return RecordedFailure(error["type"], error["message"], error["is_argument"])
+    return RecordedResult(entry["value"], [base64.b64decode(part) for part in entry["attachments"]])
 
 
 def _write(path: Path, text: str, flags: int = 0) -> None:

@@ -27,7 +27,7 @@ _LIMIT_FILES = {  # limit: file of cgroup v2; controller and file of cgroup v1
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessFacts:
     """One process: /proc/<pid>/status by field, and the hard limits of /proc/<pid>/limits by name."""
 
     status: Mapping[str, str]
@@ -49,7 +49,7 @@ class ContainerFacts:
     """The facts of one container."""
 
     settings: ContainerSettings
-    processes: tuple[Process, ...] = ()
+    processes: tuple[ProcessFacts, ...] = ()
     mounts: tuple[MountPoint, ...] = ()
     interfaces: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -87,10 +87,10 @@ def _is_in(id_: str, folder: Path) -> bool:
     return any(id_ in read_text(folder / name) for name in ("cgroup", "mountinfo"))
 
 
-def _process(folder: Path) -> Process:
+def _process(folder: Path) -> ProcessFacts:
     status = dict(re.findall(r"^(\w+):[ \t]*(.*)$", read_text(folder / "status"), re.MULTILINE))
     limits = dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", read_text(folder / "limits"), re.MULTILINE))
-    return Process(status, limits)
+    return ProcessFacts(status, limits)
 
 
 def _mounts(text: str) -> Iterable[MountPoint]:

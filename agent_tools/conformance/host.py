@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from agent_tools.conformance.claims import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
-from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, Process
+from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, ProcessFacts
 from agent_tools.limits import MIB
 
 # A rule: one property of a container, and how the host judges it.
@@ -34,7 +34,7 @@ class Rule:
 
 
 def of_every_process(
-    holds: Callable[[Process], bool], show: Callable[[Process], str]
+    holds: Callable[[ProcessFacts], bool], show: Callable[[ProcessFacts], str]
 ) -> Callable[[ContainerFacts], Judgement]:
     """Return a judge of every process. It shows the first process that does not hold, or else the first of all."""
 
@@ -261,12 +261,12 @@ def _capabilities(facts: ContainerFacts) -> Judgement:
     return judge(facts)
 
 
-def _capability_words(process: Process) -> str:
+def _capability_words(process: ProcessFacts) -> str:
     words = [f"{name} {process.status.get(name, '?')}" for name in CAPABILITY_SETS if not _is_empty(process, name)]
     return ", ".join(words) or "none, in all five sets"
 
 
-def _is_empty(process: Process, name: str) -> bool:
+def _is_empty(process: ProcessFacts, name: str) -> bool:
     return re.fullmatch("0+", process.status.get(name, "")) is not None
 
 

@@ -26,10 +26,10 @@ from agent_tools.containers.failures import (
     NoSandbox,
     TooManyContainers,
 )
-from agent_tools.containers.leases import Leases
+from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.places.kept_variables import KeptVariables
-from agent_tools.containers.places.places import LiveContainer, Places, Taken
-from agent_tools.containers.records import Before, Container, Rows, new_id
+from agent_tools.containers.places.places import LiveContainer, Places, TakenSandbox
+from agent_tools.containers.records import Before, ContainerRecord, Rows, new_id
 from agent_tools.containers.remains import Remains
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, interpreter_cfg, usual_cfg
@@ -59,10 +59,10 @@ class Containers(Generic[Config]):
         rows: Rows,
         runtime: RuntimeLike,
         clock: Callable[[], float] = time.time,
-        leases: Leases | None = None,
+        leases: ContainerLeases | None = None,
     ) -> None:
         self.config = config
-        self.leases = leases or Leases(rows)
+        self.leases = leases or ContainerLeases(rows)
         self.runtime = runtime
         self.clock = clock
         self.shares = Shares(config, rows)
@@ -75,7 +75,7 @@ class Containers(Generic[Config]):
         if config.pool:
             self.places.soon(self._fill_pool)
 
-    def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> Container:
+    def create(self, owner: str, spec: ContainerSpec, id_: str | None = None) -> ContainerRecord:
         """Make a container; its sandbox starts with its first call.
 
         Raises:
@@ -85,7 +85,7 @@ class Containers(Generic[Config]):
         memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
         self.check_room(owner)
         now = self.clock()
-        container = Container(
+        container = ContainerRecord(
             id=id_ or new_id("cntr"),
             owner=owner,
             name=spec.name.replace("\0", "")[:256],
@@ -111,12 +111,12 @@ class Containers(Generic[Config]):
             raise
         return container
 
-    def find_named(self, owner: str, origin: str, name: str) -> Container | None:
+    def find_named(self, owner: str, origin: str, name: str) -> ContainerRecord | None:
         """Return the container that an owner has under a name; None if there is none. It counts as no use."""
-        rows = self._rows.find(Container, owner=owner, origin=origin, name=name, status="active")
+        rows = self._rows.find(ContainerRecord, owner=owner, origin=origin, name=name, status="active")
         return next((row for row in rows if self.endings.expired(row, self.clock()).status == "active"), None)
 
-    def named(self, owner: str, spec: ContainerSpec, most: int) -> Container:
+    def named(self, owner: str, spec: ContainerSpec, most: int) -> ContainerRecord:
         """Return the container that an owner has under the name and origin of `spec`; make it if there is none.
 
         Its origin begins with `NAMED`, so that of several processes that ask at once one makes it, and the others find
@@ -128,8 +128,8 @@ class Containers(Generic[Config]):
                 return self._made(owner, spec, most)
         return row
 
-    def _made(self, owner: str, spec: ContainerSpec, most: int) -> Container:
-        if self._rows.count(Container, owner=owner, origin=spec.origin, status="active") >= most:
+    def _made(self, owner: str, spec: ContainerSpec, most: int) -> ContainerRecord:
+        if self._rows.count(ContainerRecord, owner=owner, origin=spec.origin, status="active") >= most:
             self.end_unused(owner, spec.origin)
         try:
             return self.create(owner, spec)
@@ -149,9 +149,9 @@ class Containers(Generic[Config]):
         self.shares.check_disk()
         self.shares.containers_left(owner)
         most = self.most_of(owner)
-        if self._rows.count(Container, owner=owner, status="active") >= most:
+        if self._rows.count(ContainerRecord, owner=owner, status="active") >= most:
             self.sweep()
-            if self._rows.count(Container, owner=owner, status="active") >= most:
+            if self._rows.count(ContainerRecord, owner=owner, status="active") >= most:
                 raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
     def end_unused(self, owner: str, origin: str) -> bool:
@@ -159,7 +159,7 @@ class Containers(Generic[Config]):
 
         Return False if there is none.
         """
-        rows = self._rows.find(Container, owner=owner, origin=origin, status="active")
+        rows = self._rows.find(ContainerRecord, owner=owner, origin=origin, status="active")
         idle = [row for row in rows if not self.places.is_held(row.id) and not self.leases.holder_elsewhere(row)]
         if not idle:
             return False
@@ -167,18 +167,18 @@ class Containers(Generic[Config]):
             self.delete(owner, min(idle, key=lambda row: row.last_active_at).id)
         return True
 
-    def find(self, owner: str, id_: str) -> Container:
+    def find(self, owner: str, id_: str) -> ContainerRecord:
         """Return a container of this owner, expired or not.
 
         Raises:
             ContainerNotFound: there is no such container.
         """
-        row = self._rows.get(Container, id_, owner=owner)
+        row = self._rows.get(ContainerRecord, id_, owner=owner)
         if row is None:
             raise ContainerNotFound(id_)
         return self.endings.expired(row, self.clock())
 
-    def active(self, owner: str, id_: str) -> Container:
+    def active(self, owner: str, id_: str) -> ContainerRecord:
         """Return a container of this owner that is not expired; asking for it counts as use.
 
         Raises:
@@ -194,11 +194,11 @@ class Containers(Generic[Config]):
     def touch(self, id_: str) -> None:
         """Note that a container is used now."""
         self.places.touch(id_)
-        self._rows.change(Container, id_, last_active_at=self.clock())
+        self._rows.change(ContainerRecord, id_, last_active_at=self.clock())
 
-    def all_of(self, owner: str) -> list[Container]:
+    def all_of(self, owner: str) -> list[ContainerRecord]:
         """List all containers of an owner, oldest first."""
-        rows = self._rows.find(Container, owner=owner)
+        rows = self._rows.find(ContainerRecord, owner=owner)
         return [self.endings.expired(row, self.clock()) for row in rows]
 
     def delete(self, owner: str, id_: str) -> None:
@@ -225,7 +225,7 @@ class Containers(Generic[Config]):
         """
         failed = self.endings.sweep(self.clock())
         long_ago = self.clock() - self.config.retention
-        self._rows.delete(Container, status="expired", last_active_at=Before(long_ago))
+        self._rows.delete(ContainerRecord, status="expired", last_active_at=Before(long_ago))
         self.places.relieve()
         return failed
 
@@ -236,7 +236,7 @@ class Containers(Generic[Config]):
     def measure(self, id_: str) -> int:
         """Count the bytes of a container's files, for its owner's share; the same write counts as use."""
         used = self._bytes(id_)
-        self._rows.change(Container, id_, bytes=used, last_active_at=self.clock())
+        self._rows.change(ContainerRecord, id_, bytes=used, last_active_at=self.clock())
         return used
 
     def _bytes(self, id_: str) -> int:
@@ -330,15 +330,15 @@ class Containers(Generic[Config]):
         """Start the sandbox of a held interpreter, in a thread. Return as for `Places.start`."""
         return self.places.start(id_, interpreter)
 
-    def _called(self, id_: str) -> Taken | None:
+    def _called(self, id_: str) -> TakenSandbox | None:
         row = self.leases.take(id_, self.clock())
-        return Taken(partial(self._interpreter, row), row.generation, row.has_run) if row else None
+        return TakenSandbox(partial(self._interpreter, row), row.generation, row.has_run) if row else None
 
     def _fill_pool(self) -> None:
         with suppress(AgentToolsError):  # the first container that needs what is missing says so
             CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
-    def _interpreter(self, row: Container) -> CodeInterpreter:
+    def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
         cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
         return CodeInterpreter(cfg, runtime=self.runtime)
 
@@ -357,10 +357,10 @@ class Containers(Generic[Config]):
     def was_parked(self, id_: str) -> None:
         """Count what was kept of a container, or forget it if the container is over."""
         with suppress(self._rows.failure):  # the next use of it will count
-            if self._rows.get(Container, id_, status="active") is None:
+            if self._rows.get(ContainerRecord, id_, status="active") is None:
                 self.variables.remove(id_)
             else:
-                self._rows.change(Container, id_, bytes=self._bytes(id_))
+                self._rows.change(ContainerRecord, id_, bytes=self._bytes(id_))
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is held."""

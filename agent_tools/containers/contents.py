@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainersError, FileNotWritten, FileTooLarge, StorageFull
-from agent_tools.containers.records import Container, Rows
+from agent_tools.containers.records import ContainerRecord, Rows
 from agent_tools.machine import folder
 from agent_tools.results.file_info import FileInfo, FileKind
 
@@ -98,7 +98,7 @@ class Contents:
 
     def _left(self, container_id: str) -> int:
         """Return the bytes that the container's owner may still put into containers, if the disk has room."""
-        container = self._rows.get(Container, container_id)
+        container = self._rows.get(ContainerRecord, container_id)
         self._containers.shares.check_disk()
         return self._containers.shares.containers_left(container.owner) if container else 0
 

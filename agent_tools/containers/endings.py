@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agent_tools.containers.leases import Leases
+from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.places.kept_variables import KeptVariables
 from agent_tools.containers.places.places import Places
-from agent_tools.containers.records import ANYHOW, Container, Rows
+from agent_tools.containers.records import ANYHOW, ContainerRecord, Rows
 from agent_tools.containers.remains import Ending, Remains
 
 
@@ -21,21 +21,23 @@ class Endings:
     Whoever has a container's sandbox ends it; other processes that share the rows leave it alone.
     """
 
-    def __init__(self, rows: Rows, places: Places, variables: KeptVariables, remains: Remains, leases: Leases) -> None:
+    def __init__(
+        self, rows: Rows, places: Places, variables: KeptVariables, remains: Remains, leases: ContainerLeases
+    ) -> None:
         self.remains = remains
         self._rows = rows
         self._places = places
         self._variables = variables
         self._leases = leases
 
-    def expired(self, row: Container, now: float) -> Container:
+    def expired(self, row: ContainerRecord, now: float) -> ContainerRecord:
         """Return a container's row as it is now: expired, if it is due."""
         if not self._is_due(row, now):
             return row
         self._end(row.id, "expiring", _lease_of(row))
         return replace(row, status="expired")
 
-    def delete(self, row: Container) -> bool:
+    def delete(self, row: ContainerRecord) -> bool:
         """End a container with all it holds; return False if some of that stays for a while."""
         if self._leases.holder_elsewhere(row):
             self.remains.begin(row.id, "deleting")
@@ -46,7 +48,7 @@ class Endings:
         """End the containers that are due, and finish those that are over; return the number that failed."""
         over = self.remains.unfinished(self._leases.holder_elsewhere)
         failed = sum(failures(partial(self._end_again, *each)) for each in over)
-        for row in self._rows.find(Container, status="active"):
+        for row in self._rows.find(ContainerRecord, status="active"):
             failed += failures(partial(self._end_if_due, row, now))
         return failed
 
@@ -70,16 +72,16 @@ class Endings:
     def clear(self, id_: str, close: Callable[[], None]) -> None:
         """Close a sandbox that had lost its place; remove what it made again of a container that is over."""
         close()
-        if self._rows.get(Container, id_, status="active") is None:
+        if self._rows.get(ContainerRecord, id_, status="active") is None:
             self._variables.remove(id_)
             self.remains.remove_files(id_)
 
-    def _is_due(self, row: Container, now: float) -> bool:
+    def _is_due(self, row: ContainerRecord, now: float) -> bool:
         if row.status != "active" or self._leases.holder_elsewhere(row):
             return False
         return not self._places.is_held(row.id) and now > row.last_active_at + row.idle_minutes * 60
 
-    def _end_if_due(self, row: Container, now: float) -> int:
+    def _end_if_due(self, row: ContainerRecord, now: float) -> int:
         return int(self._is_due(row, now) and not self._end(row.id, "expiring", _lease_of(row)))
 
     def _end_again(self, id_: str, ending: Ending) -> int:
@@ -94,7 +96,7 @@ class Endings:
         return self.remains.finish(id_, ending)
 
 
-def _lease_of(row: Container) -> Mapping[str, Any]:
+def _lease_of(row: ContainerRecord) -> Mapping[str, Any]:
     """Return what stays the same of a row while nobody takes the container."""
     return {"status": row.status, "gateway": row.gateway, "generation": row.generation}
 

@@ -19,14 +19,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent_tools.containers.failures import ContainerElsewhere, ContainerExpired
-from agent_tools.containers.records import Container, Rows
+from agent_tools.containers.records import ContainerRecord, Rows
 
 ASK_EVERY = 0.1  # seconds between two looks at a container that another process is to give up
 DELETE_PATIENCE = 5.0  # seconds until another process has deleted one
 HANDOVER_PATIENCE = 30.0  # seconds until another process has given a container up
 
 
-class Leases:
+class ContainerLeases:
     """The leases of one process, `holder`. Thread-safe.
 
     `is_alive` says of another holder that it is there and serves its containers.
@@ -45,16 +45,16 @@ class Leases:
         self._rows = rows
         self._pause = threading.Event()  # never set
 
-    def holds(self, row: Container) -> bool:
+    def holds(self, row: ContainerRecord) -> bool:
         """Return True if this process has the sandbox of a container."""
         return row.gateway == self.holder
 
-    def holder_elsewhere(self, row: Container) -> str:
+    def holder_elsewhere(self, row: ContainerRecord) -> str:
         """Return the living process that has a container's sandbox, '' if it is this one or none."""
         other = "" if self.holds(row) else row.gateway
         return other if other and self.is_alive(other) else ""
 
-    def take(self, id_: str, now: float) -> Container | None:
+    def take(self, id_: str, now: float) -> ContainerRecord | None:
         """Take a container that is called; return its row as it was before, with the generation of now.
 
         Return None if another process has it, or has just changed its row.
@@ -62,7 +62,7 @@ class Leases:
         Raises:
             ContainerExpired: it is over.
         """
-        row = self._rows.get(Container, id_, status="active")
+        row = self._rows.get(ContainerRecord, id_, status="active")
         if row is None:
             raise ContainerExpired()
         if self.holder_elsewhere(row):
@@ -71,7 +71,7 @@ class Leases:
         as_it_was = {"status": "active", "gateway": row.gateway, "generation": row.generation}
         taken = {"gateway": self.holder, "generation": generation, "has_run": True, "last_active_at": now}
         wanted_by = "" if row.wanted_by == self.holder else row.wanted_by
-        is_taken = self._rows.change(Container, id_, as_it_was, **taken, wanted_by=wanted_by)
+        is_taken = self._rows.change(ContainerRecord, id_, as_it_was, **taken, wanted_by=wanted_by)
         return replace(row, generation=generation) if is_taken else None
 
     def ask_for(self, id_: str, since: float) -> None:
@@ -80,27 +80,27 @@ class Leases:
         Raises:
             ContainerElsewhere: it has not for too long.
         """
-        row = self._rows.get(Container, id_, status="active")
+        row = self._rows.get(ContainerRecord, id_, status="active")
         if row and (other := self.holder_elsewhere(row)):
             if time.monotonic() >= since + self.patience:
                 raise ContainerElsewhere()
             if row.wanted_by != self.holder:
-                self._rows.change(Container, id_, {"gateway": other}, wanted_by=self.holder)
+                self._rows.change(ContainerRecord, id_, {"gateway": other}, wanted_by=self.holder)
             self._pause.wait(ASK_EVERY)
 
     def give_up(self, id_: str) -> None:
         """Give a container up that has no sandbox here any more."""
-        self._rows.change(Container, id_, {"gateway": self.holder}, gateway="", wanted_by="")
+        self._rows.change(ContainerRecord, id_, {"gateway": self.holder}, gateway="", wanted_by="")
 
     def is_gone_soon(self, id_: str) -> bool:
         """Wait for the holder of a container that is to be deleted; return False if its row is still there."""
         until = time.monotonic() + DELETE_PATIENCE
-        while is_there := self._rows.get(Container, id_) is not None:
+        while is_there := self._rows.get(ContainerRecord, id_) is not None:
             if time.monotonic() >= until:
                 break
             self._pause.wait(ASK_EVERY)
         return not is_there
 
-    def held(self) -> list[Container]:
+    def held(self) -> list[ContainerRecord]:
         """List the containers that are held here, by their rows."""
-        return self._rows.find(Container, gateway=self.holder)
+        return self._rows.find(ContainerRecord, gateway=self.holder)

@@ -22,7 +22,7 @@ NAMED = "u-"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Container(Record):
+class ContainerRecord(Record):
     """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces.
 
     `gateway` is the process that has its sandbox and `wanted_by` one that waits for it, '' for none; `generation`
@@ -211,7 +211,7 @@ class MemoryRows(Rows):
 
 
 def _same_name(one: Record, other: Record) -> bool:
-    if not (isinstance(one, Container) and isinstance(other, Container) and one.origin.startswith(NAMED)):
+    if not (isinstance(one, ContainerRecord) and isinstance(other, ContainerRecord) and one.origin.startswith(NAMED)):
         return False
     names = ("owner", "origin", "name", "status")
     return one.status == "active" and all(getattr(one, name) == getattr(other, name) for name in names)

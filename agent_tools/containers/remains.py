@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from agent_tools.containers.records import ANYHOW, Container, ContainerFile, Rows
+from agent_tools.containers.records import ANYHOW, ContainerFile, ContainerRecord, Rows
 from agent_tools.machine.removal import remove_tree
 
 Ending = Literal["expiring", "deleting"]
@@ -36,7 +36,7 @@ class Remains:
 
     def begin(self, id_: str, ending: Ending, as_it_was: Mapping[str, Any] = ANYHOW) -> bool:
         """Note in a container's row that it is over; return False if there is none that is as it was."""
-        return self._rows.change(Container, id_, as_it_was, status=ending)
+        return self._rows.change(ContainerRecord, id_, as_it_was, status=ending)
 
     def finish(self, id_: str, ending: Ending) -> bool:
         """Remove a container's files, then its row, or call it expired; return False if some files stay."""
@@ -44,9 +44,9 @@ class Remains:
             return False
         self._rows.delete(ContainerFile, container_id=id_)
         if ending == "deleting":
-            self._rows.delete(Container, id=id_)
+            self._rows.delete(ContainerRecord, id=id_)
         else:
-            self._rows.change(Container, id_, status="expired", gateway="", wanted_by="")
+            self._rows.change(ContainerRecord, id_, status="expired", gateway="", wanted_by="")
         return True
 
     def remove_files(self, id_: str) -> bool:
@@ -62,18 +62,18 @@ class Remains:
                 self.failed += not is_removed
         return is_removed
 
-    def unfinished(self, is_others: Callable[[Container], object] = lambda _: False) -> list[tuple[str, Ending]]:
+    def unfinished(self, is_others: Callable[[ContainerRecord], object] = lambda _: False) -> list[tuple[str, Ending]]:
         """List the containers that are over and have files that nobody is removing, and how each ends.
 
         Those that are another process's are left to it.
         """
-        rows = self._rows.find(Container, status=["expiring", "deleting"]) + self._expired_with_folder()
+        rows = self._rows.find(ContainerRecord, status=["expiring", "deleting"]) + self._expired_with_folder()
         with self._lock:
             rows = [row for row in rows if row.id not in self._at_work and not is_others(row)]
         return [(row.id, "deleting" if row.status == "deleting" else "expiring") for row in rows]
 
-    def _expired_with_folder(self) -> list[Container]:
+    def _expired_with_folder(self) -> list[ContainerRecord]:
         """List those that got their folder back after their end, from a sandbox that was being started."""
         with suppress(FileNotFoundError):
-            return self._rows.get_all(Container, os.listdir(self._folders), status="expired")
+            return self._rows.get_all(ContainerRecord, os.listdir(self._folders), status="expired")
         return []

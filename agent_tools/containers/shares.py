@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import DiskFull, StorageFull
-from agent_tools.containers.records import Container, Rows, Upload
+from agent_tools.containers.records import ContainerRecord, Rows, Upload
 from agent_tools.machine import folder
 
 _WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose files are still there
@@ -67,7 +67,7 @@ class Shares:
 
     def containers_room(self, owner: str) -> int:
         """Return the same number; it is negative if the files are larger than allowed."""
-        _, size = self._rows.amount(Container, owner=owner, status=_WITH_FILES)
+        _, size = self._rows.amount(ContainerRecord, owner=owner, status=_WITH_FILES)
         return self._config.max_containers_bytes - size
 
     @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
 from agent_tools.containers.failures import MemoryRefused, NetworkRefused
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
@@ -70,7 +70,7 @@ def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
     return {"pool": config.pool, "preload": list(config.preload)} if config.pool else {}
 
 
-def interpreter_cfg(config: ContainersConfig, container: Container, work_dir: Path, room: int) -> dict[str, Any]:
+def interpreter_cfg(config: ContainersConfig, container: ContainerRecord, work_dir: Path, room: int) -> dict[str, Any]:
     """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive
 
 from agent_tools.containers.contents import CHUNK
-from agent_tools.containers.records import Container, ContainerFile, Upload
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, network_shown
 from agent_tools.gateway.chunked import chunked_shown
@@ -217,7 +217,7 @@ def delete_file(request: Request) -> Response:
     return Json({"id": row.id, "object": "file", "deleted": True})
 
 
-def container_shown(container: Container) -> JsonObject:
+def container_shown(container: ContainerRecord) -> JsonObject:
     """Return a container as clients see it."""
     return {
         "id": container.id,

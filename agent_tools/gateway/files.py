@@ -18,7 +18,7 @@ from agent_tools.containers.failures import (
     ContainerFileNotFound,
     UploadNotFound,
 )
-from agent_tools.containers.records import Before, Container, ContainerFile, Upload, new_id
+from agent_tools.containers.records import Before, ContainerFile, ContainerRecord, Upload, new_id
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.machine.folder import numbered, safe_name
@@ -225,7 +225,7 @@ class ContainerFiles:
         )
         if not self._store.add_if_new(file):  # another request has just named it
             return self._named(container_id, name, source, upload_id)
-        if self._store.get(Container, container_id, status="active") is None:  # it is over, and so are its names
+        if self._store.get(ContainerRecord, container_id, status="active") is None:  # it is over, and so are its names
             self._store.delete(ContainerFile, id=file.id)
         return file
 

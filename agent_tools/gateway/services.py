@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.endings import failures
-from agent_tools.containers.leases import Leases
+from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import Before, Record
 from agent_tools.gateway.background import Background
 from agent_tools.gateway.baton import Baton
@@ -113,7 +113,7 @@ class Services:
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Have containers and files, and know whose they are."""
-        config, leases = self.config, Leases(self.store, self.presence.id, self.presence.is_alive)
+        config, leases = self.config, ContainerLeases(self.store, self.presence.id, self.presence.is_alive)
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
         undo.callback(self.containers.close)

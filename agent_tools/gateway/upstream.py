@@ -21,7 +21,7 @@ from agent_tools.gateway.jobs.sse import AT_ONCE, while_there
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, revoked, upstream_unauthorized
 from agent_tools.models.base import JsonObject, Model
-from agent_tools.models.dialect.profile import Profile, read_profile
+from agent_tools.models.dialect.profile import UpstreamProfile, read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.models.reply import Waiting, redirect_target
@@ -82,7 +82,7 @@ class Upstream:
                 self._models.popitem(last=False)  # it may be in use still; its connections end with it
         return known
 
-    def learned(self, name: str, key: str) -> Profile:
+    def learned(self, name: str, key: str) -> UpstreamProfile:
         """Return what is known of the server of a model."""
         with self._lock:
             known = self._models.get((name, key))

@@ -61,7 +61,7 @@ class CodeMode(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         self.sandbox = AsyncSandbox(self.cfg)
-        self.functions: dict[str, ToolFunction] = {}
+        self.functions: dict[str, AgentToolFunction] = {}
         self.lock = anyio.Lock()
         self.manager: ToolManager[Any] | None = None
         """The way to the tools of the run whose code runs now; one at a time does."""
@@ -94,7 +94,7 @@ class CodeModeToolset(WrapperToolset[Any]):
         """Return `run_code`, whose description has the stubs of the tools that its code can call."""
         tools = await self.wrapped.get_tools(ctx)
         inside = {name: tool for name, tool in tools.items() if not self.mode.keeps(tool.tool_def)}
-        functions = [ToolFunction(tool.tool_def, self.mode) for tool in inside.values()]
+        functions = [AgentToolFunction(tool.tool_def, self.mode) for tool in inside.values()]
         stubs = Toolset(functions).description() if functions else ""
         definition = ToolDefinition(
             name=NAME, description=f"{DESCRIPTION}\n\n{stubs}".strip(), parameters_json_schema=_ARGUMENTS.json_schema()
@@ -129,10 +129,10 @@ class CodeModeToolset(WrapperToolset[Any]):
 @dataclass(kw_only=True)
 class _RunCode(ToolsetTool[Any]):
     tools: dict[str, ToolsetTool[Any]]
-    functions: list[ToolFunction]
+    functions: list[AgentToolFunction]
 
 
-class ToolFunction:
+class AgentToolFunction:
     """One of the agent's tools as a host function."""
 
     def __init__(self, tool: ToolDefinition, mode: CodeMode) -> None:

@@ -56,14 +56,14 @@ class AgentToolsExecutor(RemotePythonExecutor):
     def __init__(self, cfg: dict[str, Any] | None = None, *, logger: AgentLogger | None = None) -> None:
         super().__init__([], logger or AgentLogger(level=LogLevel.OFF))
         self._final = FinalFunction()
-        self._functions: dict[str, ToolFunction] = {}
+        self._functions: dict[str, SmolToolFunction] = {}
         self.sandbox = Sandbox(cfg, hostcalls=Toolset([self._final], style="sync"))
 
     def send_tools(self, tools: Mapping[str, Tool | CodeAgent]) -> None:
         """Let the code call tools, and managed agents, by name."""
         self._final.tool = tools.get(FINAL)
         others = {name: tool for name, tool in tools.items() if name != FINAL}
-        new = {name: ToolFunction(name, tool) for name, tool in others.items() if name not in self._functions}
+        new = {name: SmolToolFunction(name, tool) for name, tool in others.items() if name not in self._functions}
         self._functions.update(new)
         for name, tool in others.items():
             self._functions[name].tool = tool
@@ -119,7 +119,7 @@ class FinalFunction:
         self.answers.append(await asyncio.to_thread(self.tool, answer) if self.tool else answer)
 
 
-class ToolFunction:
+class SmolToolFunction:
     """A tool, or a managed agent, as a host function."""
 
     def __init__(self, name: str, tool: Any) -> None:

@@ -27,7 +27,7 @@ _TOO_LARGE = "[left out: {:,} bytes that would be costly to read]"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ClientMessage:
     """One message for clients: its type, its content as JSON, and what goes with it."""
 
     kind: str
@@ -38,7 +38,7 @@ class Answer:
     buffers: tuple[bytes, ...] = ()
 
 
-def read_answer(message: Message, parts: list[bytes]) -> Answer | None:
+def read_answer(message: Message, parts: list[bytes]) -> ClientMessage | None:
     """Return a message of the kernel as clients may have it, None for one that they may not."""
     if not _is_known(message):
         return None
@@ -48,7 +48,7 @@ def read_answer(message: Message, parts: list[bytes]) -> Answer | None:
     if content is None:
         return None
     metadata = _read_object(parts[2])
-    return Answer(message.kind, content, message.content, metadata, tuple(parts[4:]))
+    return ClientMessage(message.kind, content, message.content, metadata, tuple(parts[4:]))
 
 
 def _is_known(message: Message) -> bool:
@@ -98,7 +98,7 @@ def _is_utf8(packed: bytes) -> bool:
     return True
 
 
-def note(kind: str, text: str) -> Answer | None:
+def note(kind: str, text: str) -> ClientMessage | None:
     """Return a message that says what was left out in place of one of this type; None where nobody would read it."""
     values: dict[str, Any]
     if kind == "stream":
@@ -111,4 +111,4 @@ def note(kind: str, text: str) -> Answer | None:
         values = {"status": "error", "ename": "MessageTooLarge", "evalue": text, "traceback": [text]}
     else:
         return None
-    return Answer(kind, json.dumps(values).encode(), values)
+    return ClientMessage(kind, json.dumps(values).encode(), values)

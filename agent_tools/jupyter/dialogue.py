@@ -20,9 +20,9 @@ from typing import Any
 
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
-from agent_tools.jupyter.answers import Answer, note, read_answer, strict_json
-from agent_tools.jupyter.sockets import Sockets
-from agent_tools.jupyter.wire import Request, Wire
+from agent_tools.jupyter.answers import ClientMessage, note, read_answer, strict_json
+from agent_tools.jupyter.sockets import KernelSockets
+from agent_tools.jupyter.wire import ClientRequest, SignedFrames
 from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION
@@ -38,13 +38,15 @@ UNREAD = "[left out: clients do not read]"
 class Dialogue:
     """Takes what clients and the kernel say, and tells each what the other said."""
 
-    def __init__(self, wire: Wire, sockets: Sockets, kernel: PassThrough, *, is_plain: bool = False) -> None:
+    def __init__(
+        self, wire: SignedFrames, sockets: KernelSockets, kernel: PassThrough, *, is_plain: bool = False
+    ) -> None:
         self._is_plain = is_plain  # HTML, scripts and widgets are left out
         self._wire = wire
         self._sockets = sockets
         self._kernel = kernel
-        self._queue: deque[Request] = deque()
-        self._current: Request | None = None
+        self._queue: deque[ClientRequest] = deque()
+        self._current: ClientRequest | None = None
         self._asked = False
         """True while the code waits for a line from its client."""
         self._headers: OrderedDict[str, bytes] = OrderedDict()
@@ -63,7 +65,7 @@ class Dialogue:
 
     # -- what clients say ---------------------------------------------------------------------------------------------
 
-    def take(self, request: Request) -> None:
+    def take(self, request: ClientRequest) -> None:
         """Take in a message of a client."""
         if request.refusal:
             self._refuse(request, _error("ValueError", request.refusal))
@@ -81,13 +83,13 @@ class Dialogue:
         """Tell a client that what is published reaches it from now on."""
         self._publish("iopub_welcome", b"", {"subscription": topic.decode("utf-8", "replace")}, topic)
 
-    def _answer_code(self, answer: Request) -> None:
+    def _answer_code(self, answer: ClientRequest) -> None:
         """Pass on the line that the code waits for, if it comes from the client that was asked."""
         if self._current and self._asked and answer.identities == self._current.identities:
             self._asked = False
             self._kernel.send(STDIN, answer.parts)
 
-    def _control(self, request: Request) -> None:
+    def _control(self, request: ClientRequest) -> None:
         self._publish("status", request.header, {"execution_state": "busy"})
         if request.kind == "interrupt_request":
             self._kernel.interrupt()
@@ -98,7 +100,7 @@ class Dialogue:
             self._reply(request, _error("NotImplementedError", f"This kernel does not know {request.kind:.80}."))
         self._publish("status", request.header, {"execution_state": "idle"})
 
-    def _shut_down(self, request: Request) -> None:
+    def _shut_down(self, request: ClientRequest) -> None:
         content = {"status": "ok", "restart": request.content.get("restart") is True}
         self._reply(request, content)
         self._publish("shutdown_reply", request.header, content)
@@ -118,7 +120,7 @@ class Dialogue:
             except (FileRejected, MessageError, ValueError) as exc:
                 self._refuse(request, _error(type(exc).__name__, str(exc)))
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: ClientRequest) -> None:
         if request.size > self._kernel.max_message_bytes:
             raise ValueError(f"The request has {request.size:,} bytes, more than {self._kernel.max_message_bytes:,}.")
         run = self._kernel.begin(is_code=request.kind in RUNS_CODE)
@@ -137,7 +139,7 @@ class Dialogue:
             self._print(notes)
         self._current, self._asked = None, False
 
-    def _refuse(self, request: Request, content: Mapping[str, Any]) -> None:
+    def _refuse(self, request: ClientRequest, content: Mapping[str, Any]) -> None:
         """Answer a request without the kernel."""
         self._publish("status", request.header, {"execution_state": "busy"})
         if request.kind == "execute_request" and content["status"] == "error":
@@ -179,12 +181,12 @@ class Dialogue:
             self._asked = True
             self._send("stdin", current, answer)
 
-    def _pass_on(self, answer: Answer, parent_id: str) -> None:
+    def _pass_on(self, answer: ClientMessage, parent_id: str) -> None:
         frames = self._frames(answer, self._headers.get(parent_id, b""))
         if not self._sockets.publish(frames) and (left_out := note(answer.kind, UNREAD)):
             self._sockets.publish(self._frames(left_out, self._headers.get(parent_id, b"")))
 
-    def _pass_reply(self, answer: Answer, request: Request) -> None:
+    def _pass_reply(self, answer: ClientMessage, request: ClientRequest) -> None:
         if answer.kind == "kernel_info_reply":
             self._kernel_info = dict(answer.values)
         self._send(request.channel, request, answer)
@@ -213,15 +215,17 @@ class Dialogue:
     def _publish(self, kind: str, parent: bytes, content: Mapping[str, Any], topic: bytes = b"") -> None:
         self._sockets.publish([topic or _topic(kind), *self._wire.write(kind, parent, content)])
 
-    def _frames(self, answer: Answer, parent: bytes) -> list[bytes]:
+    def _frames(self, answer: ClientMessage, parent: bytes) -> list[bytes]:
         frames = self._wire.write(answer.kind, parent, answer.content, answer.metadata, answer.buffers)
         return [_topic(answer.kind), *frames]
 
-    def _reply(self, request: Request, content: Mapping[str, Any]) -> None:
+    def _reply(self, request: ClientRequest, content: Mapping[str, Any]) -> None:
         if request.reply_kind:
-            self._send(request.channel, request, Answer(request.reply_kind, json.dumps(content).encode(), content))
+            self._send(
+                request.channel, request, ClientMessage(request.reply_kind, json.dumps(content).encode(), content)
+            )
 
-    def _send(self, channel: str, request: Request, answer: Answer) -> None:
+    def _send(self, channel: str, request: ClientRequest, answer: ClientMessage) -> None:
         if channel:
             frames = self._wire.write(answer.kind, request.header, answer.content, answer.metadata, answer.buffers)
             self._sockets.send(channel, [*request.identities, *frames])  # type: ignore[arg-type]
@@ -247,10 +251,10 @@ def _error(name: str, text: str) -> dict[str, Any]:
     return {"status": "error", "ename": name, "evalue": text, "traceback": [f"{name}: {text}"]}
 
 
-def _own_request(kind: str) -> Request:
+def _own_request(kind: str) -> ClientRequest:
     """Return a request of our own, which no client hears of."""
     header = json.dumps({"msg_id": uuid.uuid4().hex, "msg_type": kind, "version": VERSION}).encode()
-    return Request("", (), kind, json.loads(header)["msg_id"], (header, b"{}", b"{}", b"{}"))
+    return ClientRequest("", (), kind, json.loads(header)["msg_id"], (header, b"{}", b"{}", b"{}"))
 
 
 def _with_run(metadata: bytes, run: int) -> bytes:
@@ -267,7 +271,7 @@ def _with_run(metadata: bytes, run: int) -> bytes:
 PLAIN = frozenset(("text/plain", "image/png", "image/jpeg", "image/gif"))
 
 
-def plainly(answer: Answer) -> Answer | None:
+def plainly(answer: ClientMessage) -> ClientMessage | None:
     """Return an answer with plain representations only; None for a comm's, which is code of a page's."""
     if answer.kind.startswith("comm_"):
         return None

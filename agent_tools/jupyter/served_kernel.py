@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from agent_tools.errors import AgentToolsError
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import Dialogue
-from agent_tools.jupyter.sockets import Sockets
-from agent_tools.jupyter.wire import BadRequest, Wire
+from agent_tools.jupyter.sockets import KernelSockets
+from agent_tools.jupyter.wire import BadRequest, SignedFrames
 from agent_tools.runtime.session.pass_through import PassThrough, local, passing_through
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.sessions import RuntimeLike
@@ -118,7 +118,7 @@ class KernelLife:
 
     def _run(self) -> None:
         try:
-            with passing_through(self._session) as kernel, Sockets(self._info) as sockets:
+            with passing_through(self._session) as kernel, KernelSockets(self._info) as sockets:
                 kernel.start(PRELUDE.format(self._is_plain))
                 try:
                     self.exit_code = self._serve(kernel, sockets)
@@ -135,8 +135,8 @@ class KernelLife:
             self._bell.close()
             self._ring.close()
 
-    def _serve(self, kernel: PassThrough, sockets: Sockets) -> int:
-        wire = Wire(self._info.key, self._info.scheme)
+    def _serve(self, kernel: PassThrough, sockets: KernelSockets) -> int:
+        wire = SignedFrames(self._info.key, self._info.scheme)
         dialogue = Dialogue(wire, sockets, kernel, is_plain=self._is_plain)
         self._started.set_result(kernel)
         while not dialogue.is_over:
@@ -154,7 +154,7 @@ class KernelLife:
                     return DIED
         return ENDED
 
-    def _take(self, sockets: Sockets, wire: Wire, dialogue: Dialogue, *, with_shell: bool) -> None:
+    def _take(self, sockets: KernelSockets, wire: SignedFrames, dialogue: Dialogue, *, with_shell: bool) -> None:
         for channel, frames in sockets.receive(with_shell=with_shell):
             if channel == "iopub":
                 if frames[0][:1] == b"\1":

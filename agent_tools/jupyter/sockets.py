@@ -26,7 +26,7 @@ Heard = tuple[Literal["shell", "control", "stdin", "iopub"], list[bytes]]
 """A message of a client, or, on iopub, what a client subscribes to."""
 
 
-class Sockets:
+class KernelSockets:
     """Bound while it is entered. For one thread."""
 
     def __init__(self, info: ConnectionInfo) -> None:
@@ -35,7 +35,7 @@ class Sockets:
         self._unsent: deque[tuple[zmq.MessageTracker, int]] = deque()
         self._unsent_bytes = 0
 
-    def __enter__(self) -> Sockets:
+    def __enter__(self) -> KernelSockets:
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         try:
             for channel in ("shell", "control", "stdin"):

@@ -30,7 +30,7 @@ class BadRequest(ProtocolViolation):
 
 
 @dataclass(frozen=True)
-class Request:
+class ClientRequest:
     """One message of a client."""
 
     channel: str
@@ -59,13 +59,13 @@ class Request:
         return self.kind.removesuffix("_request") + "_reply" if self.kind.endswith("_request") else ""
 
 
-class Wire:
+class SignedFrames:
     """Reads and writes the frames of one kernel's clients."""
 
     def __init__(self, key: bytes, scheme: str) -> None:
         self._session = Session(key=key, signature_scheme=scheme, username="kernel")
 
-    def read(self, channel: str, frames: list[bytes]) -> Request:
+    def read(self, channel: str, frames: list[bytes]) -> ClientRequest:
         """Return the message of a client.
 
         Raises:
@@ -85,9 +85,9 @@ class Wire:
             raise BadRequest(f"a malformed message ({type(exc).__name__}: {exc!s:.100})") from exc
         if not isinstance(kind, str) or not isinstance(id_, str) or not isinstance(content, dict):
             raise BadRequest("a message without a type, an id or a content")
-        return Request(channel, tuple(identities), kind, id_, tuple(parts[1:]), content)
+        return ClientRequest(channel, tuple(identities), kind, id_, tuple(parts[1:]), content)
 
-    def _unread(self, channel: str, identities: tuple[bytes, ...], parts: list[bytes], reason: str) -> Request:
+    def _unread(self, channel: str, identities: tuple[bytes, ...], parts: list[bytes], reason: str) -> ClientRequest:
         """Return a message of which only the header is read: whoever sent it waits for an answer.
 
         Raises:
@@ -99,7 +99,7 @@ class Wire:
         kind, id_ = header["msg_type"], header["msg_id"]
         if not isinstance(kind, str) or not isinstance(id_, str):
             raise BadRequest("a message without a type or an id")
-        return Request(channel, identities, kind, id_, (parts[1], b"{}", b"{}", b"{}"), {}, f"It has {reason}.")
+        return ClientRequest(channel, identities, kind, id_, (parts[1], b"{}", b"{}", b"{}"), {}, f"It has {reason}.")
 
     def _is_signed(self, parts: list[bytes]) -> bool:
         return self._session.auth is None or hmac.compare_digest(self._session.sign(parts[1:5]), parts[0])

@@ -17,8 +17,8 @@ from anyio.abc import TaskGroup
 
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.keys import ANYONE
-from agent_tools.mcp.activity import Activity, Place
-from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.activity import Activity, ActivityPlace
+from agent_tools.mcp.config import McpLimits
 
 Kind = Literal["code", "command"]
 Key = tuple[str, str, Kind]
@@ -34,7 +34,7 @@ MAX_UNREAD = 8  # runs that ended and whose rest no call has asked for; the olde
 class Activities:
     """Those of all containers of a server, in its event loop."""
 
-    def __init__(self, group: TaskGroup, bounds: Bounds) -> None:
+    def __init__(self, group: TaskGroup, bounds: McpLimits) -> None:
         self._group = group
         self._bounds = bounds
         self._threads = anyio.CapacityLimiter(bounds.max_runs)
@@ -104,7 +104,7 @@ class Activities:
             for _, over in list(self._known.values()):
                 await over.wait()
 
-    def _check_room(self, place: Place) -> None:
+    def _check_room(self, place: ActivityPlace) -> None:
         active = [key for key, (activity, _) in self._known.items() if not activity.is_over]
         if len(active) >= self._bounds.max_runs:
             raise NoSandbox("Too much is under way on this server; try again later.")

@@ -19,7 +19,7 @@ from agent_tools.results.command import CommandResult
 from agent_tools.results.execution import Execution, Output, Stream
 from agent_tools.runtime.kernel.budget import Settling
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.command_output import CommandOutput
+from agent_tools.tools.command_output import OutputText
 from agent_tools.tools.command_tool import StreamName
 
 Prepare = Callable[[Callable[[str], None]], object]
@@ -28,7 +28,7 @@ TAIL = 500  # characters of the last output that progress shows
 
 
 @dataclass(frozen=True)
-class Place:
+class ActivityPlace:
     """The container that an activity is in, and what it needs before."""
 
     containers: Containers[Any]
@@ -62,7 +62,7 @@ class Activity(ABC):
         attendants: calls that wait for it, and will tell of it.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ActivityPlace) -> None:
         self.place = place
         self.failure: Exception | None = None
         self.attendants = 0
@@ -128,10 +128,10 @@ class Activity(ABC):
         self._stage = line[:TAIL]
 
 
-class CodeRun(Activity):
+class CodeActivity(Activity):
     """A run of Python."""
 
-    def __init__(self, place: Place, code: str, timeout: float) -> None:
+    def __init__(self, place: ActivityPlace, code: str, timeout: float) -> None:
         super().__init__(place)
         self._code = code
         self._timeout = timeout
@@ -154,14 +154,14 @@ class CodeRun(Activity):
         return new.outputs, self._execution
 
 
-class CommandRun(Activity):
+class CommandActivity(Activity):
     """A run of a command of the shell. `most` are the characters that are kept of what it prints."""
 
-    def __init__(self, place: Place, command: str, timeout: float, most: int) -> None:
+    def __init__(self, place: ActivityPlace, command: str, timeout: float, most: int) -> None:
         super().__init__(place)
         self._command = command
         self._timeout = timeout
-        self._output = CommandOutput(most)
+        self._output = OutputText(most)
         self._new: dict[StreamName, str] = {"stdout": "", "stderr": ""}
         self._result: CommandResult | None = None
 

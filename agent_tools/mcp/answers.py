@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.mcp.activity import Activity, CodeRun, CommandRun
+from agent_tools.mcp.activity import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.shapes import File, Ran
 from agent_tools.results.blocks import block, text_and_pictures
 from agent_tools.results.execution import Changes, Execution
@@ -31,9 +31,9 @@ _ON = "It goes on: call `wait` with this container for the rest."
 def told(activity: Activity) -> CallToolResult:
     """Return what is new of an activity: all of it, if it is over and nothing was told before."""
     match activity:
-        case CodeRun():
+        case CodeActivity():
             return _code(activity)
-        case CommandRun():
+        case CommandActivity():
             return _command(activity)
     raise AssertionError(activity)
 
@@ -63,7 +63,7 @@ def mime_of(path: str) -> str:
     return mimetypes.guess_type(path, strict=False)[0] or "application/octet-stream"
 
 
-def _code(run: CodeRun) -> CallToolResult:
+def _code(run: CodeActivity) -> CallToolResult:
     outputs, whole = run.take()
     new = Execution(outputs, changed=whole.changed if whole else Changes())
     error = new.error
@@ -94,7 +94,7 @@ def _code(run: CodeRun) -> CallToolResult:
     )
 
 
-def _command(run: CommandRun) -> CallToolResult:
+def _command(run: CommandActivity) -> CallToolResult:
     stdout, stderr, result = run.take()
     ran = Ran(
         container=run.place.container,

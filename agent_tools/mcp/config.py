@@ -28,7 +28,7 @@ from agent_tools.limits import MIB
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
-class Bounds:
+class McpLimits:
     """Limits of calls and requests. Times are seconds, sizes bytes."""
 
     answer_within: Seconds = 45.0
@@ -44,7 +44,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpConfig(Bounds, ContainersConfig):
+class McpConfig(McpLimits, ContainersConfig):
     """The settings of a server of its own, on stdio or HTTP.
 
     Raises:

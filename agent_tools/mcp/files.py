@@ -21,8 +21,8 @@ from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.mcp.answers import MAX_LINKS, file_of, link_to, mime_of, read_path, said, uri_of
-from agent_tools.mcp.services import Call
-from agent_tools.mcp.shapes import GetFile, Got, InContainer, Listed, Put, PutFile
+from agent_tools.mcp.services import McpCall
+from agent_tools.mcp.shapes import FileListing, GetFile, Got, InContainer, Put, PutFile
 from agent_tools.text import fence, neutralise, one_line
 
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -33,7 +33,7 @@ MAX_TEXT_BYTES = 200_000  # of a file as text; `offset` has the rest
 MAX_BLOB_BYTES = 8 * MIB  # of a file that is sent whole, as base64
 
 
-async def put_file(call: Call, given: PutFile) -> CallToolResult:
+async def put_file(call: McpCall, given: PutFile) -> CallToolResult:
     """Write a file."""
     path = read_path(given.path)
     data = _decoded(given.content) if given.encoding == "base64" else given.content.encode("utf-8", "replace")
@@ -44,7 +44,7 @@ async def put_file(call: Call, given: PutFile) -> CallToolResult:
     return said(text, Put(container=container, file=file), link_to(file))
 
 
-async def get_file(call: Call, given: GetFile) -> CallToolResult:
+async def get_file(call: McpCall, given: GetFile) -> CallToolResult:
     """Read a file: text from an offset on, pictures and others whole."""
     path = read_path(given.path)
     container = call.container(given.container)
@@ -65,7 +65,7 @@ async def get_file(call: Call, given: GetFile) -> CallToolResult:
     return said(f"container: {container}\n{one_line(path)}:\n\n{fence(text)}{rest}", got)
 
 
-async def list_files(call: Call, given: InContainer) -> CallToolResult:
+async def list_files(call: McpCall, given: InContainer) -> CallToolResult:
     """List the files of the working directory."""
     container = call.container(given.container)
     snapshot, is_complete = await call.aside(call.services.contents.listed, container)
@@ -75,10 +75,10 @@ async def list_files(call: Call, given: InContainer) -> CallToolResult:
     left_out = len(found) - len(files)
     shown = fence("\n".join(lines + [f"and {left_out:,} more"] * bool(left_out))) if lines else "There are no files."
     shown += "" if is_complete else "\nNot all files could be looked at: some may be missing here."
-    return said(f"container: {container}\n{shown}", Listed(container=container, files=files, left_out=left_out))
+    return said(f"container: {container}\n{shown}", FileListing(container=container, files=files, left_out=left_out))
 
 
-async def contents_of(call: Call, container: str, path: str) -> TextResourceContents | BlobResourceContents:
+async def contents_of(call: McpCall, container: str, path: str) -> TextResourceContents | BlobResourceContents:
     """Return a file as a resource.
 
     Raises:
@@ -93,7 +93,7 @@ async def contents_of(call: Call, container: str, path: str) -> TextResourceCont
     return TextResourceContents(uri=uri, mime_type=mime if mime.startswith("text/") else "text/plain", text=text)
 
 
-async def first_files(call: Call, container: str) -> list[tuple[str, int]]:
+async def first_files(call: McpCall, container: str) -> list[tuple[str, int]]:
     """Return the names and sizes in bytes of the newest files."""
     found, _ = await anyio.to_thread.run_sync(call.services.contents.listed, container)
     newest = sorted(found.items(), key=lambda each: -each[1][1])[:MAX_LINKS]

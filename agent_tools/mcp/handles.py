@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.records import Container, Rows, new_id
+from agent_tools.containers.records import ContainerRecord, Rows, new_id
 from agent_tools.containers.spec import ContainerSpec
 
 MAX_FRESH = 1_000  # handles whose containers are still to be made
@@ -42,7 +42,7 @@ class Handles:
     def usual(self) -> str:
         """The container of a client that gives no handle, '' if there is none."""
         usual = self._usual
-        if usual in self._fresh or (usual and self._stock.rows.get(Container, usual, status="active")):
+        if usual in self._fresh or (usual and self._stock.rows.get(ContainerRecord, usual, status="active")):
             return usual
         return ""
 

@@ -22,7 +22,7 @@ from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.marks import MAX_BODY_PARTS, has_more_parts
 from agent_tools.mcp.activity import Prepare
-from agent_tools.mcp.config import Bounds, McpConfig
+from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
 from agent_tools.mcp.server import make_server
@@ -35,7 +35,7 @@ LAST_SECONDS = 2  # for calls that are under way when the server is told to stop
 
 @asynccontextmanager
 async def application(
-    stock: Stock, prepare: Prepare, bounds: Bounds, max_sessions: int = MAX_SESSIONS
+    stock: Stock, prepare: Prepare, bounds: McpLimits, max_sessions: int = MAX_SESSIONS
 ) -> AsyncIterator[ASGIApp]:
     """Run an application whose requests' scopes name their `owner`."""
     manager = StreamableHTTPSessionManager(
@@ -53,7 +53,7 @@ async def application(
 
 
 def _mounted(containers: Containers[Any], rows: Rows) -> AbstractAsyncContextManager[ASGIApp]:
-    return application(Stock(containers, rows), lambda _: None, Bounds())
+    return application(Stock(containers, rows), lambda _: None, McpLimits())
 
 
 MOUNT = Mount(PATH, _mounted)

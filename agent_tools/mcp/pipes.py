@@ -17,13 +17,13 @@ from typing import Any
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
-class Lines:
+class StdinLines:
     """The lines that a client sends, as text: an async iterator. One that is too long is an empty one."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
-    def __aiter__(self) -> Lines:
+    def __aiter__(self) -> StdinLines:
         return self
 
     async def __anext__(self) -> str:
@@ -78,7 +78,7 @@ async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
     outgoing.set_write_buffer_limits(0)  # an answer counts as told once the client's pipe has all of it
     writer = asyncio.StreamWriter(outgoing, flow, None, loop)
     try:
-        yield Lines(reader), Sink(writer)
+        yield StdinLines(reader), Sink(writer)
     finally:
         writer.close()
         incoming.close()

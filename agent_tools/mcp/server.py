@@ -35,13 +35,13 @@ from agent_tools.mcp import files
 from agent_tools.mcp.activities import Activities
 from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
-from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
-from agent_tools.mcp.services import Call, Services, is_ours
+from agent_tools.mcp.services import McpCall, McpServices, is_ours
 from agent_tools.mcp.tools import TOOLS
 from agent_tools.version import __version__
 
-Context = ServerRequestContext[Services, Any]
+Context = ServerRequestContext[McpServices, Any]
 NAME = "agent-tools"
 _LASTING = CacheHint(3_600_000, "public")  # milliseconds: these lists change with the version only
 _INSTRUCTIONS = (
@@ -52,15 +52,15 @@ _INSTRUCTIONS = (
 _USUAL = " Calls without `container` share one."
 
 
-def make_server(stock: Stock, prepare: Prepare, bounds: Bounds) -> Server[Services]:
+def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits) -> Server[McpServices]:
     """Return a server for these containers."""
 
     @asynccontextmanager
-    async def lifespan(_: Server[Services]) -> AsyncIterator[Services]:
+    async def lifespan(_: Server[McpServices]) -> AsyncIterator[McpServices]:
         async with anyio.create_task_group() as group:
             activities = Activities(group, bounds)
             try:
-                yield Services(stock, prepare, activities, bounds)
+                yield McpServices(stock, prepare, activities, bounds)
             finally:
                 await activities.close()
 
@@ -137,17 +137,17 @@ async def read_resource(context: Context, params: ReadResourceRequestParams) -> 
         raise MCPError(code, call.reason(exc), {"uri": str(params.uri)[:200]}) from exc
 
 
-def _call(context: Context) -> Call:
+def _call(context: Context) -> McpCall:
     """Return the call of a request: its owner is who the way in says, or the one client of a server on stdio."""
     owner = context.request.scope["owner"] if context.request else ANYONE
 
     async def report(seconds: float, message: str) -> None:
         await context.session.report_progress(round(seconds, 1), message=message)
 
-    return Call(context.lifespan_context, owner, report)
+    return McpCall(context.lifespan_context, owner, report)
 
 
-def _shown(stock: Stock, bounds: Bounds) -> ListToolsResult:
+def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:
     """Return the list of tools, which say what the containers have and reach."""
     config = stock.containers.config
     told = {"within": bounds.answer_within, "contents": contents(config), "network": reach(" ".join(stock.domains))}

@@ -13,18 +13,18 @@ from mcp_types import CallToolResult
 from agent_tools.containers.contents import Contents
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
 from agent_tools.mcp.activities import Activities, Kind, Report
-from agent_tools.mcp.activity import Activity, Place, Prepare
+from agent_tools.mcp.activity import Activity, ActivityPlace, Prepare
 from agent_tools.mcp.answers import failed, read_handle, told
-from agent_tools.mcp.config import Bounds
+from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles, Stock
 
 T = TypeVar("T")
 
 
-class Services:
+class McpServices:
     """Made when a server starts; `activities` end with it."""
 
-    def __init__(self, stock: Stock, prepare: Prepare, activities: Activities, bounds: Bounds) -> None:
+    def __init__(self, stock: Stock, prepare: Prepare, activities: Activities, bounds: McpLimits) -> None:
         self.stock = stock
         self.prepare = prepare
         self.activities = activities
@@ -34,10 +34,10 @@ class Services:
 
 
 @dataclass(frozen=True)
-class Call:
+class McpCall:
     """One call of a tool."""
 
-    services: Services
+    services: McpServices
     owner: str
     report: Report
 
@@ -54,10 +54,10 @@ class Call:
             return found
         raise InvalidParams("Give the container: the handle that an earlier answer named. run_python makes one.")
 
-    def place(self, container: str) -> Place:
+    def place(self, container: str) -> ActivityPlace:
         """Return the container as activities have it."""
         services = self.services
-        return Place(services.stock.containers, services.handles, services.prepare, self.owner, container)
+        return ActivityPlace(services.stock.containers, services.handles, services.prepare, self.owner, container)
 
     async def aside(self, work: Callable[..., T], container: str, *arguments: Any) -> T:
         """Do something with a container of this owner in a thread.

@@ -14,13 +14,13 @@ Container = Annotated[
 Seconds = Annotated[float, BeforeValidator(lambda given: 0 if given is None else given), Field(ge=0)]
 
 
-class Arguments(BaseModel):
+class ToolInput(BaseModel):
     """Arguments of a tool."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class RunPython(Arguments):
+class RunPython(ToolInput):
     """Arguments of `run_python`."""
 
     code: str = Field(description="Python, as in a notebook cell: top-level await and magics work.")
@@ -28,7 +28,7 @@ class RunPython(Arguments):
     timeout: Seconds = Field(default=0, description="Seconds that the code may run; 0 for the usual limit.")
 
 
-class RunCommand(Arguments):
+class RunCommand(ToolInput):
     """Arguments of `run_command`."""
 
     command: str = Field(description="A command for bash. It runs beside the Python code, in the same files.")
@@ -36,14 +36,14 @@ class RunCommand(Arguments):
     timeout: Seconds = Field(default=0, description="Seconds that the command may run; 0 for the usual limit.")
 
 
-class Wait(Arguments):
+class Wait(ToolInput):
     """Arguments of `wait`."""
 
     container: Container = ""
     seconds: Seconds = Field(default=0, description="Seconds to wait at most; 0 for as long as an answer may take.")
 
 
-class PutFile(Arguments):
+class PutFile(ToolInput):
     """Arguments of `put_file`."""
 
     path: str = Field(description="Where it goes in the working directory, e.g. 'data/a.csv'.")
@@ -52,7 +52,7 @@ class PutFile(Arguments):
     container: Container = ""
 
 
-class GetFile(Arguments):
+class GetFile(ToolInput):
     """Arguments of `get_file`."""
 
     path: str = Field(description="A file in the working directory.")
@@ -60,7 +60,7 @@ class GetFile(Arguments):
     offset: int = Field(default=0, ge=0, description="Byte to begin with, for the rest of a long text.")
 
 
-class InContainer(Arguments):
+class InContainer(ToolInput):
     """Arguments of the tools that need nothing but a container."""
 
     container: Container = ""
@@ -110,7 +110,7 @@ class Got(BaseModel):
     next_offset: int | None = Field(default=None, description="Where the rest begins, if there is more.")
 
 
-class Listed(BaseModel):
+class FileListing(BaseModel):
     """The answer of `list_files`."""
 
     container: str
@@ -118,7 +118,7 @@ class Listed(BaseModel):
     left_out: int = Field(default=0, description="Files that are not listed.")
 
 
-class Said(BaseModel):
+class ContainerNote(BaseModel):
     """The answer of `restart` and `close`."""
 
     container: str

@@ -9,7 +9,7 @@ import signal
 from mcp.server.stdio import stdio_server
 
 from agent_tools.mcp.activity import Prepare
-from agent_tools.mcp.config import Bounds, McpConfig
+from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers
 from agent_tools.mcp.pipes import own_pipes
@@ -35,7 +35,7 @@ async def _serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> N
     await serving
 
 
-async def _converse(stock: Stock, prepare: Prepare, bounds: Bounds) -> None:
+async def _converse(stock: Stock, prepare: Prepare, bounds: McpLimits) -> None:
     async with own_pipes(bounds.max_body_bytes) as (lines, sink), stdio_server(lines, sink) as (read, write):
         server = make_server(stock, prepare, bounds)
         await server.run(read, write, server.create_initialization_options())

@@ -15,21 +15,21 @@ from agent_tools.containers.containers import Containers
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.mcp import files
-from agent_tools.mcp.activity import CodeRun, CommandRun, Place
+from agent_tools.mcp.activity import ActivityPlace, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import said
-from agent_tools.mcp.services import Call
+from agent_tools.mcp.services import McpCall
 from agent_tools.mcp.shapes import (
-    Arguments,
+    ContainerNote,
+    FileListing,
     GetFile,
     Got,
     InContainer,
-    Listed,
     Put,
     PutFile,
     Ran,
     RunCommand,
     RunPython,
-    Said,
+    ToolInput,
     Wait,
     schema_of,
 )
@@ -37,21 +37,23 @@ from agent_tools.mcp.shapes import (
 # The tools that run something, and those that begin anew.
 
 
-async def run_python(call: Call, given: RunPython) -> CallToolResult:
+async def run_python(call: McpCall, given: RunPython) -> CallToolResult:
     """Run code."""
     code, timeout = checked_code(given.code, Limits()), _timeout(call, given.timeout)
     container = call.container(given.container, make=True)
-    return await call.answer("code", lambda: CodeRun(call.place(container), code, timeout), container)
+    return await call.answer("code", lambda: CodeActivity(call.place(container), code, timeout), container)
 
 
-async def run_command(call: Call, given: RunCommand) -> CallToolResult:
+async def run_command(call: McpCall, given: RunCommand) -> CallToolResult:
     """Run a command, beside the code."""
     command, timeout, most = checked_code(given.command, Limits()), _timeout(call, given.timeout), Limits.max_text_chars
     container = call.container(given.container, make=True)
-    return await call.answer("command", lambda: CommandRun(call.place(container), command, timeout, most), container)
+    return await call.answer(
+        "command", lambda: CommandActivity(call.place(container), command, timeout, most), container
+    )
 
 
-async def wait(call: Call, given: Wait) -> CallToolResult:
+async def wait(call: McpCall, given: Wait) -> CallToolResult:
     """Wait for what goes on, and return what is new."""
     container, most = call.container(given.container), call.services.bounds.answer_within
     activity = call.services.activities.find(call.owner, container)
@@ -62,28 +64,28 @@ async def wait(call: Call, given: Wait) -> CallToolResult:
     return said(f"container: {container}\nNothing is running, and all that ran was told.", ran)
 
 
-async def restart(call: Call, given: InContainer) -> CallToolResult:
+async def restart(call: McpCall, given: InContainer) -> CallToolResult:
     """Replace the kernel."""
     container = call.container(given.container)
     await call.aside(_restart, container, call.place(container))
     return _said(container, "The kernel is a fresh one: variables are gone, files are kept.")
 
 
-async def close(call: Call, given: InContainer) -> CallToolResult:
+async def close(call: McpCall, given: InContainer) -> CallToolResult:
     """Delete the container."""
     container = call.container(given.container)
     await call.aside(_delete, container, call.services.stock.containers, call.owner)
     return _said(container, "The container is gone, with its variables and files.")
 
 
-def _timeout(call: Call, given: float) -> float:
+def _timeout(call: McpCall, given: float) -> float:
     most = call.services.bounds.max_timeout
     if given > most:
         raise InvalidParams(f"timeout={given:g} is more than {most:,g} seconds.")
     return given or float(call.services.stock.containers.config.timeout)
 
 
-def _restart(_: str, place: Place) -> None:
+def _restart(_: str, place: ActivityPlace) -> None:
     with place.sandbox(lambda _: None) as (sandbox, _note):
         sandbox.restart()
 
@@ -93,17 +95,17 @@ def _delete(container: str, containers: Containers[Any], owner: str) -> None:
 
 
 def _said(container: str, message: str) -> CallToolResult:
-    return said(f"container: {container}\n{message}", Said(container=container, message=message))
+    return said(f"container: {container}\n{message}", ContainerNote(container=container, message=message))
 
 
 @dataclass(frozen=True)
-class Tool:
+class McpTool:
     """A tool. The hints are those of the protocol: none reaches anything but its container."""
 
     title: str
     description: str
-    call: Callable[[Call, Any], Awaitable[CallToolResult]]
-    takes: type[Arguments]
+    call: Callable[[McpCall, Any], Awaitable[CallToolResult]]
+    takes: type[ToolInput]
     answers: type[BaseModel]
     is_read_only: bool = False
     is_destructive: bool = False
@@ -127,7 +129,7 @@ class Tool:
             annotations=hints,
         )
 
-    def read(self, name: str, arguments: Mapping[str, Any] | None) -> Arguments:
+    def read(self, name: str, arguments: Mapping[str, Any] | None) -> ToolInput:
         """Return a call's arguments.
 
         Raises:
@@ -141,7 +143,7 @@ class Tool:
 
 
 TOOLS = {
-    "run_python": Tool(
+    "run_python": McpTool(
         "Run Python",
         "Runs Python in a sealed container and returns what it prints, its last expression's value, errors, figures "
         "and the files it wrote. Variables, imports and files stay for the next call with the same `container`. Code "
@@ -151,7 +153,7 @@ TOOLS = {
         RunPython,
         Ran,
     ),
-    "wait": Tool(
+    "wait": McpTool(
         "Wait",
         "Waits for code or a command that was answered with status `running`, and returns what is new: the rest, or "
         "more of the output if it goes on.",
@@ -160,7 +162,7 @@ TOOLS = {
         Ran,
         is_read_only=True,
     ),
-    "run_command": Tool(
+    "run_command": McpTool(
         "Run a command",
         "Runs a command of the shell in the container, beside the Python code and in the same files. There is no "
         "terminal and no root.",
@@ -168,7 +170,7 @@ TOOLS = {
         RunCommand,
         Ran,
     ),
-    "put_file": Tool(
+    "put_file": McpTool(
         "Put a file",
         "Writes a file into the container's working directory; one of the same name is replaced.",
         files.put_file,
@@ -177,7 +179,7 @@ TOOLS = {
         is_destructive=True,
         is_idempotent=True,
     ),
-    "get_file": Tool(
+    "get_file": McpTool(
         "Get a file",
         "Reads a file of the container's working directory: text, a picture, or any other file as base64.",
         files.get_file,
@@ -186,30 +188,30 @@ TOOLS = {
         is_read_only=True,
         is_idempotent=True,
     ),
-    "list_files": Tool(
+    "list_files": McpTool(
         "List files",
         "Lists the files in the container's working directory, with their sizes in bytes.",
         files.list_files,
         InContainer,
-        Listed,
+        FileListing,
         is_read_only=True,
         is_idempotent=True,
     ),
-    "restart": Tool(
+    "restart": McpTool(
         "Restart",
         "Replaces the container's Python by a fresh one and ends code that runs: variables are gone, files are kept.",
         restart,
         InContainer,
-        Said,
+        ContainerNote,
         is_destructive=True,
         is_idempotent=True,
     ),
-    "close": Tool(
+    "close": McpTool(
         "Close",
         "Deletes the container with its variables and files.",
         close,
         InContainer,
-        Said,
+        ContainerNote,
         is_destructive=True,
     ),
 }

@@ -41,7 +41,7 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True)
-class CallBegun:
+class CallStarted:
     """The model began to write a call. `index` numbers the calls of one reply; `name` is complete."""
 
     index: int
@@ -102,7 +102,7 @@ class Finish:
     more: Json = field(default_factory=dict)
 
 
-Delta = Union[TextDelta, ReasoningDelta, CallBegun, ArgumentsDelta, CallComplete, Usage, Finish]
+Delta = Union[TextDelta, ReasoningDelta, CallStarted, ArgumentsDelta, CallComplete, Usage, Finish]
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, Json
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, Json
 from agent_tools.models.bounds import MAX_NAME_CHARS, refuse_more_calls, too_large
 from agent_tools.models.ids import new_call_id
 from agent_tools.models.server_fields import ServerFields
@@ -116,7 +116,7 @@ class _PartialCall:
         if not self.is_begun:
             self.is_begun = True
             self.id = self.id or new_call_id()
-            yield CallBegun(self.index, self.id, self.name)
+            yield CallStarted(self.index, self.id, self.name)
 
     def write(self, text: str) -> str:
         """Add a piece of the arguments, and return what can be told of them."""

@@ -24,7 +24,7 @@ from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
 from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.dialect.lessons import MAX_LESSONS, REFUSALS, lacks_tools, lesson
 from agent_tools.models.dialect.phrasing import phrased
-from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.dialect.prompted import RESULT
 from agent_tools.models.reply import (
     Reply,
@@ -85,14 +85,14 @@ class OpenAIModel:
         endpoint: Endpoint,
         generate_cfg: Options | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
-        profile: Profile | None = None,
+        profile: UpstreamProfile | None = None,
         waiting: Waiting = nullcontext,
         leaves_waiting: bool = False,
     ) -> None:
         self.model = model
         self._leaves_waiting = leaves_waiting
         self._sending = threading.local()
-        self.dialect = Dialect(profile or Profile(), model)
+        self.dialect = Dialect(profile or UpstreamProfile(), model)
         self.max_reply_bytes = max_reply_bytes
         self.endpoint = endpoint
         self.generate_cfg = dict(generate_cfg or {})
@@ -149,7 +149,7 @@ class OpenAIModel:
         except _openai().APIStatusError as exc:
             words = words_of(exc.body)
             if exc.status_code in REFUSALS or lacks_tools(words):  # which some say with 404 or 500
-                raise Refused(words, exc) from exc
+                raise RequestRejected(words, exc) from exc
             raise
 
     @contextlib.contextmanager
@@ -268,7 +268,7 @@ _MAX_NAME = 100  # characters of a model's name in the log
 _log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """A server refused a request; `words` are its own, `cause` is the client's exception."""
 
     def __init__(self, words: str, cause: Exception) -> None:
@@ -280,7 +280,7 @@ class Refused(Exception):
 class Dialect:
     """The knowledge of one server, for one of its models, whose name the log says. Threads may share it."""
 
-    def __init__(self, profile: Profile, model: str = "") -> None:
+    def __init__(self, profile: UpstreamProfile, model: str = "") -> None:
         self.profile = profile
         self._model = neutralise(model[:_MAX_NAME])
         self._lock = threading.Lock()
@@ -297,12 +297,17 @@ class Dialect:
         return self._ask(request, send, self.profile, None, MAX_LESSONS)
 
     def _ask(
-        self, request: Json, send: Callable[[JsonObject], Sent], profile: Profile, start: Profile | None, lessons: int
+        self,
+        request: Json,
+        send: Callable[[JsonObject], Sent],
+        profile: UpstreamProfile,
+        start: UpstreamProfile | None,
+        lessons: int,
     ) -> Sent:
         """Go on from a profile; `start` is the one before the first lesson, None before there was any."""
         try:
             answer = send(phrased(request, profile))
-        except Refused as refusal:
+        except RequestRejected as refusal:
             taught = lesson(profile, request, refusal.words) if lessons else None
             if taught is None:
                 raise refusal.cause from None
@@ -317,7 +322,7 @@ class Dialect:
         if field and field != self.profile.reasoning != "none":
             self._keep(self.profile, self.profile.learned(reasoning=field))
 
-    def _keep(self, start: Profile, learned: Profile) -> None:
+    def _keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
         """Keep what differs between two profiles, beside what other requests have learned meanwhile."""
         with self._lock:
             names = [

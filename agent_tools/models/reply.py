@@ -36,7 +36,7 @@ Arrived = Union[Delta, BaseException, None]
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
 
-class Reader(Protocol):
+class ReplyReader(Protocol):
     """Reads what a server says into deltas."""
 
     @property
@@ -70,7 +70,7 @@ class Reply(Iterator[Delta]):
         self,
         open_response: Callable[[], Any],
         translated: Callable[[], AbstractContextManager[None]],
-        reader: Reader,
+        reader: ReplyReader,
         waiting: Waiting = nullcontext,
     ) -> None:
         self._waiting = waiting
@@ -146,7 +146,7 @@ def refuse_abandoned(_request: Any) -> None:
         raise ModelError("The reply was abandoned.")
 
 
-def _deltas(arriving: Iterator[bytes], reader: Reader, hang_up: Callable[[], None]) -> Iterator[Delta]:
+def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[Delta]:
     head = _head(arriving)
     if head.lstrip().startswith(b"{"):  # no event begins so: the server has ignored that a stream was asked for
         yield from _read(reader.read_whole, head + b"".join(arriving))
@@ -165,7 +165,7 @@ def _deltas(arriving: Iterator[bytes], reader: Reader, hang_up: Callable[[], Non
     yield from reader.finish()
 
 
-def _events(arriving: Iterator[bytes], reader: Reader, hang_up: Callable[[], None]) -> Iterator[bytes]:
+def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[bytes]:
     """Yield a stream's events. Some servers leave the connection open after the last one."""
     is_late = threading.Event()
 
@@ -253,7 +253,7 @@ def _hang_up(response: Any) -> None:
 _LINE_END = re.compile(rb"\r\n?|\n")
 
 
-class EventStream:
+class EventReader:
     """Reads events as their bytes come. It takes time in proportion to them, however they are cut."""
 
     def __init__(self) -> None:
@@ -293,7 +293,7 @@ class EventStream:
 
 def events(arriving: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the data of each event of a stream."""
-    stream = EventStream()
+    stream = EventReader()
     for data in arriving:
         yield from stream.feed(data)
     yield from stream.finish()

@@ -16,8 +16,8 @@ from typing import Any
 from agent_tools.errors import ModelError
 from agent_tools.models.base import (
     ArgumentsDelta,
-    CallBegun,
     CallComplete,
+    CallStarted,
     Delta,
     Finish,
     Json,
@@ -46,7 +46,7 @@ class ResponseReader:
 
     def __init__(self) -> None:
         self.is_over = False
-        self._calls: dict[Any, CallBegun] = {}  # by the places of their items
+        self._calls: dict[Any, CallStarted] = {}  # by the places of their items
         self._has_spoken = False  # in this item
         self._has_answered = False  # anything at all, but reasoning and calls
         self._has_reasoned = False
@@ -111,7 +111,7 @@ class ResponseReader:
         self._has_spoken, self._thinks_in = False, ""
         if item["type"] == "function_call":
             refuse_more_calls(len(self._calls))
-            begun = self._calls[_key(item, place)] = CallBegun(len(self._calls), *_named(item))
+            begun = self._calls[_key(item, place)] = CallStarted(len(self._calls), *_named(item))
             yield begun
 
     def _end_item(self, item: Json, place: Any) -> Iterator[Delta]:

@@ -14,8 +14,8 @@ from agent_tools.errors import ToolServiceError
 from agent_tools.messages import ContentItem
 from agent_tools.models.base import (
     ArgumentsDelta,
-    CallBegun,
     CallComplete,
+    CallStarted,
     Conversation,
     Delta,
     Finish,
@@ -39,7 +39,7 @@ def check_model(model: Model, messages: Conversation, tools: tuple[FunctionDefin
     before = json.dumps(list(map(str, messages)))
     deltas = list(model.reply(messages, tools, {}))
     assert json.dumps(list(map(str, messages))) == before, "it changed the conversation it was given"
-    kinds = (TextDelta, ReasoningDelta, CallBegun, ArgumentsDelta, CallComplete, Usage, Finish)
+    kinds = (TextDelta, ReasoningDelta, CallStarted, ArgumentsDelta, CallComplete, Usage, Finish)
     for delta in deltas:
         assert isinstance(delta, kinds), f"{delta!r} is not a delta"
     _check_ending(deltas)
@@ -95,12 +95,12 @@ def _check_ending(deltas: list[Delta]) -> None:
 
 
 def _check_calls(deltas: list[Delta]) -> None:
-    begun: dict[int, CallBegun] = {}
+    begun: dict[int, CallStarted] = {}
     written: dict[int, str] = {}
     complete: set[int] = set()
     for delta in deltas:
         match delta:
-            case CallBegun(index, id_, name):
+            case CallStarted(index, id_, name):
                 assert index not in begun, f"call {index} begins twice"
                 assert id_, f"call {index} has no id"
                 assert name, f"call {index} has no name"

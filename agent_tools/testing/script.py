@@ -10,8 +10,8 @@ from typing import Union
 
 from agent_tools.models.base import (
     ArgumentsDelta,
-    CallBegun,
     CallComplete,
+    CallStarted,
     Delta,
     Finish,
     Json,
@@ -83,7 +83,7 @@ class ScriptedReply:
         yield from (RefusalDelta(piece) for piece in self._pieces(self.refusal))
         for index, call in enumerate(self.calls):
             id_ = call.id or f"call_{index}"
-            yield CallBegun(index, id_, call.name)
+            yield CallStarted(index, id_, call.name)
             yield from (ArgumentsDelta(index, piece) for piece in self._pieces(call.text))
             yield CallComplete(index, id_, call.name, call.text)
         if self.usage:
@@ -122,7 +122,7 @@ class ScriptedReply:
                     yield _chunk({"content": text})
                 case ReasoningDelta(text):
                     yield _chunk({"reasoning_content": text})
-                case CallBegun(index, id_, name):
+                case CallStarted(index, id_, name):
                     yield _call_chunk(index, {"name": name, "arguments": ""}, {"id": id_, "type": "function"})
                 case ArgumentsDelta(index, text):
                     yield _call_chunk(index, {"arguments": text}, {})

@@ -13,7 +13,7 @@ MAX_ESCAPE = 64  # characters of an unfinished terminal escape that wait for the
 _UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*)?\Z|\x1b[\]P][^\x07\x1b]{{0,{MAX_ESCAPE}}}\Z")
 
 
-class CommandOutput:
+class OutputText:
     """Takes bytes of both streams, and gives text that is safe to show.
 
     `limit` is in characters, of both streams together. Their first half is given as it comes; of the rest the last half

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from agent_tools.containers.records import Container, ContainerFile, Upload
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import HALF, HALF_SECONDS, Uploads
@@ -31,7 +31,7 @@ def ok(_: Any) -> ScriptedReply:
 
 
 def active(gateway: Gateway) -> int:
-    return gateway.services.store.count(Container, status="active")
+    return gateway.services.store.count(ContainerRecord, status="active")
 
 
 def text_part(kind: str, **more: Any) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_code_that_is_refused_on_the_page_leaves_no_container(new_gateway: NewGa
     first.start()
     until(lambda: any(gateway.services.containers.running().values()))
     assert (httpx.post(run, json={"code": "1"}).status_code, active(gateway)) == (429, 1)
-    (row,) = gateway.services.store.find(Container)
+    (row,) = gateway.services.store.find(ContainerRecord)
     httpx.post(f"{gateway.url}/page/stop", json={"container": row.id})
     first.join()
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.peers.peers import FORWARDED
@@ -145,7 +145,7 @@ def test_a_container_that_is_deleted_at_the_other_leaves_nothing(new_gateway: Ne
     two.client().containers.delete(id_)
     assert one.services.containers.running() == {}
     assert not one.services.containers.folder(id_).exists()
-    assert one.services.store.get(Container, id_) is None
+    assert one.services.store.get(ContainerRecord, id_) is None
 
 
 # -- requests that land elsewhere -------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ import re
 from collections.abc import Container, Generator, Iterator, Sequence
 from typing import Literal
 
-from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, ReasoningDelta, TextDelta
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, ReasoningDelta, TextDelta
 from agent_tools.models.ids import new_call_id
 
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
@@ -183,7 +183,7 @@ class ReActParser:
         self._written, self._gap, self._fence = [], [], ""
         self._skipped = " \t*" if "*" in found[0] else " \t"
         self._at_line_start = True
-        yield CallBegun(self.calls, self._id, name)
+        yield CallStarted(self.calls, self._id, name)
         return True
 
     def _input(self, is_end: bool) -> Iterator[Delta]:

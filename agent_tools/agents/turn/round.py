@@ -106,9 +106,9 @@ class Round:
         found = {name: fields for name, fields in found.items() if fields}
         return {SERVER_FIELDS: found} if found else {}
 
-    def _native(self, delta: base.CallBegun | base.ArgumentsDelta | base.CallComplete) -> Iterator[Step]:
+    def _native(self, delta: base.CallStarted | base.ArgumentsDelta | base.CallComplete) -> Iterator[Step]:
         match delta:
-            case base.CallBegun(index, id_, name):
+            case base.CallStarted(index, id_, name):
                 yield from self._open_gate()
                 yield self._begin(index, id_, declared_name(name, self.declared))
             case base.ArgumentsDelta(index, text):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, ReasoningDelta, TextDelta
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
 def joined(text: str) -> str:
@@ -35,11 +35,11 @@ def without_halves(deltas: Iterator[Delta]) -> Iterator[Delta]:
             continue
         yield from _rest(held)
         held = None
-        yield _of_call(delta) if isinstance(delta, (CallBegun, CallComplete)) else delta
+        yield _of_call(delta) if isinstance(delta, (CallStarted, CallComplete)) else delta
     yield from _rest(held)
 
 
-def _of_call(delta: CallBegun | CallComplete) -> Delta:
+def _of_call(delta: CallStarted | CallComplete) -> Delta:
     delta = replace(delta, name=joined(delta.name), id=joined(delta.id))
     return replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
 

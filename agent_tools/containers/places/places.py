@@ -30,7 +30,7 @@ from agent_tools.machine.machine import available_memory
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
-class Owner(Protocol):
+class SlotOwner(Protocol):
     """The owner of containers, as their places know it."""
 
     clock: Callable[[], float]
@@ -53,8 +53,8 @@ class Places:
         handed_over: the number of those that another process got.
     """
 
-    def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: Owner) -> None:
-        self.room = Room(config)
+    def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: SlotOwner) -> None:
+        self.room = Capacity(config)
         self._config = config
         self._variables = variables
         self._owner = owner
@@ -66,7 +66,7 @@ class Places:
         self.parked = self.handed_over = 0
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
-    def take(self, id_: str, called: Callable[[], Taken | None]) -> LiveContainer | None:
+    def take(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
         """Hold a container, which keeps its place until it was released as often; None if another process has it.
 
         `called` takes its lease, and raises if it is over.
@@ -410,7 +410,7 @@ class LiveContainer:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenSandbox:
     """A container whose lease was taken: what makes its interpreter, and whether code has run in it before."""
 
     make: Callable[[], CodeInterpreter]
@@ -421,7 +421,7 @@ class Taken:
 # The room for sandboxes: how many run code at once, and how many are kept beside them with their variables.
 
 
-class Room:
+class Capacity:
     """Two numbers of sandboxes. `available` returns the bytes of memory that are left, None where that is not known.
 
     Attributes:

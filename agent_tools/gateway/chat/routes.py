@@ -14,7 +14,7 @@ from starlette.routing import Route
 from agent_tools.agents.steps import Finished
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
-from agent_tools.containers.records import Container, new_id
+from agent_tools.containers.records import ContainerRecord, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
@@ -89,7 +89,7 @@ async def _answered_elsewhere(request: Request, wanted: ChatRequest, body: bytes
 
 def _look(services: Services, wanted: ChatRequest, owner: str, session: str) -> None:
     hold = ChatContainer(services, wanted, owner, session).hold
-    if row := services.store.get(Container, hold.container_id):
+    if row := services.store.get(ContainerRecord, hold.container_id):
         services.peers.look_for_holder(row)
 
 

@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.event_log import EventLog
@@ -172,7 +172,7 @@ async def stop_code(request: Request) -> Response:
     return Json({"stopped": len(trials)})
 
 
-def _container(services: Services, owner: str, id_: str | None) -> Container:
+def _container(services: Services, owner: str, id_: str | None) -> ContainerRecord:
     """Return the container of earlier runs; a new one if that is gone."""
     if id_:
         with suppress(ContainerNotFound, ContainerExpired):
@@ -180,7 +180,7 @@ def _container(services: Services, owner: str, id_: str | None) -> Container:
     return services.containers.create(owner, ContainerSpec("page"))
 
 
-def _shown(row: Container, held: bool | None, now: float) -> JsonObject:
+def _shown(row: ContainerRecord, held: bool | None, now: float) -> JsonObject:
     sandbox = {None: "none", False: "idle", True: "busy"}[held]
     facts = {"id": row.id, "name": row.name, "memory": row.memory_limit, "sandbox": sandbox}
     return {**facts, "unused": max(0.0, now - row.last_active_at)}

@@ -20,7 +20,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.sse import DONE, unless_gone
@@ -92,7 +92,7 @@ class Peers:
         if row and row.address:
             raise Elsewhere(row)
 
-    def look_for_holder(self, container: Container) -> None:
+    def look_for_holder(self, container: ContainerRecord) -> None:
         """Look for the gateway that has a container's sandbox, as `look` does."""
         if container.gateway != self._presence.id:
             self.look(container.gateway)

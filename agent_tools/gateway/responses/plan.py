@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools.agents.turn.loop import Turn
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
-from agent_tools.containers.records import Container, Upload, new_id
+from agent_tools.containers.records import ContainerRecord, Upload, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory, check_network
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.known import Known
@@ -87,7 +87,7 @@ class Planner:
         owner: str,
         request: Request,
         session: str = "",
-        look: Callable[[Container], None] | None = None,
+        look: Callable[[ContainerRecord], None] | None = None,
     ) -> None:
         self._look = look or (lambda _: None)
         self.services = services
@@ -301,7 +301,7 @@ class Planner:
             raise invalid(exc.message, f"{choice.path}.network_policy", "unsupported_value") from exc
 
     def _make(self, spec: ContainerSpec) -> None:
-        if self.services.store.get(Container, self._container_id) is None:
+        if self.services.store.get(ContainerRecord, self._container_id) is None:
             self.services.containers.create(self._owner, spec, self._container_id)
             self._has_made = True
             for parts in self._files_before:

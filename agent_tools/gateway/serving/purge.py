@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.remains import Remains
 from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import GatewayConfig
@@ -30,7 +30,7 @@ def purge(config: GatewayConfig, store: Store, owner: str, wait: Callable[[float
     if alive:
         wait(_SETTLE)
     deadline = time.monotonic() + PATIENCE
-    while (left := store.count(Container, owner=owner)) and time.monotonic() < deadline:
+    while (left := store.count(ContainerRecord, owner=owner)) and time.monotonic() < deadline:
         wait(1.0)
         _end_containers(config, store, owner)
     _delete(config, store, owner)
@@ -54,7 +54,7 @@ def _end_containers(config: GatewayConfig, store: Store, owner: str) -> bool:
     now = time.time()
     alive = {row.id for row in store.find(GatewayRow) if not is_gone(row, now)}
     remains = Remains(config.data_dir / "containers", store)
-    for row in store.find(Container, owner=owner):
+    for row in store.find(ContainerRecord, owner=owner):
         remains.begin(row.id, "deleting")
         if row.gateway not in alive:
             _remove_files(config.data_dir, {row.id})

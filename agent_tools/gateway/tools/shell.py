@@ -24,7 +24,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from agent_tools.tools.command_output import CommandOutput
+from agent_tools.tools.command_output import OutputText
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, StreamName
 
 MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
@@ -266,7 +266,7 @@ class _Run:
         if self.cancelled.is_set():
             self.news.put(CommandEnd(self.index, SIGNALLED + signal.SIGKILL, was_cancelled=True))
             return
-        output = CommandOutput(self.together.max_output)
+        output = OutputText(self.together.max_output)
         try:
             result = self.sandbox.run_command(
                 self.together.commands[self.index],
@@ -279,10 +279,10 @@ class _Run:
         except BaseException as exc:  # noqa: BLE001  (raised again by whoever reads the news)
             self.news.put(exc)
 
-    def _printed(self, output: CommandOutput, stream: StreamName, data: bytes) -> None:
+    def _printed(self, output: OutputText, stream: StreamName, data: bytes) -> None:
         self._tell(stream, output.add(stream, data))
 
-    def _ended(self, output: CommandOutput, result: CommandResult) -> None:
+    def _ended(self, output: OutputText, result: CommandResult) -> None:
         self._tell("stdout", output.finish("stdout"))
         self._tell("stderr", output.finish("stderr", f"{result.reason}\n" if result.reason else ""))
         texts = (output.text("stdout"), output.text("stderr"))

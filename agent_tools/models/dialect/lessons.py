@@ -13,7 +13,7 @@ import re
 from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM
 from agent_tools.models.base import Json
 from agent_tools.models.dialect.phrasing import phrased
-from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.profile import UpstreamProfile
 
 REFUSALS = (400, 422)
 """The statuses of a request that would have to be another one."""
@@ -63,7 +63,7 @@ _NOT_FORCED = re.compile(
 _MISSING = re.compile(r"missing|required|must be (?:passed|provided)|must contain|passed back")
 
 
-def lesson(profile: Profile, request: Json, words: str) -> Profile | None:
+def lesson(profile: UpstreamProfile, request: Json, words: str) -> UpstreamProfile | None:
     """Return what a refusal teaches about a server; None if it teaches nothing new.
 
     Args:
@@ -86,7 +86,7 @@ def lacks_tools(words: str) -> bool:
     return _NO_TOOLS.search(words[:MAX_READ_CHARS].lower()) is not None
 
 
-def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:
+def _of_limits(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfile | None:
     if profile.max_tokens not in sent and _names(said, profile.max_tokens) and _MISSING.search(said):
         return profile.learned(limit="required")
     for refused, wanted in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
@@ -95,7 +95,7 @@ def _of_limits(profile: Profile, sent: Json, said: str) -> Profile | None:
     return None
 
 
-def _of_roles(profile: Profile, sent: Json, said: str) -> Profile | None:
+def _of_roles(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfile | None:
     if _AFTER_TOOL.search(said):
         return profile.learned(roles="merged")
     later = [each.get("role") for each in sent["messages"][1:]]
@@ -105,7 +105,7 @@ def _of_roles(profile: Profile, sent: Json, said: str) -> Profile | None:
     return profile.learned(roles="merged") if _IN_TURNS.search(said) else None
 
 
-def _of_messages(profile: Profile, said: str) -> Profile | None:
+def _of_messages(profile: UpstreamProfile, said: str) -> UpstreamProfile | None:
     """Read how the messages of an assistant and of its tools have to look."""
     if _NINE.search(said) and "call" in said:
         return profile.learned(ids="nine")
@@ -114,7 +114,7 @@ def _of_messages(profile: Profile, said: str) -> Profile | None:
     return profile.learned(pictures="none") if _NO_PICTURES.search(said) else None
 
 
-def _of_reasoning(profile: Profile, sent: Json, said: str) -> Profile | None:
+def _of_reasoning(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfile | None:
     """Read which field for reasoning is refused, or asked for."""
     spoken = [each for each in sent["messages"] if each.get("role") == ASSISTANT]
     was_sent = any(profile.reasoning in each for each in spoken)
@@ -126,7 +126,7 @@ def _of_reasoning(profile: Profile, sent: Json, said: str) -> Profile | None:
     return None
 
 
-def _of_optional(profile: Profile, sent: Json, said: str) -> Profile | None:
+def _of_optional(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfile | None:
     if _ONE_VALUE.search(said):
         refused = frozenset(name for name in _SAMPLING if name in sent and _names(said, name))
         return profile.learned(left_out=profile.left_out | refused) if refused else None

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER
 from agent_tools.models.base import Json, JsonObject
-from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.dialect.prompted import prompted
 
 REASONING = "reasoning_content"
@@ -27,7 +27,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 _LEADS = (SYSTEM, DEVELOPER)
 
 
-def phrased(request: Json, profile: Profile) -> JsonObject:
+def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
     """Return the request in a server's dialect; the one that is given stays as it is."""
     fields = {name: value for name, value in request.items() if name not in profile.left_out}
     for name in _LIMITS:
@@ -54,7 +54,7 @@ def phrased(request: Json, profile: Profile) -> JsonObject:
     return {**fields, "messages": messages}
 
 
-def _one_leading(messages: Sequence[JsonObject], profile: Profile) -> list[JsonObject]:
+def _one_leading(messages: Sequence[JsonObject], profile: UpstreamProfile) -> list[JsonObject]:
     """Join the system messages at the beginning, or all of them, into one."""
     first = next((n for n, each in enumerate(messages) if each.get("role") not in _LEADS), len(messages))
     leading, rest = list(messages[:first]), list(messages[first:])
@@ -86,14 +86,14 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _is_empty(message: JsonObject, profile: Profile) -> bool:
+def _is_empty(message: JsonObject, profile: UpstreamProfile) -> bool:
     """Tell a message that has nothing but reasoning, where reasoning is not sent."""
     if message.get("role") != ASSISTANT or REASONING not in message or profile.reasoning != "none":
         return False
     return not message.get("content") and not message.get("tool_calls")
 
 
-def _with_reasoning(message: JsonObject, profile: Profile) -> JsonObject:
+def _with_reasoning(message: JsonObject, profile: UpstreamProfile) -> JsonObject:
     """Put an assistant's reasoning where the server looks for it."""
     if message.get("role") != ASSISTANT:
         return message

@@ -23,7 +23,7 @@ Choice = Literal["any", "auto"]
 
 
 @dataclass(frozen=True)
-class Profile:
+class UpstreamProfile:
     """A server's dialect. The defaults are what most servers take.
 
     Attributes:
@@ -64,13 +64,13 @@ class Profile:
     left_out: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
 
-    def learned(self, **wants: Any) -> Profile:
+    def learned(self, **wants: Any) -> UpstreamProfile:
         """Return the profile with what was learned; fixed fields stay as they are."""
         return replace(self, **{name: value for name, value in wants.items() if name not in self.fixed})
 
 
 AUTO = "auto"
-_GIVEN = tuple(field.name for field in fields(Profile) if field.name not in ("left_out", "fixed"))
+_GIVEN = tuple(field.name for field in fields(UpstreamProfile) if field.name not in ("left_out", "fixed"))
 _NAMED: dict[str, dict[str, str]] = {
     AUTO: {},
     "openai": {
@@ -86,7 +86,7 @@ _NAMED: dict[str, dict[str, str]] = {
 PROFILES = tuple(_NAMED)
 
 
-def read_profile(text: str) -> Profile:
+def read_profile(text: str) -> UpstreamProfile:
     """Read a profile from a name, from `field=value` pairs, or both: `qwen,thinking=opened`.
 
     What is not given is learned.
@@ -102,12 +102,12 @@ def read_profile(text: str) -> Profile:
             continue
         if name not in _GIVEN:
             raise InvalidParams(f"A profile has no {name!r:.40}; its fields are {', '.join(_GIVEN)}.")
-        known = get_args(get_type_hints(Profile)[name])
+        known = get_args(get_type_hints(UpstreamProfile)[name])
         if value not in known:
             raise InvalidParams(f"{name}={value!r:.40} is unknown in a profile: give one of {', '.join(known)}.")
         given[name] = value
     wants: dict[str, Any] = dict(given)
-    return Profile(**wants, fixed=frozenset(given))
+    return UpstreamProfile(**wants, fixed=frozenset(given))
 
 
 def _named(name: str) -> dict[str, str]:

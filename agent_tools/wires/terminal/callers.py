@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection, Request
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents
-from agent_tools.containers.records import NAMED, Container, Rows, WireValue
+from agent_tools.containers.records import NAMED, ContainerRecord, Rows, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Routes, aside
@@ -79,7 +79,7 @@ class Caller:
         """The key of what belongs to the caller's chat."""
         return self.owner, self.room, self.session
 
-    def find(self) -> Container | None:
+    def find(self) -> ContainerRecord | None:
         """Return the caller's container; None if there is none. It counts as no use."""
         return self.wire.containers.find_named(self.owner, self.origin, self.room) if self.is_user else None
 

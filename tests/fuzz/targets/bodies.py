@@ -23,7 +23,7 @@ from agent_tools.gateway.responses.mcp.items import read_decisions
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.sealing import Seal
 from agent_tools.models.dialect.phrasing import phrased
-from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 
@@ -105,7 +105,7 @@ def _response(body: dict[str, Any]) -> None:
     check_outputs(request.input, before)
     tools = [{"function": dict(tool.offered)} for tool in request.tools.clients]
     asked = {"messages": answered(before), "tools": tools, **request.options}
-    phrased(asked, Profile(tools="prompted", roles="merged"))
+    phrased(asked, UpstreamProfile(tools="prompted", roles="merged"))
 
 
 def _chat(body: dict[str, Any]) -> None:

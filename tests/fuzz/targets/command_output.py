@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Literal
 
 from agent_tools.text import neutralise
-from agent_tools.tools.command_output import CommandOutput
+from agent_tools.tools.command_output import OutputText
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.pieces import pieces_of
@@ -18,7 +18,7 @@ NOTE = 60  # characters of the note of what was left out, at most
 
 def take_output(parts: Parts) -> None:
     """Feed it; what was given, joined, is what is there, safe to show and within its limit."""
-    output = CommandOutput(LIMIT)
+    output = OutputText(LIMIT)
     given: dict[str, str] = defaultdict(str)
     for number, piece in enumerate(parts):
         name = NAMES[number % 2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from jupyter_client.session import DELIM
 
 from agent_tools.jupyter.connection import SCHEME
-from agent_tools.jupyter.wire import BadRequest, Wire
+from agent_tools.jupyter.wire import BadRequest, SignedFrames
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 
@@ -23,12 +23,12 @@ def unfold_frames(data: bytes) -> Parts:
     if data[:1] != b"S":
         return parts
     signed = [part.replace(b"HEADER", HEADER) for part in parts]
-    return [b"identity", DELIM, Wire(KEY, SCHEME)._session.sign(signed[:4]), *signed]
+    return [b"identity", DELIM, SignedFrames(KEY, SCHEME)._session.sign(signed[:4]), *signed]
 
 
 def take(frames: Parts) -> None:
     """Read them as a kernel would."""
-    request = Wire(KEY, SCHEME).read("shell", [bytes(frame) for frame in frames])
+    request = SignedFrames(KEY, SCHEME).read("shell", [bytes(frame) for frame in frames])
     assert len(request.parts) >= 4
     assert request.size == sum(map(len, request.parts))
     assert isinstance(request.reply_kind, str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.agents.react.parser import ReActParser
-from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts
@@ -28,7 +28,7 @@ def read_reply(parts: Parts) -> None:
     for deltas in (*(parser.feed(text) for text in texts(parts)), parser.finish()):
         for delta in deltas:
             match delta:
-                case CallBegun(index):
+                case CallStarted(index):
                     assert index == begun
                     begun += 1
                 case ArgumentsDelta(index):

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from agent_tools.models.dialect.lessons import MAX_LESSONS, OPTIONAL, lesson
-from agent_tools.models.dialect.profile import Profile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.reply import words_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -35,7 +35,7 @@ def unfold_refusal(data: bytes) -> Parts:
 
 def learn(parts: Parts) -> None:
     """Learn of it for as long as it teaches something, which ends."""
-    words, profile, lessons = words_of(json.loads(parts[0])), Profile(), 0
+    words, profile, lessons = words_of(json.loads(parts[0])), UpstreamProfile(), 0
     while (taught := lesson(profile, REQUEST, words)) is not None:
         assert taught != profile
         profile, lessons = taught, lessons + 1

@@ -13,7 +13,7 @@ import pytest
 from openai.types import ContainerCreateResponse, ContainerRetrieveResponse
 
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
@@ -64,9 +64,9 @@ def test_a_container_is_named_by_its_id(new_gateway: NewGateway) -> None:
     assert second["outputs"] == [{"type": "logs", "logs": "1"}]
     unknown = post(gateway, tools=in_container("cntr_none"))
     assert unknown.status_code == 404
-    gateway.services.store.change(Container, id_, last_active_at=0)
+    gateway.services.store.change(ContainerRecord, id_, last_active_at=0)
     expired = post(gateway, tools=in_container(id_))
-    assert (expired.status_code, expired.json()["error"]["message"]) == (400, "Container is expired.")
+    assert (expired.status_code, expired.json()["error"]["message"]) == (400, "ContainerRecord is expired.")
 
 
 def test_containers_are_made_listed_and_deleted(new_gateway: NewGateway) -> None:
@@ -142,12 +142,12 @@ def test_of_an_expired_container_only_its_description_is_left(new_gateway: NewGa
     gateway = new_gateway({"m": [code("open('a', 'w').write('a')"), "Ok."]})
     id_ = outputs(post(gateway).json())[0]["container_id"]
     (file,) = gateway.client().containers.files.list(id_)
-    gateway.services.store.change(Container, id_, last_active_at=0)
+    gateway.services.store.change(ContainerRecord, id_, last_active_at=0)
     assert get(gateway, f"/containers/{id_}")["status"] == "expired"
     assert [each["status"] for each in get(gateway, "/containers")["data"]] == ["expired"]
     for path in ("files", f"files/{file.id}", f"files/{file.id}/content"):
         answer = httpx.get(f"{gateway.url}/v1/containers/{id_}/{path}")
-        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Container is expired.")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "ContainerRecord is expired.")
     assert gateway.services.containers.running() == {}
 
 

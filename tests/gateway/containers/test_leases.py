@@ -13,8 +13,8 @@ import pytest
 from agent_tools.containers import leases
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerElsewhere, ContainerExpired
-from agent_tools.containers.leases import Leases
-from agent_tools.containers.records import Container, MemoryRows, Rows
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.records import ContainerRecord, MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
@@ -42,7 +42,7 @@ class Service:
     def start(self, name: str) -> Containers[GatewayConfig]:
         self.alive.add(name)
         runtime = self.runtimes[name] = Runtime(ProcessEngine(), lambda packages: "none")
-        lease = Leases(self.rows, name, self.alive.__contains__, patience=10)
+        lease = ContainerLeases(self.rows, name, self.alive.__contains__, patience=10)
         made = self.processes[name] = Containers(self.config, self.rows, runtime, self.clock, lease)
         return made
 
@@ -53,8 +53,8 @@ class Service:
         finally:
             hold.close()
 
-    def row(self, id_: str) -> Container:
-        found = self.rows.get(Container, id_)
+    def row(self, id_: str) -> ContainerRecord:
+        found = self.rows.get(ContainerRecord, id_)
         assert found
         return found
 
@@ -209,7 +209,7 @@ def test_one_that_is_deleted_elsewhere_leaves_nothing(service: Service, new: Any
     id_ = new()
     service.run("one", id_, "open('f', 'w').write('x')")
     service.processes["two"].delete("me", id_)
-    assert service.rows.get(Container, id_) is None
+    assert service.rows.get(ContainerRecord, id_) is None
     assert service.processes["one"].running() == {}
     assert not service.processes["one"].folder(id_).exists()
     with pytest.raises(ContainerExpired):
@@ -230,7 +230,7 @@ def test_one_that_is_not_deleted_in_time_is_told_so_and_left_to_its_holder(
     assert two.folder(id_).exists()
     assert list(one.running()) == [id_]
     assert one.sweep() == 0  # also without being tended to
-    assert service.rows.get(Container, id_) is None
+    assert service.rows.get(ContainerRecord, id_) is None
     assert not one.folder(id_).exists()
     for name in service.processes:
         service.processes[name].close()

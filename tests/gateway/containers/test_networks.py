@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from agent_tools.containers.failures import NetworkRefused
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import check_network, interpreter_cfg
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
@@ -75,7 +75,7 @@ def test_the_network_is_kept_shown_told_to_the_model_and_given_to_the_sandbox(ne
     made = gateway.client().containers.create(name="a", network_policy=policy("pypi", "A.example.org"))  # type: ignore[arg-type]
     shown = {"type": "allowlist", "allowed_domains": ["pypi", "a.example.org"]}
     assert httpx.get(f"{gateway.url}/v1/containers/{made.id}").json()["network_policy"] == shown
-    (row,) = gateway.services.store.find(Container)
+    (row,) = gateway.services.store.find(ContainerRecord)
     cfg = interpreter_cfg(gateway.services.config, row, Path("/nowhere"), 0)
     found = Options.read(cfg).isolation.policy
     assert found is not None
@@ -122,4 +122,4 @@ def test_a_conversation_gets_another_container_with_another_network(new_gateway:
     first = asked({"type": "disabled"})
     same = asked({"type": "disabled"}, previous_response_id=first["id"])
     asked(policy("pypi"), previous_response_id=same["id"])
-    assert sorted(row.network for row in gateway.services.store.find(Container)) == ["", "pypi"]
+    assert sorted(row.network for row in gateway.services.store.find(ContainerRecord)) == ["", "pypi"]

@@ -15,8 +15,8 @@ import pytest
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.containers.places.places import Room
-from agent_tools.containers.records import Container
+from agent_tools.containers.places.places import Capacity
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
@@ -147,7 +147,7 @@ def test_where_memory_is_short_those_beyond_the_places_are_parked_the_longest_un
 ) -> None:
     one = machine(max_sandboxes=2, max_kept_sandboxes=10, min_memory_free=100)
     available = [1_000]
-    one.containers.places.room = Room(one.containers.config, lambda: available[0])
+    one.containers.places.room = Capacity(one.containers.config, lambda: available[0])
     ids = [one.new() for _ in range(5)]
     for id_ in ids:
         one.run(id_, f"mine = {id_!r}")
@@ -165,7 +165,7 @@ def test_where_memory_is_short_those_beyond_the_places_are_parked_the_longest_un
 
 def test_where_the_machine_does_not_tell_its_memory_the_number_decides() -> None:
     config = GatewayConfig("http://u/v1", max_sandboxes=2, max_kept_sandboxes=4)
-    room = Room(config, lambda: None)
+    room = Capacity(config, lambda: None)
     assert [room.surplus(there) for there in range(3, 7)] == [0, 0, 1, 2]
 
 
@@ -247,10 +247,10 @@ def test_variables_count_as_the_owners_bytes_and_go_with_the_container(machine: 
     one = machine(max_sandboxes=1)
     first, second = one.new(), one.new()
     one.run(first, "big = bytes(3_000_000)")
-    before = one.store.get(Container, first)
+    before = one.store.get(ContainerRecord, first)
     one.run(second, "1")
     until(lambda: kept(one.containers) == [f"{first}.parked"])
-    row = one.store.get(Container, first)
+    row = one.store.get(ContainerRecord, first)
     assert row.bytes > 3_000_000
     assert row.last_active_at == before.last_active_at
     (path,) = one.containers.config.data_dir.glob("variables/*")

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.containers.failures import ContainerExpired
-from agent_tools.containers.records import Container, Upload
+from agent_tools.containers.records import ContainerRecord, Upload
 from agent_tools.containers.remains import Remains
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
@@ -71,7 +71,7 @@ def keep(services: Services, *ids: str) -> None:
 
 
 def status_of(services: Services, id_: str) -> str | None:
-    row = services.store.get(Container, id_)
+    row = services.store.get(ContainerRecord, id_)
     return row and row.status
 
 
@@ -168,7 +168,7 @@ def test_a_sweep_goes_on_after_whatever_fails(
 
 def test_files_that_an_expired_container_has_all_the_same_are_removed(services: Services, clock: Clock) -> None:
     id_ = make_container(services)
-    services.store.change(Container, id_, status="expired")
+    services.store.change(ContainerRecord, id_, status="expired")
     assert services.sweep() == 0
     assert not services.containers.folder(id_).exists()
     assert status_of(services, id_) == "expired"

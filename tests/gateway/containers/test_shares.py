@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_tools.containers.failures import StorageFull
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
@@ -59,16 +59,16 @@ def test_code_may_write_what_is_left_of_its_keys_share(new_gateway: NewGateway) 
     gateway = new_gateway({"m": [code("1"), "Ok."]}, max_containers_bytes=5 * MIB, max_container_bytes=4 * MIB)
     client, store = gateway.client(), gateway.services.store
     full, other = client.containers.create(name="full").id, client.containers.create(name="other").id
-    store.change(Container, full, bytes=3 * MIB)
+    store.change(ContainerRecord, full, bytes=3 * MIB)
 
     def room() -> int:
-        (row,) = store.find(Container, id=other)
+        (row,) = store.find(ContainerRecord, id=other)
         return gateway.services.containers._interpreter(row).options.limits.max_work_dir_bytes
 
     assert room() == 2 * MIB
-    store.change(Container, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done
+    store.change(ContainerRecord, full, bytes=30 * MIB, status="deleting")  # its files are there until it is done
     assert room() == MIB
-    store.change(Container, full, status="expired")
+    store.change(ContainerRecord, full, status="expired")
     assert room() == 4 * MIB
 
 

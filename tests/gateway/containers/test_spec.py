@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.containers.records import Container
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import interpreter_cfg, usual_cfg
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.limits import GIB
 from agent_tools.sandbox.options import Options
 
 CONFIG = GatewayConfig("http://u", pool=2, allowed_domains=("pypi",))
-USUAL = Container(
+USUAL = ContainerRecord(
     id="c",
     owner="o",
     created_at=0.0,
@@ -29,7 +29,7 @@ USUAL = Container(
 )
 
 
-def options(container: Container, config: GatewayConfig = CONFIG) -> Options:
+def options(container: ContainerRecord, config: GatewayConfig = CONFIG) -> Options:
     return Options.read(interpreter_cfg(config, container, Path("/data/c"), 100 * GIB))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent_tools.containers.records import MANY, Before, Container, ContainerFile, Record, Upload
+from agent_tools.containers.records import MANY, Before, ContainerFile, ContainerRecord, Record, Upload
 from agent_tools.gateway.store.records import StoredCall, StoredEvents
 from agent_tools.gateway.store.store import Store, StoreError, table_of
 from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until
@@ -154,11 +154,11 @@ def test_only_the_first_write_waits_for_a_lock_that_stays(work_dir: Path) -> Non
         started = time.monotonic()
         for _ in range(writes):
             with pytest.raises(StoreError):
-                store.delete(Container, id="a")
+                store.delete(ContainerRecord, id="a")
         assert patience <= time.monotonic() - started < writes * patience / 2
         assert not store.answers()
-        assert store.find(Container) == []
+        assert store.find(ContainerRecord) == []
         other.execute("ROLLBACK")
-    assert store.delete(Container, id="a") == 0
+    assert store.delete(ContainerRecord, id="a") == 0
     assert store.answers()
     store.close()

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from agent_tools.cli.bill import bill_of
-from agent_tools.cli.sbom import Contents
+from agent_tools.cli.sbom import ImageContents
 from agent_tools.engines.docker.image import Origin
 from supply.audit import pinned
 from tests.bills import fits_schema
 
 ROOT = Path(__file__).resolve().parents[3]
-CONTENTS = Contents(
+CONTENTS = ImageContents(
     python=(("Pillow", "13.0.0", "MIT-CMU"), ("odd", "1.0", "not an SPDX name")),
     debian=(("libc6", "2.41-12+deb13u1", "amd64"),),
     release="13",

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 import typing_extensions
 
-from agent_tools.code_mode.checks import LARGE_PARTS, Check
+from agent_tools.code_mode.checks import LARGE_PARTS, ArgumentCheck
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.budget import GivenUp
 from agent_tools.runtime.host_calls.function import ArgumentError
@@ -103,7 +103,7 @@ def checked(hint: Any, value: Any, check: Any = None) -> Any:
     ids=lambda each: str(each)[:40] if not isinstance(each, (list, dict, set, str)) else type(each).__name__,
 )
 def test_the_patient_check_says_the_same_as_pydantic(hint: Any, value: Any) -> None:
-    check = Check(pydantic.TypeAdapter(hint))
+    check = ArgumentCheck(pydantic.TypeAdapter(hint))
     expected = checked(hint, value)
     found = checked(hint, value, check.of)
     assert found == expected
@@ -112,7 +112,7 @@ def test_the_patient_check_says_the_same_as_pydantic(hint: Any, value: Any) -> N
 
 
 def test_small_values_are_checked_by_pydantic_itself() -> None:
-    check = Check(pydantic.TypeAdapter(list[int]))
+    check = ArgumentCheck(pydantic.TypeAdapter(list[int]))
     assert check.of(["1"] * LARGE_PARTS) == [1] * LARGE_PARTS
     assert check._patient is None
 
@@ -134,7 +134,7 @@ WRONG = 50_000
 )
 def test_the_first_wrong_part_ends_the_check(hint: Any, value: Any) -> None:
     with pytest.raises(pydantic.ValidationError) as caught:
-        Check(pydantic.TypeAdapter(hint)).of(value)
+        ArgumentCheck(pydantic.TypeAdapter(hint)).of(value)
     assert caught.value.error_count() <= 4
 
 
@@ -153,7 +153,7 @@ def test_the_first_wrong_part_ends_the_check(hint: Any, value: Any) -> None:
 )
 def test_what_becomes_a_set_or_a_dict_of_one_hash_is_refused(hint: Any, value: Any) -> None:
     with pytest.raises(pydantic.ValidationError, match="elements or keys of one hash"):
-        Check(pydantic.TypeAdapter(hint)).of(value)
+        ArgumentCheck(pydantic.TypeAdapter(hint)).of(value)
 
 
 def test_a_check_lets_other_threads_have_their_turn() -> None:
@@ -162,7 +162,7 @@ def test_a_check_lets_other_threads_have_their_turn() -> None:
     value = [str(each) for each in range(MANY)]
     beside = Aside(ThreadPoolExecutor(1))
     current.set(beside)
-    check = Check(pydantic.TypeAdapter(list[Annotated[int, pydantic.AfterValidator(seen.append)]]))
+    check = ArgumentCheck(pydantic.TypeAdapter(list[Annotated[int, pydantic.AfterValidator(seen.append)]]))
     check.of(value)
     assert len(seen) == MANY
     seen.clear()
@@ -208,7 +208,7 @@ def test_an_argument_error_names_the_first_wrong_part_of_a_large_argument() -> N
 
 
 def test_a_decimal_that_becomes_an_int_costs_little() -> None:
-    check = Check(pydantic.TypeAdapter(list[int]))
+    check = ArgumentCheck(pydantic.TypeAdapter(list[int]))
     began = time.thread_time()
     assert check.of([Decimal("1E400")] * MANY)[0] == 10**400
     assert time.thread_time() - began < 1.0

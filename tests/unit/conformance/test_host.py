@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance.claims import Finding
-from agent_tools.conformance.facts import ContainerFacts, ContainerSettings, MountPoint, Process, read_facts
+from agent_tools.conformance.facts import ContainerFacts, ContainerSettings, MountPoint, ProcessFacts, read_facts
 from agent_tools.conformance.host import RULES, host_findings
 from agent_tools.limits import GIB
 
@@ -50,7 +50,7 @@ def facts(
 ) -> ContainerFacts:
     """Return what the host reads of a sandbox as it should be, but for what is given."""
     settings = ContainerSettings.of(inspected(host, config, mounts, ports))
-    return ContainerFacts(settings, (Process(STATUS, RLIMITS),), (ROOT, TMP), ("lo",), {"tcp": 64 * 1024**2})
+    return ContainerFacts(settings, (ProcessFacts(STATUS, RLIMITS),), (ROOT, TMP), ("lo",), {"tcp": 64 * 1024**2})
 
 
 def inspected(
@@ -73,12 +73,12 @@ def inspected(
 
 def with_process(status: dict[str, str] | None = None, limits: dict[str, str] | None = None) -> ContainerFacts:
     """A second process beside one that is as it should be."""
-    odd = Process({**STATUS, **(status or {})}, {**RLIMITS, **(limits or {})})
-    return replace(facts(), processes=(Process(STATUS, RLIMITS), odd))
+    odd = ProcessFacts({**STATUS, **(status or {})}, {**RLIMITS, **(limits or {})})
+    return replace(facts(), processes=(ProcessFacts(STATUS, RLIMITS), odd))
 
 
 def without(name: str) -> ContainerFacts:
-    return replace(facts(), processes=(Process({key: STATUS[key] for key in STATUS if key != name}, RLIMITS),))
+    return replace(facts(), processes=(ProcessFacts({key: STATUS[key] for key in STATUS if key != name}, RLIMITS),))
 
 
 def unseen(**host: Any) -> ContainerFacts:

@@ -12,8 +12,8 @@ import pytest
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerExists
-from agent_tools.containers.leases import Leases
-from agent_tools.containers.records import NAMED, Container, MemoryRows, Record, Rows
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.records import NAMED, ContainerRecord, MemoryRows, Record, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.store.store import Store
 from agent_tools.runtime.runtime import Runtime
@@ -38,7 +38,7 @@ class LateRows(Store):
 
 def containers(rows: Rows, folder: Path, runtime: Runtime, gateway: str = "one", **settings: Any) -> Containers[Any]:
     config = ContainersConfig(data_dir=folder, pool=0, **settings)
-    return Containers(config, rows, runtime, leases=Leases(rows, gateway, lambda _: True))
+    return Containers(config, rows, runtime, leases=ContainerLeases(rows, gateway, lambda _: True))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_two_gateways_that_ask_at_once_have_one_container(work_dir: Path, runtim
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda each: each.named("ann", SPEC, 9).id, both))
     assert found[0] == found[1] == both[0].named("ann", SPEC, 9).id
-    assert rows.count(Container) == 1
+    assert rows.count(ContainerRecord) == 1
     assert both[0].folder(found[0]).is_dir()
 
 

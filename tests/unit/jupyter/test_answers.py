@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN
-from agent_tools.jupyter.answers import Answer, read_answer
+from agent_tools.jupyter.answers import ClientMessage, read_answer
 from agent_tools.runtime.kernel.protocol import read_message
 
 
-def answer_to(channel: int, kind: str, content: bytes, metadata: bytes = b"{}", *buffers: bytes) -> Answer | None:
+def answer_to(
+    channel: int, kind: str, content: bytes, metadata: bytes = b"{}", *buffers: bytes
+) -> ClientMessage | None:
     """The answer made of one message."""
     parts = [json.dumps({"msg_type": kind}).encode(), b"{}", metadata, content, *buffers]
     return read_answer(read_message(channel, parts), parts)
@@ -20,7 +22,7 @@ def answer_to(channel: int, kind: str, content: bytes, metadata: bytes = b"{}", 
 
 def test_a_content_is_passed_on_byte_by_byte() -> None:
     content = b'{"name":  "stdout", "text": "\\u00e9 \xc3\xa9"}'
-    assert answer_to(IOPUB, "stream", content, b'{"a": 1}', b"buffer") == Answer(
+    assert answer_to(IOPUB, "stream", content, b'{"a": 1}', b"buffer") == ClientMessage(
         "stream", content, json.loads(content), b'{"a": 1}', (b"buffer",)
     )
 

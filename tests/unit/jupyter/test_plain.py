@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.jupyter.answers import Answer
+from agent_tools.jupyter.answers import ClientMessage
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import plainly
 from agent_tools.jupyter.served_kernel import ServedKernel
@@ -19,7 +19,7 @@ BOTH = {"text/html": "<b>", "text/plain": "b", "application/javascript": "x"}
 
 def plain(kind: str, values: dict[str, Any]) -> Any:
     """The content that is left of one."""
-    answer = plainly(Answer(kind, json.dumps(values).encode(), values))
+    answer = plainly(ClientMessage(kind, json.dumps(values).encode(), values))
     assert answer
     assert json.loads(answer.content) == answer.values
     return answer.values
@@ -50,7 +50,7 @@ def test_all_else_stays_as_it_is(values: dict[str, Any]) -> None:
 
 
 def test_comms_are_nobodys() -> None:
-    assert plainly(Answer("comm_open", b"{}", {})) is None
+    assert plainly(ClientMessage("comm_open", b"{}", {})) is None
 
 
 def test_a_plain_kernel_shows_no_html(process_runtime: Runtime, info: ConnectionInfo) -> None:

@@ -7,12 +7,12 @@ import time
 import zmq
 
 from agent_tools.jupyter.connection import ConnectionInfo
-from agent_tools.jupyter.sockets import MAX_UNSENT_BYTES, Sockets
+from agent_tools.jupyter.sockets import MAX_UNSENT_BYTES, KernelSockets
 from agent_tools.limits import MIB
 
 
 def test_what_waits_for_a_client_that_does_not_read_is_bounded(info: ConnectionInfo) -> None:
-    with Sockets(info) as sockets, zmq.Context() as context, context.socket(zmq.SUB) as client:
+    with KernelSockets(info) as sockets, zmq.Context() as context, context.socket(zmq.SUB) as client:
         client.linger, client.rcvhwm = 0, 1
         client.connect(info.address("iopub"))
         client.subscribe(b"")
@@ -30,7 +30,7 @@ def test_what_waits_for_a_client_that_does_not_read_is_bounded(info: ConnectionI
 
 
 def test_where_nobody_listens_nothing_waits(info: ConnectionInfo) -> None:
-    with Sockets(info) as sockets:
+    with KernelSockets(info) as sockets:
         for _ in range(100):
             deadline = time.monotonic() + 10
             while not sockets.publish([b"topic", bytes(16 * MIB)]):
@@ -38,7 +38,7 @@ def test_where_nobody_listens_nothing_waits(info: ConnectionInfo) -> None:
 
 
 def test_heartbeats_are_answered_by_themselves(info: ConnectionInfo) -> None:
-    with Sockets(info), zmq.Context() as context, context.socket(zmq.REQ) as client:
+    with KernelSockets(info), zmq.Context() as context, context.socket(zmq.REQ) as client:
         client.linger, client.rcvtimeo = 0, 10_000
         client.connect(info.address("hb"))
         client.send(b"ping")

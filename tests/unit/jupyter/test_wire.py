@@ -14,8 +14,8 @@ from agent_tools.jupyter.wire import (
     MAX_METADATA_BYTES,
     MAX_REQUEST_BYTES,
     BadRequest,
-    Request,
-    Wire,
+    ClientRequest,
+    SignedFrames,
 )
 
 KEY = b"a key"
@@ -30,7 +30,7 @@ def frames_of(kind: str = "execute_request", content: object = None, key: bytes 
 
 def test_a_request_is_read_as_its_client_wrote_it() -> None:
     frames = [*frames_of(), b"buffer"]
-    request = Wire(KEY, SCHEME).read("shell", frames)
+    request = SignedFrames(KEY, SCHEME).read("shell", frames)
     assert (request.kind, request.identities, request.content) == ("execute_request", (b"identity",), {"code": "1"})
     assert request.parts == tuple(frames[3:])
     assert request.header == frames[3]
@@ -39,7 +39,7 @@ def test_a_request_is_read_as_its_client_wrote_it() -> None:
 
 def test_what_is_written_is_read_by_the_stock_client() -> None:
     session = Session(key=KEY)
-    frames = Wire(KEY, SCHEME).write("stream", b'{"msg_id": "1"}', {"name": "stdout"}, b'{"a": 1}', [b"buffer"])
+    frames = SignedFrames(KEY, SCHEME).write("stream", b'{"msg_id": "1"}', {"name": "stdout"}, b'{"a": 1}', [b"buffer"])
     message = session.deserialize(session.feed_identities(frames)[1])
     assert (message["msg_type"], message["content"]) == ("stream", {"name": "stdout"})
     assert (message["parent_header"]["msg_id"], message["metadata"], message["buffers"]) == ("1", {"a": 1}, [b"buffer"])
@@ -49,7 +49,7 @@ def test_what_is_written_is_read_by_the_stock_client() -> None:
     ("kind", "reply"), [("execute_request", "execute_reply"), ("comm_msg", ""), ("input_reply", "")]
 )
 def test_only_requests_have_replies(kind: str, reply: str) -> None:
-    assert Request("shell", (), kind, "1", ()).reply_kind == reply
+    assert ClientRequest("shell", (), kind, "1", ()).reply_kind == reply
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_only_requests_have_replies(kind: str, reply: str) -> None:
 )
 def test_anything_else_is_refused(frames: list[bytes]) -> None:
     with pytest.raises(BadRequest):
-        Wire(KEY, SCHEME).read("shell", frames)
+        SignedFrames(KEY, SCHEME).read("shell", frames)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_anything_else_is_refused(frames: list[bytes]) -> None:
     ids=["parts", "bytes", "metadata", "marks"],
 )
 def test_of_a_costly_one_the_header_is_read_so_that_it_can_be_answered(frames: list[bytes], told: str) -> None:
-    request = Wire(KEY, SCHEME).read("shell", frames)
+    request = SignedFrames(KEY, SCHEME).read("shell", frames)
     assert (request.kind, request.identities) == ("execute_request", (b"identity",))
     assert request.id in frames[3].decode()
     assert told in request.refusal
@@ -92,7 +92,7 @@ def test_of_a_costly_one_the_header_is_read_so_that_it_can_be_answered(frames: l
 
 
 def test_a_message_that_comes_again_is_refused() -> None:
-    wire, frames = Wire(KEY, SCHEME), frames_of()
+    wire, frames = SignedFrames(KEY, SCHEME), frames_of()
     wire.read("shell", frames)
     with pytest.raises(BadRequest, match="Duplicate"):
         wire.read("shell", frames)

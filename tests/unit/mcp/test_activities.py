@@ -12,8 +12,8 @@ import pytest
 
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.mcp.activities import Activities
-from agent_tools.mcp.activity import Activity, Place
-from agent_tools.mcp.config import Bounds, McpConfig
+from agent_tools.mcp.activity import Activity, ActivityPlace
+from agent_tools.mcp.config import McpConfig, McpLimits
 
 
 class Work(Activity):
@@ -21,7 +21,7 @@ class Work(Activity):
 
     def __init__(self, container: str, owner: str = "local") -> None:
         containers = type("Containers", (), {"config": McpConfig(max_sandboxes=4)})
-        super().__init__(Place(cast("Any", containers), cast("Any", None), lambda told: None, owner, container))
+        super().__init__(ActivityPlace(cast("Any", containers), cast("Any", None), lambda told: None, owner, container))
         self.may_end = threading.Event()
 
     def run(self) -> None:
@@ -43,7 +43,7 @@ async def unheard(seconds: float, message: str) -> None: ...
 def under_way(talk: Callable[[Activities], Awaitable[None]], **bounds: Any) -> None:
     async def main() -> None:
         async with anyio.create_task_group() as group:
-            activities = Activities(group, Bounds(**bounds))
+            activities = Activities(group, McpLimits(**bounds))
             await talk(activities)
             await activities.close()
 

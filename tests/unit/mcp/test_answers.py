@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from agent_tools.mcp.activity import CodeRun, Place
+from agent_tools.mcp.activity import ActivityPlace, CodeActivity
 from agent_tools.mcp.answers import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_LINKS, told
 from agent_tools.results.execution import (
     Changes,
@@ -41,7 +41,7 @@ class Script:
         return Execution(tuple(self.outputs), changed=self.changed)
 
 
-class ScriptedPlace(Place):
+class ScriptedPlace(ActivityPlace):
     """A container in which a script runs."""
 
     def __init__(self, script: Script) -> None:
@@ -57,14 +57,14 @@ def whole(*outputs: Output, changed: Changes | None = None) -> CallToolResult:
     script = Script(list(outputs), changed)
     for _ in outputs:
         script.step.release()
-    run = CodeRun(ScriptedPlace(script), "", 1.0)
+    run = CodeActivity(ScriptedPlace(script), "", 1.0)
     run.run()
     return told(run)
 
 
 def test_each_part_is_told_once_and_the_note_with_the_first() -> None:
     script = Script([Stream("stdout", "a\n"), Stream("stdout", "b\n"), Result({"text/plain": "3"})])
-    run = CodeRun(ScriptedPlace(script), "", 1.0)
+    run = CodeActivity(ScriptedPlace(script), "", 1.0)
     thread = threading.Thread(target=run.run)
     thread.start()
     answers = []
@@ -129,7 +129,7 @@ def test_what_code_prints_cannot_end_its_fence() -> None:
 def test_a_failure_of_the_thread_is_kept_for_whoever_asks() -> None:
     script = Script([Stream("stdout", "a")])
     script.run_code = lambda *_, **__: 1 / 0  # type: ignore[assignment,method-assign]
-    run = CodeRun(ScriptedPlace(script), "", 1.0)
+    run = CodeActivity(ScriptedPlace(script), "", 1.0)
     run.run()
     assert isinstance(run.failure, ZeroDivisionError)
     assert run.is_over

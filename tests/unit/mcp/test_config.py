@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.mcp.config import Bounds, McpConfig, read_config
+from agent_tools.mcp.config import McpConfig, McpLimits, read_config
 from agent_tools.settings import mcp_options
 
 
 def test_a_call_is_answered_before_clients_give_up_and_beats_before_they_doubt() -> None:
-    bounds = Bounds()
+    bounds = McpLimits()
     assert (bounds.answer_within, bounds.beat) == (45, 5)
     assert McpConfig().timeout > bounds.answer_within
 
 
 def test_every_bound_is_positive() -> None:
-    assert [each.name for each in dataclasses.fields(Bounds) if not getattr(Bounds(), each.name) > 0] == []
+    assert [each.name for each in dataclasses.fields(McpLimits) if not getattr(McpLimits(), each.name) > 0] == []
 
 
 def test_nothing_is_made_ahead_of_the_first_call() -> None:

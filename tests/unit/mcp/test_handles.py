@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent_tools.containers.failures import ContainerNotFound, DiskFull
-from agent_tools.containers.records import Container, MemoryRows
+from agent_tools.containers.records import ContainerRecord, MemoryRows
 from agent_tools.mcp.handles import MAX_FRESH, Handles, Stock
 
 
@@ -23,10 +23,10 @@ class Made:
         self.made.append(id_)
         times: Any = dict.fromkeys(("created_at", "last_active_at", "idle_minutes", "bytes"), 0)
         texts: Any = dict.fromkeys(("name", "memory_limit", "network"), "")
-        self.rows.add(Container(id=id_, owner=owner, status="active", has_run=False, **times, **texts))
+        self.rows.add(ContainerRecord(id=id_, owner=owner, status="active", has_run=False, **times, **texts))
 
     def active(self, owner: str, id_: str) -> None:
-        if not self.rows.get(Container, id_, owner=owner, status="active"):
+        if not self.rows.get(ContainerRecord, id_, owner=owner, status="active"):
             raise ContainerNotFound(id_)
 
     def handles(self, *, is_alone: bool = False) -> Handles:
@@ -52,7 +52,7 @@ def test_one_client_alone_has_a_usual_container_and_a_new_one_once_that_is_over(
     handle = handles.new()
     assert handles.new() == handles.usual == handle
     handles.ensure("me", handle)
-    made.rows.change(Container, handle, status="deleting")
+    made.rows.change(ContainerRecord, handle, status="deleting")
     assert handles.usual == ""
     assert handles.new() != handle
 

@@ -8,8 +8,8 @@ import pytest
 from agent_tools.errors import ModelError
 from agent_tools.models.base import (
     ArgumentsDelta,
-    CallBegun,
     CallComplete,
+    CallStarted,
     Delta,
     Finish,
     ReasoningDelta,
@@ -34,9 +34,11 @@ def piece(name: str | None = None, arguments: Any = None, **more: Any) -> dict[s
 
 def calls(deltas: list[Delta]) -> list[tuple[str, str]]:
     """(name, arguments) of the complete calls, after a check that their pieces say the same."""
-    begun = {delta.index: delta for delta in deltas if isinstance(delta, CallBegun)}
+    begun = {delta.index: delta for delta in deltas if isinstance(delta, CallStarted)}
     complete = [delta for delta in deltas if isinstance(delta, CallComplete)]
-    assert [begun[call.index] for call in complete] == [CallBegun(call.index, call.id, call.name) for call in complete]
+    assert [begun[call.index] for call in complete] == [
+        CallStarted(call.index, call.id, call.name) for call in complete
+    ]
     assert len({call.id for call in complete}) == len(complete)
     assert all(call.id for call in complete)
     for call in complete:

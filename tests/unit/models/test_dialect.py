@@ -13,9 +13,9 @@ from agent_tools.errors import InvalidParams
 from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
 from agent_tools.models.dialect.lessons import lesson
 from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
-from agent_tools.models.dialect.profile import PROFILES, Profile, read_profile
+from agent_tools.models.dialect.profile import PROFILES, UpstreamProfile, read_profile
 from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
-from agent_tools.models.openai import Dialect, Refused
+from agent_tools.models.openai import Dialect, RequestRejected
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
 
@@ -25,7 +25,7 @@ def message(role: str, content: Any = "a", **more: Any) -> dict[str, Any]:
 
 
 def test_a_profile_is_a_name_or_pairs_or_both() -> None:
-    assert read_profile("auto") == read_profile("") == Profile()
+    assert read_profile("auto") == read_profile("") == UpstreamProfile()
     both = read_profile("qwen, thinking = opened")
     assert (both.system, both.thinking, both.fixed) == ("first", "opened", {"system", "thinking"})
     assert all(read_profile(name) for name in PROFILES)
@@ -66,25 +66,25 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://x/a.png"}}
     ],
 )
 def test_leading_system_messages_are_one(messages: list[Any], joined: list[Any]) -> None:
-    assert phrased({"messages": messages}, Profile())["messages"] == joined
+    assert phrased({"messages": messages}, UpstreamProfile())["messages"] == joined
 
 
 def test_a_request_is_phrased_and_stays_as_it_was() -> None:
     said = message("assistant", "b", reasoning_content="r")
     request = {"messages": [message("user"), said, message("system", "c")], "max_tokens": 5, "user": "u"}
-    profile = Profile("first", "reasoning", max_tokens="max_completion_tokens", left_out=frozenset(["user"]))
+    profile = UpstreamProfile("first", "reasoning", max_tokens="max_completion_tokens", left_out=frozenset(["user"]))
     assert phrased(request, profile) == {
         "messages": [message("system", "c"), message("user"), message("assistant", "b", reasoning="r")],
         "max_completion_tokens": 5,
     }
     assert said["reasoning_content"] == "r"
-    assert phrased(request, Profile(reasoning="none"))["messages"][1] == message("assistant", "b")
+    assert phrased(request, UpstreamProfile(reasoning="none"))["messages"][1] == message("assistant", "b")
 
 
 def test_an_assistant_who_only_thought_says_nothing_where_reasoning_is_not_sent() -> None:
     messages = [message("user"), message("assistant", "", reasoning_content="r"), message("user")]
-    assert len(phrased({"messages": messages}, Profile(reasoning="none"))["messages"]) == 2
-    assert phrased({"messages": messages}, Profile())["messages"] == messages
+    assert len(phrased({"messages": messages}, UpstreamProfile(reasoning="none"))["messages"]) == 2
+    assert phrased({"messages": messages}, UpstreamProfile())["messages"] == messages
 
 
 CALL = message("assistant", "", tool_calls=[{"id": "1"}], reasoning_content="r")
@@ -138,13 +138,13 @@ REQUEST = {
 )
 def test_what_a_refusal_teaches(words: str, learned: dict[str, Any] | None) -> None:
     request = REQUEST if learned != {"blanks": "filled"} else {"messages": [{**CALL, "reasoning_content": ""}]}
-    assert lesson(Profile(), request, words) == (Profile().learned(**learned) if learned else None)
+    assert lesson(UpstreamProfile(), request, words) == (UpstreamProfile().learned(**learned) if learned else None)
 
 
 def test_a_server_that_wants_a_limit_gets_one_where_the_client_has_none() -> None:
     request = {"messages": [message("user")]}
-    taught = lesson(Profile(), request, "max_tokens: Field required")
-    assert taught == Profile(limit="required")
+    taught = lesson(UpstreamProfile(), request, "max_tokens: Field required")
+    assert taught == UpstreamProfile(limit="required")
     assert phrased(request, taught)["max_tokens"] == DEFAULT_LIMIT
     assert phrased({**request, "max_tokens": 3}, taught)["max_tokens"] == 3
 
@@ -162,7 +162,7 @@ def test_a_server_that_wants_a_limit_gets_one_where_the_client_has_none() -> Non
 )
 def test_messages_come_in_turns_where_a_template_wants_it(roles: list[str], in_turns: list[str] | None) -> None:
     messages = [CALL if role == "call" else message(role, role) for role in roles]
-    sent = phrased({"messages": messages}, Profile(roles="merged"))["messages"]
+    sent = phrased({"messages": messages}, UpstreamProfile(roles="merged"))["messages"]
     assert ["call" if "tool_calls" in each else each["role"] for each in sent] == (
         roles if in_turns is None else in_turns
     )
@@ -173,7 +173,7 @@ def test_messages_come_in_turns_where_a_template_wants_it(roles: list[str], in_t
 def test_ids_of_calls_and_results_stay_the_same_to_each_other_where_they_are_short() -> None:
     calls = [{"id": "call_0123456789abcdef", "type": "function"}, {"id": "x", "type": "function"}]
     messages = [message("assistant", tool_calls=calls), *(message("tool", tool_call_id=call["id"]) for call in calls)]
-    sent = phrased({"messages": messages}, Profile(ids="nine"))["messages"]
+    sent = phrased({"messages": messages}, UpstreamProfile(ids="nine"))["messages"]
     ids = [call["id"] for call in sent[0]["tool_calls"]]
     assert [each["tool_call_id"] for each in sent[1:]] == ids
     assert all(len(id_) == 9 and id_.isalnum() for id_ in ids)
@@ -184,20 +184,20 @@ def test_ids_of_calls_and_results_stay_the_same_to_each_other_where_they_are_sho
 def test_figures_are_left_out_before_a_model_without_eyes_and_pictures_of_a_user_are_not() -> None:
     own = message("user", [PICTURE])
     messages = [own, CALL, message("tool", tool_call_id="1"), FIGURE]
-    assert phrased({"messages": messages}, Profile(pictures="none"))["messages"] == messages[:3]
-    assert lesson(Profile(), {"messages": [own]}, "m is not a multimodal model") is None
+    assert phrased({"messages": messages}, UpstreamProfile(pictures="none"))["messages"] == messages[:3]
+    assert lesson(UpstreamProfile(), {"messages": [own]}, "m is not a multimodal model") is None
 
 
 def test_content_beside_calls_is_null_where_a_server_wants_no_empty_text() -> None:
     messages = [CALL, message("assistant", ""), message("assistant", "a", tool_calls=[{"id": "1"}])]
-    sent = phrased({"messages": messages}, Profile(empty="none"))["messages"]
+    sent = phrased({"messages": messages}, UpstreamProfile(empty="none"))["messages"]
     assert [each["content"] for each in sent] == [None, "", "a"]
 
 
 def test_a_refusal_of_what_was_not_sent_teaches_nothing() -> None:
     request = {"messages": [message("user")]}
     for words in ("System message must be at the beginning.", "Unsupported: max_tokens, user, reasoning_content"):
-        assert lesson(Profile(), request, words) is None
+        assert lesson(UpstreamProfile(), request, words) is None
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_a_refusal_of_what_was_not_sent_teaches_nothing() -> None:
     ],
 )
 def test_a_refused_value_teaches_nothing_of_its_field(words: str) -> None:
-    assert lesson(Profile(), {**REQUEST, "verbosity": "low", "service_tier": "x"}, words) is None
+    assert lesson(UpstreamProfile(), {**REQUEST, "verbosity": "low", "service_tier": "x"}, words) is None
 
 
 def test_what_others_learned_meanwhile_stays() -> None:
-    dialect = Dialect(Profile())
+    dialect = Dialect(UpstreamProfile())
 
     def slow(_: JsonObject) -> str:
         dialect.ask(REQUEST, once_refused("Unsupported parameter: 'max_tokens'"))
@@ -229,7 +229,7 @@ def test_what_others_learned_meanwhile_stays() -> None:
 
 def once_refused(words: str) -> Callable[[JsonObject], str]:
     """A server that refuses the first request."""
-    refusals = iter([Refused(words, ValueError(words))])
+    refusals = iter([RequestRejected(words, ValueError(words))])
 
     def send(_: JsonObject) -> str:
         for refusal in refusals:
@@ -240,7 +240,7 @@ def once_refused(words: str) -> Callable[[JsonObject], str]:
 
 
 def test_only_the_beginning_of_a_refusal_is_read() -> None:
-    assert lesson(Profile(), REQUEST, "a" * 4_000 + "Unsupported: max_tokens") is None
+    assert lesson(UpstreamProfile(), REQUEST, "a" * 4_000 + "Unsupported: max_tokens") is None
 
 
 HARMONY_CALL = "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.models.reply import EventStream, events
+from agent_tools.models.reply import EventReader, events
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_events_are_found_however_the_bytes_are_cut(said: bytes, found: list[byt
 
 
 def test_an_event_is_there_with_its_last_byte() -> None:
-    stream = EventStream()
+    stream = EventReader()
     assert stream.feed(b"data: 1\n") == []
     assert stream.feed(b"\nda") == [b"1"]
     assert stream.feed(b"ta: 2\r\n\r\n") == [b"2"]

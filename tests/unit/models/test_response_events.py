@@ -10,8 +10,8 @@ import pytest
 from agent_tools.errors import ModelError
 from agent_tools.models.base import (
     ArgumentsDelta,
-    CallBegun,
     CallComplete,
+    CallStarted,
     Delta,
     Finish,
     Json,
@@ -30,7 +30,7 @@ USAGE = {"input_tokens": 3, "output_tokens": 2}
 END = {"type": "response.completed", "response": {"output": [THOUGHT, MESSAGE, CALL], "usage": USAGE}}
 ENDED = [Usage(3, 2), Finish("tool_calls")]
 CALLED = [
-    CallBegun(0, "c1", "python"),
+    CallStarted(0, "c1", "python"),
     ArgumentsDelta(0, '{"code": "6"}'),
     CallComplete(0, "c1", "python", '{"code": "6"}'),
 ]
@@ -130,7 +130,7 @@ def test_a_call_that_the_last_event_lists_elsewhere_under_another_id_is_one_call
 ) -> None:
     stream = [each for each in without(*left_out) if each is not END]
     found = read([*stream, event("completed", response={"output": last})])
-    calls = [delta for delta in found if isinstance(delta, CallBegun | ArgumentsDelta | CallComplete)]
+    calls = [delta for delta in found if isinstance(delta, CallStarted | ArgumentsDelta | CallComplete)]
     assert calls == CALLED
 
 

@@ -6,8 +6,8 @@ import pytest
 from agent_tools.models import get_chat_model
 from agent_tools.models.base import (
     ArgumentsDelta,
-    CallBegun,
     CallComplete,
+    CallStarted,
     Conversation,
     Delta,
     Finish,
@@ -58,11 +58,11 @@ BROKEN = {
     "more than one Usage": [Usage(), Usage(), Finish("stop")],
     "after Finish": [Finish("stop"), TextDelta("late")],
     "before it begins": [ArgumentsDelta(0, "{}"), Finish("stop")],
-    "begins twice": [CallBegun(0, "i", "f"), CallBegun(0, "i", "f"), Finish("stop")],
-    "has no id": [CallBegun(0, "", "f"), Finish("stop")],
-    "never complete": [CallBegun(0, "i", "f"), Finish("stop")],
-    "not its arguments": [CallBegun(0, "i", "f"), CallComplete(0, "i", "f", "{}"), Finish("stop")],
-    "changed its name": [CallBegun(0, "i", "f"), CallComplete(0, "i", "g", ""), Finish("stop")],
+    "begins twice": [CallStarted(0, "i", "f"), CallStarted(0, "i", "f"), Finish("stop")],
+    "has no id": [CallStarted(0, "", "f"), Finish("stop")],
+    "never complete": [CallStarted(0, "i", "f"), Finish("stop")],
+    "not its arguments": [CallStarted(0, "i", "f"), CallComplete(0, "i", "f", "{}"), Finish("stop")],
+    "changed its name": [CallStarted(0, "i", "f"), CallComplete(0, "i", "g", ""), Finish("stop")],
 }
 
 

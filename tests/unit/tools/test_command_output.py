@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.tools.command_output import CommandOutput
+from agent_tools.tools.command_output import OutputText
 
 
 def test_the_first_half_is_given_as_it_comes_and_the_last_at_the_end() -> None:
-    output = CommandOutput(10)
+    output = OutputText(10)
     assert [output.add("stdout", b"abc"), output.add("stdout", b"defg"), output.add("stdout", b"hijklmno")] == [
         *("abc", "de", "")
     ]
@@ -17,13 +17,13 @@ def test_the_first_half_is_given_as_it_comes_and_the_last_at_the_end() -> None:
 
 
 def test_what_fits_is_not_cut_wherever_the_halves_meet() -> None:
-    output = CommandOutput(10)
+    output = OutputText(10)
     given = output.add("stdout", b"abcdefghij") + output.finish("stdout")
     assert given == "abcdefghij"
 
 
 def test_both_streams_share_the_limit_and_each_has_its_own_note() -> None:
-    output = CommandOutput(6)
+    output = OutputText(6)
     assert (output.add("stderr", b"ab"), output.add("stdout", b"cdefgh"), output.add("stderr", b"ij")) == (
         "ab",
         "c",
@@ -35,19 +35,19 @@ def test_both_streams_share_the_limit_and_each_has_its_own_note() -> None:
 
 @pytest.mark.parametrize("limit", [0, 1])
 def test_hardly_any_room(limit: int) -> None:
-    output = CommandOutput(limit)
+    output = OutputText(limit)
     assert output.add("stdout", b"abc") == "a" * limit
     assert output.finish("stdout") == f"\n[... {3 - limit} characters left out ...]\n"
 
 
 def test_characters_and_escapes_cut_in_two_are_whole_again() -> None:
-    output = CommandOutput(100)
+    output = OutputText(100)
     given = [output.add("stdout", bytes([byte])) for byte in "\x1b[31mé\U0001f600\x1b]0;title\x07.".encode()]
     assert "".join(given) == "é\U0001f600."
 
 
 def test_halves_without_the_rest_are_shown_as_what_they_are() -> None:
-    output = CommandOutput(100)
+    output = OutputText(100)
     assert output.add("stdout", b"a\xf0\x9f") == "a"
     assert output.add("stderr", b"b\x1b[3") == "b"
     assert output.finish("stdout") == "\ufffd"

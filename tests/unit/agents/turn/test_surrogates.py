@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_tools.agents.turn.surrogates import joined, without_halves
-from agent_tools.models.base import ArgumentsDelta, CallBegun, CallComplete, Delta, Finish, ReasoningDelta, TextDelta
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, Finish, ReasoningDelta, TextDelta
 
 SMILE = "\U0001f600"
 
@@ -33,7 +33,7 @@ def test_text_is_whole(given: str, whole: str) -> None:
         ([TextDelta("\ud83d")], [TextDelta("\ufffd")]),
         ([ArgumentsDelta(0, "\ud83d"), ArgumentsDelta(1, "\ude00")], [ArgumentsDelta(n, "\ufffd") for n in (0, 1)]),
         ([CallComplete(0, "c", "f", "\ud83d")], [CallComplete(0, "c", "f", "\ufffd")]),
-        ([CallBegun(0, "c\ud83d", "f\ude00")], [CallBegun(0, "c\ufffd", "f\ufffd")]),
+        ([CallStarted(0, "c\ud83d", "f\ude00")], [CallStarted(0, "c\ufffd", "f\ufffd")]),
         ([CallComplete(0, "\ud83d", "\ude00", "")], [CallComplete(0, "\ufffd", "\ufffd", "")]),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.places.kept_variables import KeptVariables
-from agent_tools.containers.places.places import Places, Taken
+from agent_tools.containers.places.places import Places, TakenSandbox
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from tests.doubles import ProcessEngine
@@ -27,10 +27,10 @@ class Owner:
         self.rows_answer, self.is_asked = threading.Event(), threading.Event()
         self._work_dir, self._runtime = work_dir, runtime
 
-    def taken(self, generation: int = 1) -> Taken:
-        return Taken(self._interpreter, generation, has_run=False)
+    def taken(self, generation: int = 1) -> TakenSandbox:
+        return TakenSandbox(self._interpreter, generation, has_run=False)
 
-    def slowly_taken(self) -> Taken:
+    def slowly_taken(self) -> TakenSandbox:
         self.ask()
         return self.taken()
 
@@ -115,7 +115,7 @@ def test_those_that_are_being_taken_count(places: Places, owner: Owner, pool: Th
 
 
 def test_one_that_could_not_be_taken_holds_nobody_up(places: Places, owner: Owner) -> None:
-    def away() -> Taken:
+    def away() -> TakenSandbox:
         raise LookupError("the rows are away")
 
     for _ in range(3):
