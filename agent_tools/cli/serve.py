@@ -53,7 +53,7 @@ def serve(others: tuple[str, ...], print_settings: bool, wires: tuple[str, ...],
         notes.print(f"warning: {problem}", style="yellow", markup=False, soft_wrap=True)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
     threading.Thread(target=_prepare, args=(recipe,), name="image", daemon=True).start()  # /ready shows its progress
-    gateway.serve(config, runtime, [*_mounts(), *map(mount_of, dict.fromkeys(wires))], partial(_say_where, config))
+    gateway.serve(config, runtime, [*_mounts(), *map(_wire, dict.fromkeys(wires))], partial(_say_where, config))
 
 
 def _say_where(config: GatewayConfig, port: int) -> None:
@@ -67,6 +67,13 @@ def _prepare(recipe: Recipe) -> None:
         ensure_with_progress(recipe)
     except AgentToolsError as exc:
         notes.print(f"warning: {exc} Code cannot be run before that.", style="yellow", markup=False, soft_wrap=True)
+
+
+def _wire(name: str) -> Mount:
+    try:
+        return mount_of(name)
+    except ModuleNotFoundError as exc:
+        raise click.UsageError(f"--wire {name} needs {exc.name}: {pip_install('mcp')}") from exc
 
 
 def _mounts() -> list[Mount]:

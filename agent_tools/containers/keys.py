@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from agent_tools.errors import InvalidParams
 
@@ -84,8 +86,14 @@ def log_no_queries() -> None:
 
 
 def bearer(authorization: str) -> str:
-    """Return the key in an Authorization header, or ''."""
+    """Return the key in an Authorization header, or ''. In one of the scheme Basic it is the password.
+
+    Clients that can be told a URL alone send that for http://key:KEY@HOST.
+    """
     scheme, _, key = authorization.partition(" ")
+    if scheme.lower() == "basic":
+        with suppress(ValueError):
+            return base64.b64decode(key.strip(), validate=True).decode().partition(":")[2]
     return key.strip() if scheme.lower() == "bearer" else ""
 
 

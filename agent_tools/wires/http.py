@@ -5,10 +5,11 @@ The types of the parameters say what is accepted, as pydantic has it; an answer 
 
 from __future__ import annotations
 
+import base64
 import errno
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast, get_type_hints
@@ -190,6 +191,11 @@ def unusable(*errors: dict[str, Any]) -> HTTPException:
 async def aside(work: Callable[..., T], *arguments: Any) -> T:
     """Do something that blocks, in a thread, and wait for its end."""
     return await in_thread(partial(work, *arguments), lambda: None)
+
+
+def bundle(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a notebook shows, by MIME type, as JSON has it: bytes are base64."""
+    return {mime: base64.b64encode(each).decode() if isinstance(each, bytes) else each for mime, each in data.items()}
 
 
 async def while_connected(request: Request, work: Callable[[], T], cancel: Callable[[], object]) -> T | None:

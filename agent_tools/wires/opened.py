@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from starlette.exceptions import HTTPException
 
 from agent_tools.containers.containers import Containers
+from agent_tools.results.execution import Execution
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
@@ -157,3 +159,28 @@ class Processes(Shelf[AsyncProcess]):
                 ended[thing.place[:2]] += 1
                 if ended[thing.place[:2]] > MAX_ENDED or thing.ended_at < time.monotonic() - FORGET_AFTER:
                     del self._things[thing.id]
+
+
+class CodeRun:
+    """Code that a thread runs in the kernel of a container, and that may be cancelled from another thread."""
+
+    def __init__(self, containers: Containers[Any], container: Callable[[], str]) -> None:
+        self._containers = containers
+        self._container = container
+        self._cancelled = threading.Event()
+        self._kernels: list[Sandbox] = []
+
+    def run(
+        self, code: str, seconds: float | None = None, kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox
+    ) -> tuple[Execution, str]:
+        """Run code; return it with what a model is told of variables that came back, '' for nothing. It blocks."""
+        with self._containers.held(self._container(), PATIENCE) as (interpreter, woken):
+            note = woken.result()
+            self._kernels.append(kernel := kernel_of(interpreter.as_sandbox))
+            return kernel.run_code(code, timeout=seconds, cancelled=self._cancelled), note
+
+    def cancel(self) -> None:
+        """End it; variables stay."""
+        self._cancelled.set()
+        for kernel in self._kernels:
+            kernel.cancel(self._cancelled)

@@ -6,8 +6,7 @@ import hashlib
 import json
 import posixpath
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -132,13 +131,6 @@ class Caller:
                 return work(sandbox)
 
         return await aside(done)
-
-    @contextmanager
-    def held(self) -> Iterator[tuple[Sandbox, str]]:
-        """Hold the caller's sandbox for running code, with a note for the model. It blocks: for a thread."""
-        with self.wire.containers.held(self.ensure(), PATIENCE) as (interpreter, woken):
-            note = woken.result()
-            yield interpreter.as_sandbox, note
 
     def path(self, path: str) -> str:
         """Return a path as an absolute one; a relative one counts from the working directory of the chat."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from agent_tools.limits import MIB
 from agent_tools.results.execution import Error, Execution, Output
 from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut, pictures_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import while_connected
-from agent_tools.wires.opened import Opened
+from agent_tools.wires.http import bundle, while_connected
+from agent_tools.wires.opened import CodeRun, Opened
 from agent_tools.wires.terminal.callers import MAX_NOTEBOOKS, ROUTES, Call, in_sandbox
 
 MAX_FIGURES = 8
@@ -63,19 +62,11 @@ async def _run(
     call: Call, kernel_of: Callable[[Sandbox], Sandbox], code: str, seconds: float | None
 ) -> tuple[Execution, str]:
     """Run code while the client waits for it; return it with a note for the model."""
-    cancelled, running = threading.Event(), list[Sandbox]()
-
-    def work() -> tuple[Execution, str]:
-        with call.caller.held() as (sandbox, note):
-            running.append(kernel_of(sandbox))
-            return running[0].run_code(code, timeout=seconds, cancelled=cancelled), note
-
-    def cancel() -> None:
-        cancelled.set()
-        for kernel in running:
-            kernel.cancel(cancelled)
-
-    return await while_connected(call.request, work, cancel) or (Execution(()), "")
+    run = CodeRun(call.wire.containers, call.caller.ensure)
+    return await while_connected(call.request, lambda: run.run(code, seconds, kernel_of), run.cancel) or (
+        Execution(()),
+        "",
+    )
 
 
 # -- notebooks ----------------------------------------------------------------------------------------------------
@@ -200,8 +191,7 @@ def _cell_output(output: Output, count: int) -> dict[str, Any] | None:
         case Stream():
             return {"output_type": "stream", "name": output.name, "text": output.text}
         case Result() | Display():
-            data = {m: base64.b64encode(v).decode() if isinstance(v, bytes) else v for m, v in output.data.items()}
-            shown = {"data": data, "metadata": {}}
+            shown = {"data": bundle(output.data), "metadata": {}}
             if isinstance(output, Display):
                 return {"output_type": "display_data", **shown}
             return {"output_type": "execute_result", "execution_count": count, **shown}

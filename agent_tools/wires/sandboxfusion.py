@@ -1,0 +1,297 @@
+"""SandboxFusion's API for scripts, as trainers of models call it: /run_code and /run_jupyter.
+
+A script is a process, never a cell. Each request has a container of its own, which ends with it. Below /shared the
+requests of one key share a container instead, each with a folder and processes of its own: faster, and without a wall
+between these scripts, which can read, change and end each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import posixpath
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount as Tree
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.spec import ContainerSpec
+from agent_tools.errors import AgentToolsError
+from agent_tools.limits import MIB
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import Error, Execution
+from agent_tools.results.outputs import Died, Display, Result, TimedOut
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.http import Routes, application, aside, while_connected
+
+MAX_BODY = 64 * MIB
+MAX_OUTPUT = MIB  # bytes of each stream that are answered, the last ones
+MAX_FETCHED = 16 * MIB  # of all files of an answer
+MAX_SECONDS = 3_600.0
+PATIENCE = 600.0  # seconds that a request waits for a place
+SHARED = 8  # scripts of one key that run at once in a container that they share
+SHARED_SCRIPTS = 2_000  # that a shared container runs before another takes its place
+COMMANDS = {"python": ["python3"], "pytest": ["python3", "-m", "pytest"], "bash": ["/bin/bash"]}
+NAMES = {"python": "main.py", "pytest": "test_main.py", "bash": "main.sh"}
+_LIMITED = 'ulimit -v "$1"; shift; exec "$@"'
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+Files = dict[str, str | None]
+T = TypeVar("T")
+
+
+class Wire:
+    """The places where scripts run. For one event loop."""
+
+    def __init__(self, containers: Containers[Any]) -> None:
+        self.containers = containers
+        self._places = asyncio.Semaphore(containers.config.max_sandboxes)
+        self._shared = asyncio.Semaphore(SHARED)
+        self._scripts = 0
+        self._ends: set[asyncio.Task[None]] = set()
+
+    async def run(self, call: Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
+        """Do something in a sandbox, in the folder that it is given; return None if the client has left."""
+        if call.is_shared:
+            self._scripts += 1
+            name = f"shared-{self._scripts // SHARED_SCRIPTS}"
+            async with self._shared:
+                return await while_connected(call.request, lambda: self._in_shared(call.owner, name, work), cancel)
+        await self._places.acquire()
+        made: list[str] = []
+        try:
+            return await while_connected(call.request, lambda: self._alone(call.owner, made, work), cancel)
+        finally:
+            end = asyncio.create_task(self._end(call.owner, made))  # beside the answer; its place is taken until then
+            self._ends.add(end)
+            end.add_done_callback(self._ends.discard)
+
+    def _alone(self, owner: str, made: list[str], work: Callable[[Sandbox, str], T]) -> T:
+        made.append(self.containers.create(owner, ContainerSpec("script", origin="script")).id)
+        with self.containers.held(made[0], PATIENCE) as (interpreter, woken):
+            woken.result()
+            return work(interpreter.as_sandbox, "")
+
+    def _in_shared(self, owner: str, name: str, work: Callable[[Sandbox, str], T]) -> T:
+        spec = ContainerSpec(name, origin=f"{NAMED}scripts")
+        folder = f"s-{secrets.token_hex(8)}"
+        with self.containers.used(self.containers.named(owner, spec, 2).id, PATIENCE) as (sandbox, _):
+            sandbox.make_dir(folder)
+            try:
+                return work(sandbox, folder)
+            finally:
+                sandbox.run_command(["rm", "-rf", folder])
+
+    async def _end(self, owner: str, made: list[str]) -> None:
+        try:
+            for id_ in made:
+                await aside(self.containers.discard, owner, id_)
+        finally:
+            self._places.release()
+
+    async def close(self) -> None:
+        """Wait until the containers of all requests are gone."""
+        await asyncio.gather(*self._ends)
+
+
+class Call:
+    """A request."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.owner: str = request.scope["owner"]
+        self.wire: Wire = request.app.state.wire
+        self.is_shared = "/shared/" in request.scope["path"]
+
+
+ROUTES = Routes(Call, MAX_BODY)
+
+
+@ROUTES.on("POST", "/run_code")
+async def _run_code(
+    call: Call,
+    code: str,
+    language: str,
+    stdin: str | None = None,
+    args: list[str] | None = None,
+    files: Annotated[Files | None, Field(max_length=1_000)] = None,
+    fetch_files: Annotated[list[str] | None, Field(max_length=100)] = None,
+    run_timeout: Seconds = 10,
+    memory_limit_MB: int = -1,  # noqa: N803
+) -> Any:
+    if language not in COMMANDS:
+        return _failure(f"language {language!r:.40} is not available here: use {', '.join(COMMANDS)}.")
+    cancelled = threading.Event()
+
+    def work(sandbox: Sandbox, folder: str) -> dict[str, Any]:
+        _put(
+            sandbox,
+            folder,
+            {**(files or {}), NAMES[language]: base64.b64encode(code.encode("utf-8", "surrogatepass")).decode()},
+        )
+        command = [*COMMANDS[language], NAMES[language], *(args or [])]
+        if memory_limit_MB > 0:
+            command = ["/bin/bash", "-c", _LIMITED, "-", str(memory_limit_MB * 1_024), *command]
+        ran = sandbox.run_command(
+            command,
+            stdin=(stdin or "").encode("utf-8", "surrogatepass"),
+            cwd=folder,
+            timeout=max(run_timeout, 0.01),
+            max_output=MAX_OUTPUT,
+            cancelled=cancelled,
+        )
+        if language == "pytest" and b"No module named pytest" in ran.stderr:
+            return _failure("pytest is not in this image: serve with --package pytest.")
+        told = {"compile_result": None, "run_result": result_of(ran), "files": _got(sandbox, folder, fetch_files)}
+        return {"status": "Success" if ran.ok else "Failed", "message": "", "executor_pod_name": None, **told}
+
+    return await _answered(call, work, cancelled.set)
+
+
+@ROUTES.on("POST", "/run_jupyter")
+async def _run_jupyter(
+    call: Call,
+    cells: Annotated[list[str], Field(max_length=1_000)],
+    cell_timeout: Seconds = 0,
+    total_timeout: Seconds = 45,
+    files: Annotated[Files | None, Field(max_length=1_000)] = None,
+    fetch_files: Annotated[list[str] | None, Field(max_length=100)] = None,
+) -> Any:
+    cancelled, kernels = threading.Event(), list[Sandbox]()
+
+    def work(sandbox: Sandbox, folder: str) -> dict[str, Any]:
+        _put(sandbox, folder, files or {})
+        if folder:
+            sandbox = sandbox.fresh_kernel()
+            sandbox.run_code(f"import os; os.chdir({folder!r})")
+        kernels.append(sandbox)
+        try:
+            shown, driver = _cells(sandbox, cells, cell_timeout, total_timeout, cancelled)
+            told = {"driver": driver, "cells": shown, "files": _got(sandbox, folder, fetch_files)}
+        finally:
+            if folder:
+                sandbox.close()
+        is_done = driver["status"] == "Finished" and not any(each["error"] for each in shown)
+        return {"status": "Success" if is_done else "Failed", "message": "", "executor_pod_name": None, **told}
+
+    def cancel() -> None:
+        cancelled.set()
+        for kernel in kernels:
+            kernel.cancel(cancelled)
+
+    return await _answered(call, work, cancel)
+
+
+async def _ping(_: Request) -> Response:
+    return PlainTextResponse("pong")
+
+
+async def _answered(call: Call, work: Callable[[Sandbox, str], Any], cancel: Callable[[], object]) -> Any:
+    """Return the answer; a failure of ours has the status that makes clients try again."""
+    try:
+        return await call.wire.run(call, work, cancel) or _failure("The client has left.")
+    except (AgentToolsError, OSError) as exc:
+        return _failure(str(exc))
+
+
+def _failure(message: str) -> dict[str, Any]:
+    return {"status": "SandboxError", "message": message, "files": {}}
+
+
+def result_of(ran: CommandResult) -> dict[str, Any]:
+    """Return a command's end as this API has it."""
+    stdout, stderr = ran.texts
+    status = "TimeLimitExceeded" if ran.timed_out else "Error" if ran.reason else "Finished"
+    return {
+        "status": status,
+        "execution_time": ran.duration,
+        "return_code": None if ran.timed_out else ran.exit_code,
+        "stdout": stdout,
+        "stderr": f"{stderr}[{ran.reason}]\n" if ran.reason else stderr,
+    }
+
+
+def _cells(
+    sandbox: Sandbox, cells: list[str], each_seconds: float, seconds: float, cancelled: threading.Event
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Run cells up to the first that does not end in time; return them and the end of all."""
+    began = time.monotonic()
+    shown, status = list[dict[str, Any]](), "Finished"
+    for code in cells:
+        left = began + seconds - time.monotonic()
+        if left <= 0 or cancelled.is_set():
+            status = "TimeLimitExceeded"
+            break
+        done = sandbox.run_code(code, timeout=min(left, each_seconds or left), cancelled=cancelled)
+        shown.append(cell_of(done))
+        if any(isinstance(output, TimedOut) for output in done.outputs):
+            status = "TimeLimitExceeded"
+            break
+    return shown, {"status": status, "execution_time": time.monotonic() - began, "return_code": 0, "stdout": ""}
+
+
+def cell_of(done: Execution) -> dict[str, Any]:
+    """Return what a cell gave, as this API has it."""
+    display: list[dict[str, Any]] = []
+    error: list[dict[str, Any]] = []
+    for output in done.outputs:
+        match output:
+            case Result() | Display():
+                encoded = {
+                    m: base64.b64encode(v).decode() if isinstance(v, bytes) else v for m, v in output.data.items()
+                }
+                display.append(encoded)
+            case Error():
+                error.append({"ename": output.name, "evalue": output.value, "traceback": output.text.splitlines()})
+            case TimedOut() | Died():
+                error.append({"ename": type(output).__name__, "evalue": output.text, "traceback": []})
+    return {"stdout": done.stdout, "stderr": done.stderr, "display": display, "error": error}
+
+
+def _put(sandbox: Sandbox, folder: str, files: Files) -> None:
+    """Write files, which are in base64."""
+    for name, content in files.items():
+        try:
+            data = base64.b64decode(content or "", validate=True)
+        except (binascii.Error, ValueError):
+            raise OSError(f"files: the content of {name!r:.80} is not base64.") from None
+        sandbox.write_file(posixpath.join(folder, name), data)
+
+
+def _got(sandbox: Sandbox, folder: str, names: list[str] | None) -> dict[str, str]:
+    """Return files that are there, in base64."""
+    found, room = {}, MAX_FETCHED
+    for name in names or ():
+        try:
+            data = sandbox.read_file(posixpath.join(folder, name), max_bytes=room + 1)
+        except OSError:
+            continue
+        room -= len(data)
+        if room < 0:
+            raise OSError(f"fetch_files: the files have more than {MAX_FETCHED:,} bytes.")
+        found[name] = base64.b64encode(data).decode()
+    return found
+
+
+@asynccontextmanager
+async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp]:
+    routes = ROUTES.made()
+    app = application([Route("/v1/ping", _ping), *routes, Tree("/shared", routes=[Route("/v1/ping", _ping), *routes])])
+    app.state.wire = wire = Wire(containers)
+    yield app
+    await wire.close()
+
+
+MOUNT = Mount("/sandboxfusion", _opened, has_tree=True)

@@ -1,0 +1,116 @@
+"""SandboxFusion's API: scripts with input, arguments, files and limits; cells; what a hostile script leaves."""
+
+from __future__ import annotations
+
+import base64
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.asking import until
+from tests.wires.conftest import Served
+
+BOTH = pytest.mark.parametrize("prefix", ["", "/shared"], ids=["sealed", "shared"])
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def post(served: Served, path: str, key: str = "plain", **given: Any) -> Any:
+    headers = {"Authorization": f"Bearer {served.keys[key]}"}
+    answer = httpx.post(f"{served.gateway.url}/sandboxfusion{path}", json=given, headers=headers, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def run(served: Served, code: str, prefix: str = "", **given: Any) -> Any:
+    return post(served, f"{prefix}/run_code", code=code, **{"language": "python", **given})
+
+
+@BOTH
+def test_a_script_has_input_arguments_and_files(served: Served, prefix: str) -> None:
+    code = "import sys; print(input(), sys.argv[1:], __name__, open('d/in.txt').read())"
+    code += "; open('out.bin', 'wb').write(b'\\0')"
+    given = {"stdin": "hello\n", "args": ["a", "b c"], "files": {"d/in.txt": b64(b"x")}}
+    told = run(served, code, prefix, **given, fetch_files=["out.bin", "none"])
+    assert (told["status"], told["run_result"]["stdout"]) == ("Success", "hello ['a', 'b c'] __main__ x\n")
+    assert told["run_result"]["return_code"] == 0
+    assert told["files"] == {"out.bin": b64(b"\0")}
+
+
+@BOTH
+def test_ends_of_scripts_are_told_apart(served: Served, prefix: str) -> None:
+    failed = run(served, "import sys; print('e', file=sys.stderr); sys.exit(3)", prefix)
+    assert (failed["status"], failed["run_result"]["return_code"]) == ("Failed", 3)
+    assert (failed["run_result"]["status"], failed["run_result"]["stderr"]) == ("Finished", "e\n")
+    late = run(served, "print('begun', flush=True)\nwhile True: pass", prefix, run_timeout=1)
+    assert (late["status"], late["run_result"]["status"]) == ("Failed", "TimeLimitExceeded")
+    assert late["run_result"]["return_code"] is None
+    assert late["run_result"]["stdout"] == "begun\n"
+    flood = run(served, "print('x' * 5_000_000)", prefix)
+    assert "bytes before this are left out" in flood["run_result"]["stdout"][:80]
+    assert len(flood["run_result"]["stdout"]) < 1_100_000
+    assert run(served, "echo $((6*7))", prefix, language="bash")["run_result"]["stdout"] == "42\n"
+    small = run(served, "x = bytearray(2_000_000_000)", prefix, memory_limit_MB=500)
+    assert "MemoryError" in small["run_result"]["stderr"]
+
+
+@BOTH
+def test_cells_share_variables_within_a_request_alone(served: Served, prefix: str) -> None:
+    cells = ["a = 123", "a", "import sys; print(a); sys.stderr.write('err')", "raise RuntimeError('bad')"]
+    told = post(served, f"{prefix}/run_jupyter", cells=cells, files={"f.txt": b64(b"f")}, fetch_files=["f.txt"])
+    assert (told["status"], told["driver"]["status"]) == ("Failed", "Finished")
+    assert told["cells"][1]["display"][0]["text/plain"] == "123"
+    assert (told["cells"][2]["stdout"], told["cells"][2]["stderr"]) == ("123\n", "err")
+    assert told["cells"][3]["error"][0]["ename"] == "RuntimeError"
+    assert told["files"] == {"f.txt": b64(b"f")}
+    again = post(served, f"{prefix}/run_jupyter", cells=["a"])
+    assert again["cells"][0]["error"][0]["ename"] == "NameError"
+    late = post(served, f"{prefix}/run_jupyter", cells=["1", "import time; time.sleep(60)", "3"], cell_timeout=1)
+    assert (late["driver"]["status"], len(late["cells"])) == ("TimeLimitExceeded", 2)
+
+
+def test_requests_that_cannot_be_met_say_why(served: Served) -> None:
+    assert "cpp" in run(served, "int main(){}", language="cpp")["message"]
+    assert "base64" in run(served, "1", files={"a": "!"})["message"]
+    told = run(served, "1", language="pytest")
+    assert told["status"] in ("SandboxError", "Failed", "Success")
+    url, key = f"{served.gateway.url}/sandboxfusion", {"Authorization": f"Bearer {served.keys['plain']}"}
+    assert httpx.get(f"{url}/v1/ping", headers=key).text == "pong"
+    assert httpx.get(f"{url}/v1/ping").status_code == 401
+    for bad in ({}, {"code": 1, "language": "python"}, {"code": "1", "language": "python", "run_timeout": -1}):
+        assert httpx.post(f"{url}/run_code", json=bad, headers=key).status_code == 422
+    assert httpx.post(f"{url}/run_code", content=b"[" * 100_000, headers=key).status_code == 422
+
+
+def test_single_scripts_leave_nothing_and_wait_for_a_place(serve: Any) -> None:
+    served = serve(max_sandboxes=2)
+    codes = ["print(1)", "import os; os.abort()", "while True: pass", "print('x' * 3_000_000)"] * 4
+    with ThreadPoolExecutor(16) as pool:
+        told = list(pool.map(lambda code: run(served, code, run_timeout=2), codes))
+    kinds = [(each["run_result"]["status"], each["run_result"]["return_code"]) for each in told]
+    assert kinds == [("Finished", 0), ("Finished", 134), ("TimeLimitExceeded", None), ("Finished", 0)] * 4
+    until(lambda: served.rows == [])
+    assert served.running == {}
+
+
+def test_shared_scripts_of_other_keys_have_another_container(served: Served) -> None:
+    for key in ("plain", "first"):
+        post(served, "/shared/run_code", key, code="open('../mine.txt', 'a').write('x')", language="python")
+        told = post(served, "/shared/run_code", key, code="print(open('../mine.txt').read())", language="python")
+        assert told["run_result"]["stdout"] == "x\n"
+    assert len(served.rows) == 2
+
+
+def test_a_client_that_leaves_ends_its_script(served: Served) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            f"{served.gateway.url}/sandboxfusion/run_code",
+            json={"code": "import time; time.sleep(600)", "language": "python", "run_timeout": 600},
+            headers={"Authorization": f"Bearer {served.keys['plain']}"},
+            timeout=5,
+        )
+    until(lambda: served.rows == [])
