@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from agent_tools.testing import ScriptedReply
 from tests.deploy.conftest import debian_program
 from tests.gateway.asking import KEYS, until
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.recorder import Answer, Recorder, Seen
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = """\
@@ -42,25 +44,33 @@ def proxied(new_gateway: NewGateway, work_dir: Path) -> Iterator[tuple[Gateway, 
     go_on = threading.Event()
     answer = ScriptedReply(text="Half of it, and the rest.", piece=2, wait_midway=go_on)
     gateway = new_gateway({"m": [answer]}, api_keys=KEYS, root_path="/code")
+    with nginx_before(gateway, work_dir) as url:
+        yield gateway, url, go_on
+
+
+@contextlib.contextmanager
+def nginx_before(gateway: Gateway, folder: Path, extra: str = "", in_location: str = "") -> Iterator[str]:
+    """nginx with the configuration of deploy/ and more; yields the gateway's URL through it."""
     port = free_port()
-    given = (ROOT / "deploy" / "nginx.conf").read_text()
-    (work_dir / "agent-tools.conf").write_text(given.replace("http://127.0.0.1:8080", gateway.url))
-    (work_dir / "nginx.conf").write_text(MAIN.format(folder=work_dir, port=port))
+    given = (ROOT / "deploy" / "nginx.conf").read_text().replace("http://127.0.0.1:8080", gateway.url)
+    given = given.replace("    proxy_http_version", f"    {in_location}\n    proxy_http_version", 1)
+    (folder / "agent-tools.conf").write_text(f"{extra}\n{given}")
+    (folder / "nginx.conf").write_text(MAIN.format(folder=folder, port=port))
     nginx = debian_program("nginx", "nginx")
-    command = [nginx, "-c", str(work_dir / "nginx.conf"), "-p", str(work_dir), "-e", "stderr"]
-    with open(work_dir / "log", "wb") as log, subprocess.Popen(command, stderr=log) as process:
+    command = [nginx, "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", "stderr"]
+    with open(folder / "log", "wb") as log, subprocess.Popen(command, stderr=log) as process:
         url = f"http://127.0.0.1:{port}/code"
         try:
             until(lambda: process.poll() is not None or _answers(url))
-            assert process.poll() is None, (work_dir / "log").read_text()
-            yield gateway, url, go_on
+            assert process.poll() is None, (folder / "log").read_text()
+            yield url
         finally:
             process.terminate()
 
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health").status_code == 200
+        return httpx.get(f"{url}/health").status_code in (200, 401)
     except httpx.HTTPError:
         return False
 
@@ -119,3 +129,35 @@ def test_keys_are_needed_through_it_and_what_is_for_operators_stays_inside(
     assert httpx.get(f"{url}/v1/models").status_code == 401
     for path in ("metrics", "ready"):
         assert httpx.get(f"{url}/{path}").status_code == 403
+
+
+SIGNED_IN = {"Cookie": "_oauth2_proxy=signed-in"}
+
+
+def signing_in(seen: Seen) -> Answer:
+    """Answer as oauth2-proxy does whose upstream is `static://202`."""
+    if seen.target != "/oauth2/auth":
+        return Answer(b"Sign in", "text/html")
+    return Answer(b"", status=202 if SIGNED_IN["Cookie"] in seen.headers.get("cookie", "") else 401)
+
+
+def test_people_sign_in_before_the_page_and_share_one_key(new_gateway: NewGateway, work_dir: Path) -> None:
+    gateway = new_gateway({"m": [ScriptedReply(text="Half of it, and the rest.", piece=2)]}, api_keys=KEYS)
+    key = f'proxy_set_header Authorization "Bearer {KEYS[0]}";'
+    with Recorder(signing_in) as proxy:
+        sso = (ROOT / "deploy" / "nginx-sso.conf").read_text()
+        assert key.replace(KEYS[0], "KEY") in sso
+        sso = sso.replace("http://127.0.0.1:4180", proxy.base_url.removesuffix("/v1"))
+        with nginx_before(gateway, work_dir, sso, key) as url:
+            page = httpx.get(f"{url}/", headers={"Accept": "text/html,*/*"})
+            assert (page.status_code, page.headers["location"].partition("/oauth2")[2]) == (302, "/sign_in?rd=/code/")
+            assert httpx.get(page.headers["location"]).text == "Sign in"
+            assert httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {KEYS[0]}"}).status_code == 401
+            assert httpx.get(f"{url.removesuffix('/code')}/oauth2/auth", headers=SIGNED_IN).status_code == 404
+            assert "agent_tools" in httpx.get(f"{url}/", headers=SIGNED_IN).text
+            file = {"file": ("a.bin", b"a" * 3_000_000), "purpose": (None, "user_data")}
+            assert httpx.post(f"{url}/v1/files", files=file, headers=SIGNED_IN).status_code == 200
+            asked = {"model": "m", "input": "Go.", "stream": True}
+            answer = httpx.post(f"{url}/v1/responses", json=asked, headers={**SIGNED_IN, "Authorization": "Bearer own"})
+            assert "Half of it, and the rest." in answer.text
+        assert not any(seen.body for seen in proxy.seen)
