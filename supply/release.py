@@ -11,21 +11,16 @@ FOLDER is dist, unless it is given. The notes of a release are its section of CH
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import hashlib
-import http.server
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agent_tools.engines.docker import registry
 from agent_tools.engines.docker.context import context_files, packed_context, tag_for
@@ -38,8 +33,6 @@ from agent_tools.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-PYPI = "https://pypi.org/simple"
-SECONDS = 600
 TESTS = ("tests/release/installing.py", "tests/release/bundle.py")
 
 _SOURCE = re.compile(r"^( +package_source: )(\S+)", re.MULTILINE)
@@ -138,85 +131,6 @@ def _push_by_buildx(platforms: str, repository: str, recipe: Recipe) -> str:
             check=True,
         )
         return str(json.loads(Path(facts.name).read_text())["containerimage.digest"])
-
-
-# -- trying -----------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def index_of(files: Path) -> Iterator[str]:
-    """Serve a folder of wheels and sdists as a package index; yield its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "simple" / DISTRIBUTION
-        page.mkdir(parents=True)
-        for file in files.iterdir():
-            (page / file.name).write_bytes(file.read_bytes())
-        (page / "index.html").write_text(
-            "".join(f'<a href="{file.name}">{file.name}</a>\n' for file in files.iterdir())
-        )
-        handler = partial(_Quiet, directory=folder)
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            try:
-                yield f"http://127.0.0.1:{server.server_port}/simple"
-            finally:
-                server.shutdown()
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-def try_release(files: Path) -> None:
-    """Install what was built from an index, by pip and by uv, and use it.
-
-    Raises:
-        AssertionError: a command failed, or answered wrongly.
-    """
-    with index_of(files) as url, tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", f"{folder}/venv"], check=True)
-        pip = (f"{folder}/venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        _run(folder, *pip, f"--index-url={url}", f"--extra-index-url={PYPI}", f"{DISTRIBUTION}[mcp]=={__version__}")
-        _use(folder, [f"{folder}/venv/bin/{DISTRIBUTION}"])
-        uv = (
-            str(Path(sys.executable).with_name("uv")),
-            "tool",
-            "run",
-            f"--index={url}",
-            "--index-strategy=unsafe-best-match",
-        )
-        _use(folder, [*uv, "--with", f"{DISTRIBUTION}[mcp]=={__version__}", DISTRIBUTION])
-
-
-def _use(folder: str, command: list[str]) -> None:
-    assert _run(folder, *command, "--version").split()[-1] == __version__
-    _run(folder, *command, "doctor")
-    assert _run(folder, *command, "run", "-c", "print(6 * 7)") == "42\n"
-    assert asyncio.run(_ask_mcp(folder, command)) == "42"
-
-
-async def _ask_mcp(folder: str, command: list[str]) -> str:
-    from mcp import Client, StdioServerParameters
-
-    server = StdioServerParameters(command=command[0], args=[*command[1:], "mcp"], env=_environment(folder))
-    async with Client(server) as client:
-        answer = await client.call_tool("run_python", {"code": "6 * 7"})
-        assert answer.structured_content
-        return str(answer.structured_content["result"])
-
-
-def _run(folder: str, *command: str) -> str:
-    options: dict[str, Any] = {"cwd": folder, "env": _environment(folder), "timeout": SECONDS, "text": True}
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, **options)
-    assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout}"
-    return str(done.stdout)
-
-
-def _environment(folder: str) -> dict[str, str]:
-    """Return variables with which uv keeps nothing, and nothing of this checkout is found."""
-    own = {"UV_TOOL_DIR": f"{folder}/tools", "UV_CACHE_DIR": f"{folder}/cache"}
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")} | own
 
 
 # -- the pages' install lines -----------------------------------------------------------------------------------------
