@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from agent_tools.containers.keys import MIN_KEY_CHARS, digest, owner_of_digest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.requests.auth import Caller, RequestKeys
-from agent_tools.gateway.store.keys import ApiKey
+from agent_tools.gateway.store.records import ApiKey
 from agent_tools.gateway.store.store import Store
 
 READ_EVERY = 2.0  # seconds

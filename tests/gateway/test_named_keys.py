@@ -17,8 +17,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY, KeyLimits, NamedKeys
 from agent_tools.gateway.requests.auth import Caller, RequestKeys
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.store.keys import ApiKey
-from agent_tools.gateway.store.records import ResponseHead
+from agent_tools.gateway.store.records import ApiKey, ResponseHead
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, EXECUTE, KEYS, SLEEP, code, refused, until

@@ -1,4 +1,4 @@
-"""The rows of responses and conversations, as values.
+"""The rows of responses, conversations and keys, as values.
 
 A class with some of its table's columns is read without the others.
 """
@@ -69,7 +69,7 @@ class ResponseTurn(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResponse(Record):
-    """A whole response."""
+    """A whole response. `bytes` counts its texts, its events, and what the model was told of its calls."""
 
     table = "responses"
     owner: str
@@ -195,3 +195,20 @@ class ConversationItem(ConversationPlace):
     item: str
     told: str
     server_fields: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiKey(Record):
+    """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None is the gateway's own.
+
+    The holder of a key that is `for_users` may name the user for whom it asks.
+    """
+
+    table = "api_keys"
+    owner: str
+    digest: str
+    created_at: float
+    max_containers: int | None
+    max_requests_per_minute: int | None
+    revoked_at: float | None
+    for_users: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from agent_tools.gateway.store.keys import api_keys
+from agent_tools.gateway.store.tables import metadata
 
 revision = "first_tables"
 down_revision = None
@@ -12,4 +12,4 @@ down_revision = None
 
 def upgrade() -> None:
     """Create the tables."""
-    api_keys.metadata.create_all(op.get_bind())
+    metadata.create_all(op.get_bind())
