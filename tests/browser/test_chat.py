@@ -521,3 +521,16 @@ def gate(here: Visit) -> None:
 def unlock(page: Page) -> None:
     page.get_by_label("API key").fill(KEY)
     page.get_by_label("API key").press("Enter")
+
+
+def test_a_new_chat_is_shown_from_its_top_on_a_phone(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": ["One.\n\n" * 40]}, **PHONE)
+    title = here.page.get_by_role("heading", name="What should be worked out?")
+    expect(title).to_be_in_viewport(ratio=1)
+    assert here.page.evaluate("scrollY") == 0
+    here.ask("Go.")
+    here.answered()
+    assert here.page.evaluate("scrollY") > 0
+    here.page.get_by_role("button", name="New chat").click()
+    expect(title).to_be_in_viewport(ratio=1)
+    assert here.page.evaluate("scrollY") == 0

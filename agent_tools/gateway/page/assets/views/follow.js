@@ -39,7 +39,8 @@ export class Follow {
   }
 
   #down() {
-    scrollBy(0, Math.max(0, hidden()));
+    const isNew = $("transcript").querySelector(".empty"); // a new chat is shown from its top
+    scrollBy(0, isNew ? -scrollY : Math.max(0, hidden()));
     this.#last = scrollY;
   }
 
