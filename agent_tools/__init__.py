@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from agent_tools.runtime.host_calls.function import Policy as Policy
     from agent_tools.sandbox.async_sandbox import AsyncSandbox as AsyncSandbox
     from agent_tools.sandbox.sandbox import Sandbox as Sandbox
+    from agent_tools.tools.base import TOOL_REGISTRY as TOOL_REGISTRY
     from agent_tools.tools.base import BaseTool as BaseTool
     from agent_tools.tools.base import BaseToolWithFileAccess as BaseToolWithFileAccess
+    from agent_tools.tools.base import register_tool as register_tool
     from agent_tools.tools.code_interpreter import CodeInterpreter as CodeInterpreter
-    from agent_tools.tools.registry import TOOL_REGISTRY as TOOL_REGISTRY
-    from agent_tools.tools.registry import register_tool as register_tool
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -45,8 +45,7 @@ else:
             "agent_tools.sandbox.async_sandbox": "AsyncSandbox",
             "agent_tools.sandbox.sandbox": "Sandbox",
             "agent_tools.limits": "Limits",
-            "agent_tools.tools.base": "BaseTool BaseToolWithFileAccess",
             "agent_tools.tools.code_interpreter": "CodeInterpreter",
-            "agent_tools.tools.registry": "TOOL_REGISTRY register_tool",
+            "agent_tools.tools.base": "TOOL_REGISTRY BaseTool BaseToolWithFileAccess register_tool",
         },
     )

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from agent_tools.cli.mcp import CLIENTS, uvx_command
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import requirement
 from agent_tools.gateway.telemetry.metrics import Metrics
-from agent_tools.mcp.clients import CLIENTS, uvx
 from agent_tools.runtime.runtime import Runtime, default_runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from supply import limits, other_clients
@@ -186,7 +186,7 @@ def test_the_conversation_with_the_mcp_server_runs_as_it_stands(docker_engine: D
 
 def test_the_configuration_of_clients_is_what_the_command_prints() -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "docs" / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
-    command = [part.replace(requirement("mcp"), "/path/to/checkout[mcp]") for part in uvx()]
+    command = [part.replace(requirement("mcp"), "/path/to/checkout[mcp]") for part in uvx_command()]
     assert shown.strip() == CLIENTS["claude-desktop"].written(command)
     assert f"or {', '.join(list(CLIENTS)[1:])}" in (ROOT / "docs" / "mcp.md").read_text()
 

@@ -15,8 +15,6 @@ from packaging.requirements import Requirement
 
 import agent_tools
 import agent_tools.agents
-import agent_tools.agents.react
-import agent_tools.agents.turn
 import agent_tools.code_mode
 import agent_tools.models
 import agent_tools.testing
@@ -43,8 +41,6 @@ HEAVY = {
 EXPORTING = [
     agent_tools,
     agent_tools.agents,
-    agent_tools.agents.react,
-    agent_tools.agents.turn,
     agent_tools.code_mode,
     agent_tools.models,
     agent_tools.testing,

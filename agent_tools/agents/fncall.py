@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from agent_tools.agents.base import Agent, ModelLike
+from agent_tools.agents.base import Agent, ModelLike, ToolLike
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.language import Language
 from agent_tools.agents.steps import Step
-from agent_tools.agents.toolbox import ToolLike
 from agent_tools.agents.transcript import Transcript
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.machine.folder import safe_name
-from agent_tools.messages import USER, ContentItem, Message
+from agent_tools.messages import USER, ContentItem, Language, Message
 from agent_tools.models import Model, get_chat_model
 
 
@@ -113,3 +112,41 @@ def _name(source: str) -> str:
     """Return the name that a file will have for the tools, as far as it is known before the file is fetched."""
     parts = urlsplit(source) if "://" in source else None
     return safe_name(unquote(parts.path) or parts.hostname or "file" if parts else source)
+
+
+# The agent for most uses: tools, instructions, and files of its own besides those of the conversation.
+
+
+class Assistant(FnCallAgent):
+    """A tool-calling agent.
+
+        bot = Assistant(llm={'model': 'qwen-max'}, function_list=['code_interpreter'])
+        for response in bot.run([{'role': 'user', 'content': [{'text': 'Analyse this.'}, {'file': 'data.csv'}]}]):
+            print(response)
+
+    Args:
+        function_list, llm, system_message, name, description, turn: see `FnCallAgent`.
+        files: paths or URLs that belong to every conversation, as if its first user message had brought them.
+    """
+
+    def __init__(
+        self,
+        function_list: Sequence[ToolLike] | None = None,
+        llm: ModelLike | None = None,
+        system_message: str | None = "",
+        name: str | None = None,
+        description: str | None = None,
+        files: Sequence[str | Path] | None = None,
+        **turn: Any,
+    ) -> None:
+        super().__init__(function_list, llm, system_message, name, description, **turn)
+        self.files = [str(file) for file in files or ()]
+
+    def _prepared(self, messages: Sequence[Any], lang: Language | None = None) -> tuple[list[Message], Language]:
+        conversation, lang = super()._prepared(messages, lang)
+        first = next((place for place, message in enumerate(conversation) if message.role == USER), None)
+        if self.files and first is not None:
+            given = conversation[first]
+            items = (*(ContentItem(file=file) for file in self.files), *given.items)
+            conversation[first] = Message(USER, items, name=given.name, extra=given.extra)
+        return conversation, lang

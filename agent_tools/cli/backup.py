@@ -1,4 +1,4 @@
-"""`agent-tools backup`: the gateway's database and files, while it runs."""
+"""`agent-tools backup` and `restore`: the gateway's database and files."""
 
 from __future__ import annotations
 
@@ -23,3 +23,16 @@ def backup(folder: Path, data_dir: Path | None, database: str | None) -> None:
     """
     backups.back_up(found_config(data_dir=data_dir, database=database), folder)
     notes.print(f"backup: {folder}; it holds what users said and their files", markup=False, soft_wrap=True)
+
+
+@click.command()
+@click.argument("folder", type=PathOption())
+@store_options
+def restore(folder: Path, data_dir: Path | None, database: str | None) -> None:
+    """Fill an empty data folder, and an empty database, from the backup in FOLDER. Nothing is overwritten.
+
+    Run it as the gateway's user, or as root where sandboxes have users of their own, before the gateway is started.
+    """
+    config = found_config(data_dir=data_dir, database=database)
+    backups.restore(folder, config)
+    notes.print(f"restored: {config.data_dir}", markup=False, soft_wrap=True)

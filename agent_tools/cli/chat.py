@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.agents.assistant import Assistant
+from agent_tools.agents.fncall import Assistant
 from agent_tools.agents.react.agent import ReActChat
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, sandbox_options

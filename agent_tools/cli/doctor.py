@@ -24,6 +24,7 @@ from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.extras import DISTRIBUTION
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox
@@ -140,3 +141,12 @@ def check_of(finding: Finding) -> Check:
             return Check(finding.name, "warn", finding.found, "Run doctor on the engine's own host.")
         case _:
             return Check(finding.name, "ok", finding.found)
+
+
+@click.command()
+def clean() -> None:
+    """Remove sandboxes whose host process is gone, and their folders. Sandboxes in use are left alone."""
+    removed = shared_runtime().sweep()
+    for sandbox in removed:
+        click.echo(f"removed {sandbox.id[:12]}")
+    click.echo(f"{len(removed)} stray sandboxes removed")

@@ -18,13 +18,21 @@ from agent_tools.extras import pip_install
 class LazyGroup(click.Group):
     """A group whose commands are named, in `extras`, with the extra they need; '' for those that need none.
 
-    The command `NAME` is `NAME` in the module `package.NAME`.
+    The command `NAME` is `NAME` in the module `package.NAME`, or in the one that `modules` names.
     """
 
-    def __init__(self, *args: Any, package: str = "", extras: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        package: str = "",
+        extras: Mapping[str, str] | None = None,
+        modules: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._package = package
         self._extras = extras or {}
+        self._modules = modules or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order in which they were given."""
@@ -36,7 +44,8 @@ class LazyGroup(click.Group):
         if extra is None:
             return None
         try:
-            found: click.Command = getattr(importlib.import_module(f"{self._package}.{cmd_name}"), cmd_name)
+            module = importlib.import_module(f"{self._package}.{self._modules.get(cmd_name, cmd_name)}")
+            found: click.Command = getattr(module, cmd_name)
         except ImportError as exc:
             if not extra or (exc.name or "").startswith("agent_tools"):
                 raise

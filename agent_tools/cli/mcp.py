@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +18,58 @@ from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
-from agent_tools.extras import pip_install
-from agent_tools.mcp.clients import CLIENTS
-from agent_tools.mcp.clients import uvx as uvx_command
+from agent_tools.extras import pip_install, requirement
 from agent_tools.runtime.engines import DOCKER, shared_runtime
+
+# The configuration that each client wants, to start this server: one table, from which its text is made. Pure.
+
+
+NAME = "python"  # of the server, for the client
+TOOL_SECONDS = 600  # that Codex gives a call
+
+
+@dataclass(frozen=True)
+class McpClient:
+    """A client: its name, where its configuration goes, and what that says for a command."""
+
+    title: str
+    where: str
+    written: Callable[[Sequence[str]], str]
+
+
+def _servers(key: str, **more: Any) -> Callable[[Sequence[str]], str]:
+    """Return what writes JSON with the server under this key."""
+
+    def written(command: Sequence[str]) -> str:
+        return json.dumps({key: {NAME: {**more, "command": command[0], "args": list(command[1:])}}}, indent=2)
+
+    return written
+
+
+def _toml(command: Sequence[str]) -> str:
+    args = ", ".join(json.dumps(each) for each in command[1:])  # JSON's strings are TOML's, too
+    lines = (f"command = {json.dumps(command[0])}", f"args = [{args}]", f"tool_timeout_sec = {TOOL_SECONDS}")
+    return "\n".join((f"[mcp_servers.{NAME}]", *lines))
+
+
+def _added(command: Sequence[str]) -> str:
+    return f"claude mcp add {NAME} -- {shlex.join(command)}"
+
+
+CLIENTS = {
+    "claude-desktop": McpClient("Claude Desktop", "claude_desktop_config.json", _servers("mcpServers")),
+    "claude-code": McpClient("Claude Code", "a terminal", _added),
+    "cursor": McpClient("Cursor", "~/.cursor/mcp.json, or .cursor/mcp.json of a project", _servers("mcpServers")),
+    "vscode": McpClient("VS Code", ".vscode/mcp.json", _servers("servers", type="stdio")),
+    "codex": McpClient("Codex", "~/.codex/config.toml", _toml),
+    "windsurf": McpClient("Windsurf", "~/.codeium/windsurf/mcp_config.json", _servers("mcpServers")),
+    "lm-studio": McpClient("LM Studio", "mcp.json (Program > Install > Edit mcp.json)", _servers("mcpServers")),
+}
+
+
+def uvx_command() -> tuple[str, ...]:
+    """Return the command that starts a server with a copy of its own, from the source of this installation."""
+    return ("uvx", "--from", requirement("mcp"), "agent-tools", "mcp")
 
 
 @click.group(invoke_without_command=True)
@@ -41,17 +91,19 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     if context.invoked_subcommand:
         return
     try:
-        from agent_tools.mcp import serving  # `mcp config` does without the extra
+        from agent_tools.mcp import http as http_server  # `mcp config` does without the extra
+        from agent_tools.mcp import stdio as stdio_server
+        from agent_tools.mcp.config import read_config
     except ImportError as exc:
         raise click.ClickException(f"The MCP server needs more: {pip_install('mcp')}") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
     known = {**settings.mcp_options(), **dict(map(pair, others))}
     if given.get("memory") in ("16g", "64g"):  # above the usual max_memory
         known.setdefault("max_memory", given["memory"])
-    config = serving.read_config({**known, **given}, http)
+    config = read_config({**known, **given}, http)
     recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
-    serve = serving.over_http if http else serving.over_stdio
-    serve(config, shared_runtime(), _Image(DockerEngine(), recipe))
+    server = http_server if http else stdio_server
+    server.serve(config, shared_runtime(), _Image(DockerEngine(), recipe))
 
 
 @mcp.command()

@@ -16,10 +16,6 @@ class Attachment:
     content: bytes
 
 
-Attached = Attachment
-"""The class's first name, which stays."""
-
-
 def rich_value(kind: str, content: bytes, budget: Budget | None = None) -> Any:
     """Make a DataFrame, an array, or the bytes of a PNG, within a budget; by default that of a message of this size.
 

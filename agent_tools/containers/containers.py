@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from agent_tools.containers.config import Config
-from agent_tools.containers.endings import Endings
+from agent_tools.containers.deletion import Endings, Remains
 from agent_tools.containers.failures import (
     ContainerExists,
     ContainerExpired,
@@ -26,12 +26,11 @@ from agent_tools.containers.failures import (
     NoSandbox,
     TooManyContainers,
 )
+from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.leases import ContainerLeases
-from agent_tools.containers.places.kept_variables import KeptVariables
-from agent_tools.containers.places.places import LiveContainer, Places, TakenSandbox
+from agent_tools.containers.quotas import Shares
 from agent_tools.containers.records import Before, ContainerRecord, Rows, new_id
-from agent_tools.containers.remains import Remains
-from agent_tools.containers.shares import Shares
+from agent_tools.containers.sandbox_slots import LiveContainer, Places, TakenSandbox
 from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, interpreter_cfg, usual_cfg
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive
 
 from agent_tools.containers.contents import CHUNK
+from agent_tools.containers.quotas import Shares
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
-from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, network_shown
 from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents, bounded
-from agent_tools.containers.endings import failures
+from agent_tools.containers.deletion import failures
 from agent_tools.containers.failures import (
     ContainerFileNotFound,
     UploadNotFound,

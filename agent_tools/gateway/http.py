@@ -20,8 +20,8 @@ from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
 from agent_tools.gateway.requests.fields import Fields, scrubbed
 from agent_tools.gateway.services import Services
-from agent_tools.marks import MAX_BODY_PARTS, has_more_parts
 from agent_tools.models.base import JsonObject
+from agent_tools.text import MAX_BODY_PARTS, has_more_parts
 
 MAX_LEVELS = 100  # of arrays and objects within each other, in a body
 MAX_IGNORED = 20  # names of fields in a header

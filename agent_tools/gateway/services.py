@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.endings import failures
+from agent_tools.containers.deletion import failures
 from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import Before, Record
 from agent_tools.gateway.background import Background

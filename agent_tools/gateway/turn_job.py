@@ -8,7 +8,7 @@ from functools import partial
 from typing import Union
 
 from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, Step
-from agent_tools.agents.turn.loop import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.client_errors import engine_error
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
@@ -38,7 +38,7 @@ class TurnJob(Job):
         with self._services.baton.held(is_urgent=self._is_urgent):
             super().work()
 
-    def steps(self, turn: Turn, messages: Conversation, tools: Sequence[HostedTool]) -> Iterator[Step]:
+    def steps(self, turn: ToolLoop, messages: Conversation, tools: Sequence[HostedTool]) -> Iterator[Step]:
         """Run a turn and yield its steps; a sandbox starts as soon as the model begins to write a call.
 
         Raises:

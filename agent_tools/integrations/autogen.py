@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
-from agent_tools.integrations.answer import text_of
+from agent_tools.integrations.common import text_of
 
 with extra("autogen"):
     from autogen_core import CancellationToken, Component

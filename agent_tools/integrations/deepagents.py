@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, CommandResult
 from agent_tools.extras import extra
-from agent_tools.integrations.given import sandbox_of
+from agent_tools.integrations.common import sandbox_of
 
 with extra("deepagents"):
     from deepagents.backends.protocol import (

@@ -14,7 +14,7 @@ import anyio
 from agent_tools import AsyncSandbox
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
-from agent_tools.integrations.given import sandbox_of
+from agent_tools.integrations.common import sandbox_of
 from agent_tools.results.command import NOT_EXECUTABLE, CommandResult
 
 with extra("inspect"):

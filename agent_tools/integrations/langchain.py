@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
-from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
+from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer
 from agent_tools.results.outputs import Picture, Text
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 

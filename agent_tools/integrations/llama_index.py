@@ -9,8 +9,7 @@ from typing import Any
 
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
-from agent_tools.integrations.answer import answer, text_of
-from agent_tools.integrations.given import sandbox_of
+from agent_tools.integrations.common import answer, sandbox_of, text_of
 from agent_tools.results.outputs import Text
 
 with extra("llama-index"):

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
-from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, answer
-from agent_tools.integrations.given import sandbox_of
+from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer, sandbox_of
 from agent_tools.results.outputs import Text
 
 with extra("openai-agents"):

@@ -14,7 +14,7 @@ import anyio
 
 from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
-from agent_tools.integrations.answer import CODE, DESCRIPTION
+from agent_tools.integrations.common import CODE, DESCRIPTION
 from agent_tools.integrations.pydantic_ai import tool_return
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, Refused
 

@@ -18,7 +18,7 @@ from typing import Any
 from agent_tools import AsyncSandbox, Execution
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import extra
-from agent_tools.integrations.answer import CODE, DESCRIPTION, NAME, text_of
+from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, text_of
 
 with extra("verl"):
     from PIL import Image

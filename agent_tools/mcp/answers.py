@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.mcp.activity import Activity, CodeActivity, CommandActivity
+from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.shapes import File, Ran
 from agent_tools.results.blocks import block, text_and_pictures
 from agent_tools.results.execution import Changes, Execution

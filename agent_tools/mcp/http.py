@@ -20,13 +20,12 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
-from agent_tools.marks import MAX_BODY_PARTS, has_more_parts
-from agent_tools.mcp.activity import Prepare
+from agent_tools.mcp.activities import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
-from agent_tools.mcp.handles import Stock
-from agent_tools.mcp.own_containers import own_containers
+from agent_tools.mcp.handles import Stock, own_containers
 from agent_tools.mcp.server import make_server
 from agent_tools.runtime.sessions import RuntimeLike
+from agent_tools.text import MAX_BODY_PARTS, has_more_parts
 
 PATH = "/mcp"
 MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, at once

@@ -32,8 +32,7 @@ from agent_tools.containers.keys import ANYONE
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import AgentToolsError
 from agent_tools.mcp import files
-from agent_tools.mcp.activities import Activities
-from agent_tools.mcp.activity import Prepare
+from agent_tools.mcp.activities import Activities, Prepare
 from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock

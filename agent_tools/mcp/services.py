@@ -12,8 +12,7 @@ from mcp_types import CallToolResult
 
 from agent_tools.containers.contents import Contents
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
-from agent_tools.mcp.activities import Activities, Kind, Report
-from agent_tools.mcp.activity import Activity, ActivityPlace, Prepare
+from agent_tools.mcp.activities import Activities, Activity, ActivityPlace, Kind, Prepare, Report
 from agent_tools.mcp.answers import failed, read_handle, told
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles, Stock

@@ -15,7 +15,7 @@ from agent_tools.containers.containers import Containers
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.mcp import files
-from agent_tools.mcp.activity import ActivityPlace, CodeActivity, CommandActivity
+from agent_tools.mcp.activities import ActivityPlace, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import said
 from agent_tools.mcp.services import McpCall
 from agent_tools.mcp.shapes import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Union, runtime_checkable
@@ -129,3 +130,11 @@ class Model(Protocol):
             ModelError: the model could not be asked, or broke off.
         """
         ...
+
+
+# Ids of calls that came without one.
+
+
+def new_call_id() -> str:
+    """Return a new id."""
+    return f"call_{uuid.uuid4().hex[:24]}"

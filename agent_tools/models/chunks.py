@@ -7,16 +7,249 @@ Calls are another matter: call_pieces.py.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
-from agent_tools.models.bounds import MAX_REPLY_BYTES, MAX_TOKENS, too_large
-from agent_tools.models.call_pieces import CallPieces
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallComplete,
+    CallStarted,
+    Delta,
+    Finish,
+    Json,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+    new_call_id,
+)
+from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, MAX_TOKENS, refuse_more_calls, too_large
 from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
 from agent_tools.models.server_fields import ServerFields
+
+# The calls of one reply, put together from their pieces. Pure, and generous to servers.
+#
+# Pieces name their call by an index, and by an id in its first piece. Servers deviate: they leave out either or both,
+# give every call index 0, every piece an id of its own, or repeat the name. They begin arguments with `{}`, repeat all
+# of them in the last piece, or leave a token of the model's template behind them.
+#
+# Theory of operation. A piece goes to the call at its index, or to the latest one. A piece with a name begins another
+# call if its id is another one, or if it has no id and the arguments before it are a whole JSON object. An id of its
+# own is no sign of another call while the arguments are an unfinished object and the name is the same.
+#
+# What comes after a whole object is kept to the end: a further object replaces `{}`, one that is equal is dropped, and
+# so is a token. Anything else is part of the arguments, as the model wrote them.
+
+
+_PART = re.compile(r'[{}\[\]"]')
+_OF_A_CALL = frozenset(("id", "type", "index", "function"))
+_OF_A_FUNCTION = frozenset(("name", "arguments"))
+_SPACE = re.compile(r"\s*")
+_EMPTY = re.compile(r"\s*\{\s*\}")
+_DECODER = json.JSONDecoder(strict=False)
+_STRING = re.compile(r'[^"\\]*')
+
+
+class ObjectEnd:
+    """Tells, piece by piece, when a JSON object is written to its end. Every character is looked at once.
+
+    Attributes:
+        is_whole: the object is written.
+        is_text: what is written is no object.
+    """
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self.is_text = False  # it did not open as an object
+        self._depth = 0
+        self._in_string = False
+        self._is_escaped = False
+
+    def feed(self, text: str) -> int:
+        """Take a piece; return the place behind the object's end in it, or the piece's length."""
+        place = 0
+        if not self._depth and not self.is_whole:
+            place = len(text) - len(text.lstrip())
+            self.is_text = self.is_text or (place < len(text) and text[place] != "{")
+        if self.is_text:
+            return len(text)
+        while place < len(text) and not self.is_whole:
+            place = self._string(text, place) if self._in_string else self._outside(text, place)
+        return place
+
+    def _outside(self, text: str, place: int) -> int:
+        found = _PART.search(text, place)
+        if found is None:
+            return len(text)
+        self._in_string = found[0] == '"'
+        if not self._in_string:
+            self._depth += 1 if found[0] in "{[" else -1
+            self.is_whole = self._depth <= 0
+        return found.end()
+
+    def _string(self, text: str, place: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            return place + 1
+        end = _STRING.match(text, place).end()  # type: ignore[union-attr]
+        self._is_escaped = text[end : end + 1] == "\\"
+        self._in_string = text[end : end + 1] != '"'
+        return end + 1
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """The part of a piece that tells its call; '' for a name or an id that is not there."""
+
+    name: str
+    id: str
+    has_arguments: bool
+
+
+@dataclass
+class _PartialCall:
+    """A call, as far as its pieces have arrived."""
+
+    index: int
+    position: object
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    is_begun: bool = False
+    end: ObjectEnd = field(default_factory=ObjectEnd)
+    is_empty: bool = False  # the arguments are `{}`, and not told of yet
+    behind: list[str] = field(default_factory=list)  # what came after a whole object
+
+    def add_name(self, piece: str) -> None:
+        """Add a piece of the name: names come whole, in pieces, or whole again with every piece of the arguments."""
+        if not self.is_begun and piece != self.name:
+            self.name += piece
+        if len(self.name) > MAX_NAME_CHARS:
+            raise too_large(f"a name of more than {MAX_NAME_CHARS:,} characters")
+
+    def begin(self) -> Iterator[Delta]:
+        if not self.is_begun:
+            self.is_begun = True
+            self.id = self.id or new_call_id()
+            yield CallStarted(self.index, self.id, self.name)
+
+    def write(self, text: str) -> str:
+        """Add a piece of the arguments, and return what can be told of them."""
+        if self.is_empty and text.lstrip().startswith("{"):
+            self.arguments, self.behind, self.end, self.is_empty = [], [], ObjectEnd(), False
+        place = 0
+        if not self.end.is_whole:
+            place = self.end.feed(text)
+            self.is_empty = not self.arguments and _EMPTY.fullmatch(text, 0, place) is not None
+            self.arguments.append(text[:place])
+        if place < len(text):
+            self.behind.append(text[place:])
+        return "" if self.is_empty else text[:place]
+
+    def rest(self) -> str:
+        """Return what has not been told of the arguments at the reply's end."""
+        untold = "".join(self.arguments) if self.is_empty else ""
+        behind = "".join(self.behind)
+        if behind and not _is_repetition("".join(self.arguments), behind):
+            self.arguments.append(behind)
+            untold += behind
+        return untold
+
+    def is_over_before(self, piece: _Opening) -> bool:
+        """Tell whether a piece at the same index is of another call."""
+        if not piece.name:
+            return False
+        if piece.id and self.id and self.id != piece.id:
+            return self.end.is_whole or self.end.is_text or piece.name != self.name
+        return not piece.id and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
+
+
+def _unknown(fields: object, known: frozenset[str]) -> dict[str, Any]:
+    """Return the fields that have a value, and no meaning here."""
+    given = fields.items() if isinstance(fields, Mapping) else ()
+    return {str(name): value for name, value in given if name not in known and value is not None}
+
+
+def _is_repetition(arguments: str, behind: str) -> bool:
+    """Tell whether what came after a whole object is the same object again, a token, or both."""
+    same, place = arguments.strip(), _space(behind, 0)
+    while behind.startswith(same, place):
+        place = _space(behind, place + len(same))
+    behind = behind[place:]
+    if behind.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            value, end = _DECODER.raw_decode(behind)
+            behind = behind[end:].lstrip() if value == _DECODER.decode(same) else behind
+    return not behind or behind.startswith("<|")
+
+
+def _space(text: str, place: int) -> int:
+    """Return the place behind white space."""
+    return _SPACE.match(text, place).end()  # type: ignore[union-attr]
+
+
+class CallPieces:
+    """Takes the pieces of a reply's calls. `taken` counts their text, and returns it; `more` takes unknown fields."""
+
+    def __init__(self, taken: Callable[[str], str], more: ServerFields) -> None:
+        self._more = more
+        self.calls: list[_PartialCall] = []
+        self._taken = taken
+        self._by_position: dict[object, _PartialCall] = {}
+        self._by_id: dict[object, _PartialCall] = {}
+        self._current: _PartialCall | None = None
+
+    def add(self, piece: Json) -> Iterator[Delta]:
+        """Yield the deltas of a piece.
+
+        Raises:
+            ModelError: there are too many calls, or too much of one.
+        """
+        function = piece.get("function") or {}
+        more = _unknown(piece, _OF_A_CALL)
+        if of_function := _unknown(function, _OF_A_FUNCTION):
+            more["function"] = of_function
+        name, id_ = str(function.get("name") or ""), str(piece.get("id") or "")
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
+        call = self._find(piece.get("index"), _Opening(name, id_, bool(text)))
+        if not call.id and id_:
+            call.id = id_
+            self._by_id.setdefault(id_, call)
+        call.add_name(name)
+        self._more.add(call.index, more)
+        if text:
+            yield from call.begin()
+            if told := call.write(self._taken(text)):
+                yield ArgumentsDelta(call.index, told)
+
+    def finish(self) -> Iterator[Delta]:
+        """Yield the ends of all calls."""
+        for call in self.calls:
+            yield from call.begin()
+            if rest := call.rest():
+                yield ArgumentsDelta(call.index, rest)
+            yield CallComplete(call.index, call.id, call.name, "".join(call.arguments), self._more.of(call.index))
+
+    def _find(self, position: object, piece: _Opening) -> _PartialCall:
+        """Return the call that a piece belongs to; a new one if there is none."""
+        call = self._by_position.get(position)
+        if position is None:
+            call = self._by_id.get(piece.id, self._current) if piece.id else self._current
+            if call and piece.name and call.is_begun and not piece.id:
+                call = None
+        if call is None or call.is_over_before(piece):
+            refuse_more_calls(len(self.calls))
+            call = self._by_position[position] = _PartialCall(len(self.calls), position)
+            self.calls.append(call)
+        self._current = call
+        return call
+
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _CALLED = ("tool_calls", "function_call")

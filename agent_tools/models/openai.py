@@ -22,10 +22,8 @@ from agent_tools.extras import pip_install
 from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
 from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
 from agent_tools.models.chunks import ChunkReader
-from agent_tools.models.dialect.lessons import MAX_LESSONS, REFUSALS, lacks_tools, lesson
-from agent_tools.models.dialect.phrasing import phrased
+from agent_tools.models.dialect.phrasing import MAX_LESSONS, REFUSALS, RESULT, lacks_tools, lesson, phrased
 from agent_tools.models.dialect.profile import UpstreamProfile
-from agent_tools.models.dialect.prompted import RESULT
 from agent_tools.models.reply import (
     Reply,
     Waiting,

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
-from agent_tools.models.dialect.lessons import REFUSALS
-from agent_tools.models.dialect.phrasing import REASONING
+from agent_tools.models.dialect.phrasing import REASONING, REFUSALS
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.reply import Reply, Waiting
 from agent_tools.models.response_events import ResponseReader

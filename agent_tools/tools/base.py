@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 import fastjsonschema
 
@@ -19,7 +20,38 @@ from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.limits import Limits
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.tools.registry import TOOL_REGISTRY, Config, register_tool
+from agent_tools.sandbox.options import Config as Config
+
+# The tools by name, as agents look them up.
+
+
+TOOL_REGISTRY: dict[str, type[Any]] = {}
+"""Tool name -> tool class."""
+
+ToolClass = TypeVar("ToolClass", bound=type[Any])
+
+
+def register_tool(name: str, allow_overwrite: bool = False) -> Callable[[ToolClass], ToolClass]:
+    """Register a tool class under a name, as a decorator; sets the class's `name`.
+
+    Raises:
+        ValueError: the name is taken (unless `allow_overwrite`), or the class already has another name.
+    """
+
+    def register(cls: ToolClass) -> ToolClass:
+        if name in TOOL_REGISTRY:
+            if not allow_overwrite:
+                raise ValueError(f"Tool `{name}` already exists! Please ensure that the tool name is unique.")
+            warnings.warn(f"Tool `{name}` already exists! Overwriting with class {cls}.", stacklevel=2)
+        own = getattr(cls, "name", "")
+        if own and own != name:
+            raise ValueError(f'{cls.__name__}.name="{own}" conflicts with @register_tool(name="{name}").')
+        cls.name = name
+        TOOL_REGISTRY[name] = cls
+        return cls
+
+    return register
+
 
 __all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 

@@ -27,9 +27,8 @@ from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.base import BaseToolWithFileAccess, Params, file_errors, tool_errors
+from agent_tools.tools.base import BaseToolWithFileAccess, Config, Params, file_errors, register_tool, tool_errors
 from agent_tools.tools.code_tool import CodeTool
-from agent_tools.tools.registry import Config, register_tool
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,9 +15,8 @@ from agent_tools.limits import MIB
 from agent_tools.machine.folder import opened, safe_name, snapshot
 from agent_tools.results.execution import StagedFile
 from agent_tools.text import fence, neutralise, one_line
-from agent_tools.tools.base import BaseTool, Params
+from agent_tools.tools.base import BaseTool, Config, Params, register_tool
 from agent_tools.tools.preview import preview
-from agent_tools.tools.registry import Config, register_tool
 
 MAX_BYTES = 256 * MIB  # of the largest file that is read
 MAX_LISTED = 50  # files named in a listing

@@ -39,10 +39,10 @@ class FunctionTool(BaseTool):
 
     def __init__(self, function: Callable[..., Any], name: str = "", description: str = "") -> None:
         try:
-            from agent_tools.tools import arguments, docstring  # they need pydantic
+            from agent_tools.tools import arguments  # they need pydantic
         except ImportError as exc:
             raise ImportError(f"Functions as tools need more: {pip_install('agents')}") from exc
-        doc = docstring.read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
+        doc = arguments.read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
         self.name = name or getattr(function, "__name__", "")
         if not self.name.isidentifier():
             raise TypeError(f"{function!r} has no name of its own: pass FunctionTool(function, name='...').")

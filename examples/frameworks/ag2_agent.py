@@ -6,7 +6,7 @@ from ag2 import Agent
 from ag2.tools.code import CodeLanguage, CodeRunResult, SandboxCodeTool
 
 from agent_tools import AsyncSandbox
-from agent_tools.integrations.answer import text_of
+from agent_tools.integrations.common import text_of
 
 
 class AgentToolsCode:

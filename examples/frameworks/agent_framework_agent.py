@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from agent_framework import Agent
 
 from agent_tools import AsyncSandbox
-from agent_tools.integrations.answer import text_of
+from agent_tools.integrations.common import text_of
 
 
 async def answer(client: Any, question: str, sandbox: AsyncSandbox) -> Any:

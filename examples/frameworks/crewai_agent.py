@@ -6,7 +6,7 @@ from crewai import Agent
 from crewai.tools import tool
 
 from agent_tools import Sandbox
-from agent_tools.integrations.answer import text_of
+from agent_tools.integrations.common import text_of
 
 
 def answer(llm: Any, question: str, sandbox: Sandbox) -> str:

@@ -7,7 +7,7 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import create_tool_from_function
 
 from agent_tools import Sandbox
-from agent_tools.integrations.answer import text_of
+from agent_tools.integrations.common import text_of
 
 
 def answer(chat_generator: Any, question: str, sandbox: Sandbox) -> list[ChatMessage]:

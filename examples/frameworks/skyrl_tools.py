@@ -3,7 +3,7 @@
 from skyrl_gym.tools.core import ToolGroup, tool
 
 from agent_tools import Sandbox
-from agent_tools.integrations.answer import text_of
+from agent_tools.integrations.common import text_of
 from agent_tools.sandbox.options import Config
 
 

@@ -21,10 +21,10 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from agent_tools.errors import InvalidParams
-from agent_tools.marks import MAX_BODY_PARTS
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.http import MAX_SESSIONS, create_app
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.text import MAX_BODY_PARTS
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
 from tests.mcp_door.conftest import FOREVER, text_of

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from agent_tools.cli.mcp import uvx_command
 from agent_tools.extras import DISTRIBUTION
-from agent_tools.mcp.clients import uvx
 from agent_tools.version import __version__
 from supply import release
 
@@ -125,6 +125,6 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def test_the_command_that_mcp_config_prints_for_uvx_starts_this_version() -> None:
-    tool = [Path(sys.executable).with_name("uv"), "tool", "run", *uvx()[1:4]]
+    tool = [Path(sys.executable).with_name("uv"), "tool", "run", *uvx_command()[1:4]]
     done = subprocess.run([*tool, "--version"], capture_output=True, text=True, check=False)
     assert done.stdout.split()[-1:] == [__version__], done.stderr

@@ -13,8 +13,6 @@ import agent_tools
 PACKAGES = (
     "agent_tools",
     "agent_tools.agents",
-    "agent_tools.agents.react",
-    "agent_tools.agents.turn",
     "agent_tools.code_mode",
 )
 

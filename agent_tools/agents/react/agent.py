@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.assistant import Assistant
+from agent_tools.agents.fncall import Assistant
 from agent_tools.agents.react.model import ReActModel
 from agent_tools.agents.react.prompt import scratchpad
 from agent_tools.agents.steps import (

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from agent_tools.agents.language import Language, language_of
 from agent_tools.agents.react.parser import ReActParser
 from agent_tools.agents.react.prompt import STOP, react_messages
-from agent_tools.messages import messages_of
+from agent_tools.messages import Language, language_of, messages_of
 from agent_tools.models.base import (
     Conversation,
     Delta,

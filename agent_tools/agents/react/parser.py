@@ -25,8 +25,15 @@ import re
 from collections.abc import Container, Generator, Iterator, Sequence
 from typing import Literal
 
-from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, ReasoningDelta, TextDelta
-from agent_tools.models.ids import new_call_id
+from agent_tools.models.base import (
+    ArgumentsDelta,
+    CallComplete,
+    CallStarted,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    new_call_id,
+)
 
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
 _NAMES = rf"(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}"

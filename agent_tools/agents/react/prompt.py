@@ -10,8 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent_tools.agents.language import Language
-from agent_tools.messages import ASSISTANT, FIGURES, FUNCTION, TOOL, USER, ContentItem, Message
+from agent_tools.messages import ASSISTANT, FIGURES, FUNCTION, TOOL, USER, ContentItem, Language, Message
 from agent_tools.models.base import FunctionDefinition
 
 STOP = ("\nObservation:",)

@@ -30,12 +30,11 @@ from typing import Any
 
 from agent_tools import settings
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.language import language_of
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.agents.turn.calls import CallContext, code_reader, perform, refused
 from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.agents.turn.round import Round
-from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, USER, ContentItem, Message
+from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, USER, ContentItem, Message, language_of
 from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
 from agent_tools.tools.base import BaseTool
 
@@ -101,7 +100,6 @@ class ToolLoop:
             yield Finished(reason, turn.usage, tuple(turn.pending))
 
 
-Turn = ToolLoop
 """The loop's first name, which stays."""
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.agents.steps import Finished
-from agent_tools.agents.turn.loop import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
 from agent_tools.containers.records import ContainerRecord, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
@@ -156,9 +156,9 @@ class ChatJob(TurnJob):
             self._container.close()
         super().close()
 
-    def _turn(self, tools: list[ContainerTool]) -> Turn:
+    def _turn(self, tools: list[ContainerTool]) -> ToolLoop:
         config, request = self._services.config, self._request
-        return Turn(
+        return ToolLoop(
             self._services.upstream.model(request.model, self._key),
             tools,
             request.others,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
-from agent_tools.agents.turn.loop import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
 from agent_tools.gateway.requests.failures import ApiError
@@ -82,7 +82,7 @@ class ResponseJob(TurnJob):
             messages = answered([*self.plan.instructions, *self._conversation])
             yield from self._events_of(turn, messages)
 
-    def _with_remote_tools(self) -> Generator[Event, None, Turn]:
+    def _with_remote_tools(self) -> Generator[Event, None, ToolLoop]:
         """List the tools of MCP servers and make the calls that were approved; return the turn with these tools."""
         plan = self.plan
         if not (plan.decisions or plan.request.tools.remote):
@@ -109,7 +109,7 @@ class ResponseJob(TurnJob):
             yield from self._composer.placed(item, item.done())
             self._conversation = [summary_message(summary), *long.newest]
 
-    def _events_of(self, turn: Turn, messages: Conversation) -> Iterator[Event]:
+    def _events_of(self, turn: ToolLoop, messages: Conversation) -> Iterator[Event]:
         for step in self.steps(turn, messages, self.plan.tools):
             self._note(step)
             if isinstance(step, Finished):

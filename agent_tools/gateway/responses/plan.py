@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agent_tools.agents.turn.loop import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
 from agent_tools.containers.records import ContainerRecord, Upload, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory, check_network
@@ -65,7 +65,7 @@ class Plan:
     earlier: str | None
     conversation: list[JsonObject]
     instructions: list[JsonObject]
-    turn: Turn
+    turn: ToolLoop
     context: ResponseContext
     hold: Hold | None
     tools: tuple[HostedTool, ...]
@@ -131,7 +131,7 @@ class Planner:
         check_outputs(self._request.input, before)
         told = "\n\n".join(filter(None, [request.instructions, *self._notes]))
         instructions = [{"role": "system", "content": told}] if told else []
-        turn = Turn(
+        turn = ToolLoop(
             self.services.upstream.model(request.model, upstream_key),
             tools,
             self._clients(),

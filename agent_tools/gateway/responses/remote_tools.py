@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import starmap
 
-from agent_tools.agents.turn.loop import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
@@ -49,7 +49,7 @@ class RemoteTools:
         if self._connections:
             self._connections.close()
 
-    def listed(self, servers: Sequence[GivenServer], turn: Turn, composer: Composer) -> Iterator[Event]:
+    def listed(self, servers: Sequence[GivenServer], turn: ToolLoop, composer: Composer) -> Iterator[Event]:
         """Ask the servers for their tools. One that does not answer is told of in its item, and has none."""
         taken = {tool.name for tool in turn.tools} | {function["name"] for function in turn.client_functions}
         for given in servers:
@@ -96,7 +96,7 @@ class RemoteTools:
             except NotCrossing as exc:
                 raise RemoteFailure(f"The code cannot call the tool {own!r:.80}: {exc}") from exc
 
-    def turn(self, turn: Turn) -> Turn:
+    def turn(self, turn: ToolLoop) -> ToolLoop:
         """Return the turn with the tools that were listed; those that need approval are the client's to answer."""
         for tool in turn.tools:
             if isinstance(tool, ContainerTool) and self._functions.functions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.containers.shares import Shares
+from agent_tools.containers.quotas import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import full
 from agent_tools.gateway.store.records import StoredResponse

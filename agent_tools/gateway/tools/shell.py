@@ -24,8 +24,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from agent_tools.tools.command_output import OutputText
-from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, StreamName
+from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, OutputText, StreamName
 
 MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
 _DESCRIPTION = (

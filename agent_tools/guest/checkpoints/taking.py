@@ -1,8 +1,8 @@
 """The taking of copies, in the kernel, between two requests.
 
-A request that comes while a copy is taken waits for it. So of requests that follow one another at once only the first
-few have a copy each; from then on one is taken at the next pause, or when the requests without one have taken a while.
-Once the host has gone back or has asked for a copy, and while variables are large, each request has one, as far as the
+A request that comes while a copy is taken waits for it. So a copy waits for a pause between requests, or until the
+requests that no copy knows of have taken a while; only the one after a kernel's first cell does not wait, so that a
+crash never costs everything. Once the host has gone back or has asked for a copy, each request has one, as far as the
 allowance goes.
 """
 
@@ -24,8 +24,7 @@ SHARE = 0.003  # of the time that passes, which copies may take of a processor: 
 WORK_SHARE = 0.05  # of what the code takes of a processor
 BURST = 0.1  # seconds of a processor that copies may take at once
 PAUSE = 0.05  # seconds without a request
-AT_ONCE = 4  # copies in a row that do not wait for a pause: the latest calls of a short script can be undone
-LATEST = 0.25  # seconds of requests without a copy, after which the next copy does not wait for a pause either
+LATEST = 0.25  # seconds of requests without a copy, after which the next copy does not wait for a pause
 LINE_SECONDS = 1.0  # for which the line of the next copy is waited for
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
@@ -61,7 +60,8 @@ class Pace:
     def __init__(self, *, is_exact: bool = False) -> None:
         self.is_exact = is_exact
         """Whether no copy waits."""
-        self._in_a_row = 0  # copies since the last pause
+        self._awaits_cell = True  # no copy knows of a cell yet
+        self._has_cell = False  # the next one will be the first that does
         self._ended = time.monotonic()
         self._unsaved = 0.0  # when the first request began that no copy knows of; 0.0: there is none
 
@@ -69,20 +69,21 @@ class Pace:
         """Note that a request begins."""
         self._unsaved = self._unsaved or time.monotonic()
 
-    def end(self) -> None:
+    def end(self, *, is_cell: bool) -> None:
         """Note that a request has ended."""
         self._ended = time.monotonic()
+        self._has_cell = self._awaits_cell and (self._has_cell or is_cell)
 
     def take(self) -> None:
         """Note that a copy is taken."""
-        self._in_a_row = self._in_a_row + 1 if time.monotonic() < self._ended + PAUSE else 0
-        self._unsaved = 0.0
+        self._awaits_cell = self._awaits_cell and not self._has_cell
+        self._has_cell, self._unsaved = False, 0.0
 
     def patience(self) -> float:
         """Return the seconds until a copy may be taken."""
         now = time.monotonic()
         is_late = self._unsaved and now - self._unsaved >= LATEST
-        if self.is_exact or is_late or self._in_a_row < AT_ONCE:
+        if self.is_exact or self._has_cell or is_late:
             return 0.0
         return max(0.0, self._ended + PAUSE - now)
 
@@ -107,6 +108,8 @@ class Checkpoints:
         self._maker = 0  # the pid of the child that forks the copy, until it has ended
         self._small = memory.written_by() + memory.small()
         self._is_large = False
+        self._oom_kills = 0  # when the latest copy was taken
+        self._is_lost = False  # whether the memory limit may have ended it since
         self._told = ""  # why there is no later copy
         self._unsure: frozenset[str] = frozenset()  # threads that may end at a fork
         self._unsafe: frozenset[str] = frozenset()  # those that have not
@@ -116,11 +119,12 @@ class Checkpoints:
         self._keeper, self._told = socket.socket(fileno=os.dup(descriptor)), ""
         self._say(AWAKE)
 
-    def note(self, run: object, is_urgent: object = False) -> None:
+    def note(self, run: object, is_urgent: object = False, *, is_cell: bool = True) -> None:
         """Want a copy after the request with this number, at once if it is urgent; none after one without."""
         if isinstance(run, int) and run > 0:
             self.run, self._is_due = run, True
-            self._pace.end()
+            self._pace.end(is_cell=is_cell)
+            self._is_lost = self._is_large and memory.oom_kills() > self._oom_kills
             if is_urgent is True:
                 self._allowance, self._pace.is_exact = Allowance(), True
 
@@ -131,8 +135,7 @@ class Checkpoints:
         """
         if not (self._is_due and self._keeper) or self._shared.is_closed:
             return None
-        # Large variables may have cost the latest copy: the memory limit ends copies before the kernel.
-        return max(self._allowance.patience(), 0.0 if self._is_large else self._pace.patience())
+        return max(self._allowance.patience(), 0.0 if self._is_lost else self._pace.patience())
 
     def begin(self, is_urgent: object = False) -> None:
         """Note that a request has come, perhaps before a copy could be taken; an urgent one asks for that copy.
@@ -164,6 +167,7 @@ class Checkpoints:
                 self._skip(reason)
             else:
                 self._is_large = memory.written_by() > self._small
+                self._oom_kills = memory.oom_kills() if self._is_large else 0
                 self._fork()
         except TimeoutError:  # PID 1 has sent no line yet
             self._skip(TIME)

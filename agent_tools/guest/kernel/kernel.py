@@ -124,7 +124,8 @@ class SandboxKernel(IPythonKernel):
             self._publish_status("idle", "shell")
             self.session.flush()
             self.session.unwatched = {}
-        checkpoints.note(request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent"))
+        run, is_urgent = request["metadata"].get("checkpoint"), request["metadata"].get("is_urgent")
+        checkpoints.note(run, is_urgent, is_cell=not request["content"].get("silent"))
 
     def _answer(self, answer: Any, request: dict[str, Any]) -> None:
         """Do what a handler promised, within the reach of interrupts."""

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from agent_tools.errors import SandboxGone
 from agent_tools.limits import Limits
-from agent_tools.marks import has_more_parts
 from agent_tools.results.file_info import FileInfo, FileKind
+from agent_tools.text import has_more_parts
 
 FAILED = 0xFFFFFFFF  # the length of a piece that is none: reading went wrong in the middle
 MAX_PIECE = 1024 * 1024

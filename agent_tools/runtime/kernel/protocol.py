@@ -21,9 +21,8 @@ from agent_tools.errors import AgentToolsError, ProtocolViolation
 from agent_tools.guest.wire.encoder import encoder_of
 from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.limits import MIB, Limits
-from agent_tools.marks import has_more_parts
 from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
-from agent_tools.text import neutralise, shorten
+from agent_tools.text import has_more_parts, neutralise, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata

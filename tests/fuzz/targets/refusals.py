@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent_tools.models.dialect.lessons import MAX_LESSONS, OPTIONAL, lesson
+from agent_tools.models.dialect.phrasing import MAX_LESSONS, OPTIONAL, lesson
 from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.reply import words_of
 from tests.fuzz import unfold

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import PurePosixPath
 
 from agent_tools.errors import FileRejected
-from agent_tools.integrations.workspace_tar import without
+from agent_tools.integrations.openai_sandbox_agents import without
 from tests.fuzz.oracle import Bound, Parts, Target
 
 SKIPPED = frozenset((PurePosixPath("a"), PurePosixPath("b/c")))

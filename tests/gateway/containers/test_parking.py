@@ -15,8 +15,8 @@ import pytest
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.containers.places.places import Capacity
 from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.sandbox_slots import Capacity
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store

@@ -14,9 +14,9 @@ import pytest
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import JSON_THREADS, LARGE, LargeJson
 from agent_tools.limits import MIB
-from agent_tools.marks import has_more_parts
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
+from agent_tools.text import has_more_parts
 from tests.gateway.conftest import NewGateway
 from tests.gateway.in_loop import LargeJsonHere, serving, until_true
 

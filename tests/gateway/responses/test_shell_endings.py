@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.containers.places.kept_variables import PARKED
+from agent_tools.containers.kept_variables import PARKED
 from agent_tools.engines.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply

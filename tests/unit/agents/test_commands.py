@@ -9,7 +9,7 @@ from typing import Any
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import CallCommand, CallDone, CallReady, CallRunning, Finished, Step
 from agent_tools.agents.transcript import Transcript
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.errors import ToolServiceError
 from agent_tools.messages import USER, Message
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply
@@ -49,7 +49,7 @@ class Shell(CommandTool):
 
 def run(tool: Shell, *, stop_at: type | None = None) -> list[Step]:
     cancel, found = Cancel(), []
-    for step in Turn(ScriptedModel([RUN, "Ok."]), [tool]).run(HI, cancel):
+    for step in ToolLoop(ScriptedModel([RUN, "Ok."]), [tool]).run(HI, cancel):
         found.append(step)
         if stop_at and isinstance(step, stop_at):
             cancel.set()

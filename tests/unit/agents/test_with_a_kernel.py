@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.agents import Assistant, Cancel, FileAccessAgent, PythonExecAgent, ReActChat, TwoAgents
 from agent_tools.agents.steps import CallDone, CallReady
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.limits import MIB
 from agent_tools.messages import FIGURES, USER, Message
 from agent_tools.models import OpenAIModel
@@ -63,7 +63,7 @@ def test_the_code_that_is_announced_is_read_by_the_tools_own_limit(
     model = ScriptedModel([code(text), "done"])
     cfg = {"work_dir": str(work_dir), "limits": {"max_code_bytes": limit}}
     with CodeInterpreter(cfg, runtime=process_runtime) as tool:
-        steps = list(Turn(model, [tool]).run([Message(USER, "Run it")]))
+        steps = list(ToolLoop(model, [tool]).run([Message(USER, "Run it")]))
     (ready,) = (step for step in steps if isinstance(step, CallReady))
     (done,) = (step for step in steps if isinstance(step, CallDone))
     assert (ready.code == text) == (done.execution is not None) == (size <= limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.integrations.answer import MAX_FILES, answer, text_of
+from agent_tools.integrations.common import MAX_FILES, answer, text_of
 from agent_tools.results.execution import Changes, Execution, FileChange, Result, Stream
 from agent_tools.results.outputs import Display, Picture, Text
 

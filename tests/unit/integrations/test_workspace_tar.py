@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from agent_tools.errors import FileRejected
-from agent_tools.integrations.workspace_tar import MAX_NAME, without
+from agent_tools.integrations.openai_sandbox_agents import MAX_NAME, without
 
 SKIPPED = {PurePosixPath("left"), PurePosixPath("some/left.txt")}
 

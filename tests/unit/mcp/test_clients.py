@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from agent_tools import __version__
 from agent_tools.cli import cli
-from agent_tools.mcp.clients import CLIENTS, uvx
+from agent_tools.cli.mcp import CLIENTS, uvx_command
 
 ROOT = Path(__file__).parents[3]
 AWKWARD = ("/opt/my tools/agent-tools", "mcp", "--set", 'memory="4g"')
@@ -40,7 +40,7 @@ def command_in(client: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("command", [uvx(), AWKWARD], ids=["uvx", "awkward"])
+@pytest.mark.parametrize("command", [uvx_command(), AWKWARD], ids=["uvx", "awkward"])
 def test_a_client_reads_the_command_that_was_written(client: str, command: tuple[str, ...]) -> None:
     assert command_in(client, CLIENTS[client].written(command)) == list(command)
 

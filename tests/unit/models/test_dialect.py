@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
 from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
-from agent_tools.models.dialect.lessons import lesson
-from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
+from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, lesson, phrased
 from agent_tools.models.dialect.profile import PROFILES, UpstreamProfile, read_profile
 from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, PAIRS, ThinkingSplitter
 from agent_tools.models.openai import Dialect, RequestRejected

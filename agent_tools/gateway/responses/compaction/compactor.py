@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import Finished, RoundDone, Step, TextDelta
-from agent_tools.agents.turn.loop import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.limits import MIB
@@ -32,7 +32,7 @@ class Compactor:
         Raises:
             ModelError: the model could not be asked.
         """
-        turn, found = Turn(self.model, deadline=self.deadline), []
+        turn, found = ToolLoop(self.model, deadline=self.deadline), []
         for step in turn.run([*messages, {"role": "user", "content": ASKED}], cancel):
             if isinstance(step, TextDelta):
                 found.append(step.text)

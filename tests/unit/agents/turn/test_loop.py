@@ -25,7 +25,7 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.errors import ModelError, ToolServiceError
 from agent_tools.messages import USER, ContentItem, Message
 from agent_tools.models import OpenAIModel
@@ -119,7 +119,7 @@ def calling(*calls: ScriptedCall, **more: Any) -> ScriptedReply:
 
 
 def run(model: ScriptedModel, *tools: BaseTool, **options: Any) -> list[Step]:
-    return list(Turn(model, tools, **options).run(HI))
+    return list(ToolLoop(model, tools, **options).run(HI))
 
 
 def of(kind: type, steps: list[Step]) -> list[Any]:
@@ -329,7 +329,7 @@ def test_a_name_that_no_declared_tool_is_meant_by_is_refused(name: str) -> None:
 
 def test_a_function_of_the_client_is_never_taken_for_the_interpreter() -> None:
     model = ScriptedModel([calling(call("code_interpreter", code="1")), "ok"])
-    loop = Turn(model, [Coder()], [{"name": "code_interpreter", "parameters": SCHEMA}])
+    loop = ToolLoop(model, [Coder()], [{"name": "code_interpreter", "parameters": SCHEMA}])
     steps = list(loop.run(HI))
     assert [pending.name for pending in steps[-1].pending] == ["code_interpreter"]
 
@@ -423,7 +423,7 @@ def test_cancelled_while_code_runs() -> None:
     tool, cancel = Coder(waits=True), Cancel()
     steps = []
     model = ScriptedModel(calling(call("ask_user"), call("python", code="a\nb"), call("python", code="c")))
-    for step in Turn(model, [tool], [CLIENT]).run(HI, cancel):
+    for step in ToolLoop(model, [tool], [CLIENT]).run(HI, cancel):
         steps.append(step)
         if isinstance(step, CallOutput):
             threading.Timer(0.02, cancel.set).start()
@@ -441,7 +441,7 @@ def test_cancelled_while_the_model_writes() -> None:
     with ScriptedServer({"m": ScriptedReply(text="abcd", piece=1, wait_midway=threading.Event())}) as server:
         cancel = Cancel()
         steps = []
-        for step in Turn(OpenAIModel("m", server.endpoint)).run(HI, cancel):
+        for step in ToolLoop(OpenAIModel("m", server.endpoint)).run(HI, cancel):
             steps.append(step)
             if isinstance(step, TextDelta) and not cancel.is_set():
                 threading.Timer(0.02, cancel.set).start()
@@ -453,7 +453,7 @@ def test_cancelled_while_the_model_writes() -> None:
 def test_a_cancel_after_the_whole_answer_changes_nothing() -> None:
     cancel = Cancel()
     steps = []
-    for step in Turn(ScriptedModel("hi")).run(HI, cancel):
+    for step in ToolLoop(ScriptedModel("hi")).run(HI, cancel):
         steps.append(step)
         if isinstance(step, RoundDone):
             cancel.set()
@@ -463,7 +463,7 @@ def test_a_cancel_after_the_whole_answer_changes_nothing() -> None:
 def test_cancelled_before_it_begins_asks_nobody() -> None:
     cancel, model = Cancel(), ScriptedModel("hi")
     cancel.set()
-    assert list(Turn(model).run(HI, cancel)) == [Finished("cancelled", Usage())]
+    assert list(ToolLoop(model).run(HI, cancel)) == [Finished("cancelled", Usage())]
     assert model.asked == []
 
 
@@ -478,7 +478,7 @@ def test_a_deadline_ends_a_wait_for_the_model() -> None:
     gate = threading.Event()
     with ScriptedServer({"m": ScriptedReply(wait_before=gate)}) as server:
         model = OpenAIModel("m", server.endpoint)
-        steps = list(Turn(model, deadline=0.2).run(HI))
+        steps = list(ToolLoop(model, deadline=0.2).run(HI))
         gate.set()  # so that the server's thread ends, and the client's, which waits for its first byte
         model.close()
     assert steps[-1].reason == "deadline"  # type: ignore[union-attr]
@@ -486,11 +486,11 @@ def test_a_deadline_ends_a_wait_for_the_model() -> None:
 
 def test_closing_the_turn_closes_what_is_open() -> None:
     model, tool = ScriptedModel([ScriptedReply(text="abc", piece=1)]), Coder()
-    steps = Turn(model).run(HI)
+    steps = ToolLoop(model).run(HI)
     next(steps)
     steps.close()
     assert model.closed == 1
-    steps = Turn(ScriptedModel(calling(call("python", code="a\nb"))), [tool]).run(HI)
+    steps = ToolLoop(ScriptedModel(calling(call("python", code="a\nb"))), [tool]).run(HI)
     assert any(isinstance(step, CallOutput) for step in steps)
     steps.close()
     assert tool.ended.is_set()
@@ -515,7 +515,7 @@ def test_our_logs_hold_no_messages_code_or_outputs(caplog: pytest.LogCaptureFixt
     ]
     with caplog.at_level(logging.DEBUG), ScriptedServer({"m": replies}) as server:
         model = OpenAIModel("m", server.endpoint)
-        turn = Turn(model, [Coder(), Failing(ValueError(canary))])
+        turn = ToolLoop(model, [Coder(), Failing(ValueError(canary))])
         steps = list(turn.run([Message(USER, canary)]))
         with pytest.raises(ModelError):
             list(turn.run([Message(USER, canary)]))
@@ -532,4 +532,4 @@ def test_a_reply_with_more_calls_than_anyone_makes_is_the_models_failure(is_text
     calls = [ScriptedCall("double", {"x": 1})] * 129
     reply = ScriptedReply(text=json.dumps([call] * 129)) if is_text else ScriptedReply(calls=calls)
     with pytest.raises(ModelError, match="more than 128 calls"):
-        list(Turn(ScriptedModel([reply]), [Doubler()]).run(HI))
+        list(ToolLoop(ScriptedModel([reply]), [Doubler()]).run(HI))

@@ -11,7 +11,7 @@ import pytest
 
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import CallDelta, CallDone, CallOutput, CallReady, Finished, Step
-from agent_tools.agents.turn import Turn
+from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Usage
@@ -43,7 +43,7 @@ def test_a_whole_turn(tool: CodeInterpreter) -> None:
     replies = [code(first), code("x / 0"), code("x + 1"), "It is 21."]
     with ScriptedServer({"m": replies}) as server:
         model = OpenAIModel("m", server.endpoint)
-        steps = list(Turn(model, [tool]).run(HI))
+        steps = list(ToolLoop(model, [tool]).run(HI))
         model.close()
     made, raised, valued = done(steps)
     assert made.execution is not None
@@ -65,7 +65,7 @@ def test_output_comes_while_the_code_runs(tool: CodeInterpreter) -> None:
     text = "import os, time\nprint('before', flush=True)\n"
     text += "while not os.path.exists('gate'): time.sleep(0.01)\nprint('after')"
     seen = []
-    for step in Turn(ScriptedModel([code(text), "ok"]), [tool]).run(HI):
+    for step in ToolLoop(ScriptedModel([code(text), "ok"]), [tool]).run(HI):
         if isinstance(step, CallOutput):
             seen.append(step.output)
             gate.touch()  # the code ends only if its first output was seen
@@ -77,7 +77,7 @@ def test_cancelling_ends_the_code(tool: CodeInterpreter, is_stubborn: bool) -> N
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" if is_stubborn else ""
     text = f"{deaf}y = 1\nprint('on', flush=True)\nwhile True: pass"
     cancel, steps = Cancel(), []
-    for step in Turn(ScriptedModel([code(text), "never"]), [tool], call_timeout=100).run(HI, cancel):
+    for step in ToolLoop(ScriptedModel([code(text), "never"]), [tool], call_timeout=100).run(HI, cancel):
         steps.append(step)
         if isinstance(step, CallOutput):
             threading.Timer(0.1, cancel.set).start()  # by then the loop waits for the code
@@ -87,7 +87,7 @@ def test_cancelling_ends_the_code(tool: CodeInterpreter, is_stubborn: bool) -> N
 
 
 def test_closing_the_turn_interrupts_the_code(tool: CodeInterpreter) -> None:
-    turn = Turn(ScriptedModel(code("y = 1\nprint('on', flush=True)\nwhile True: pass")), [tool], call_timeout=100)
+    turn = ToolLoop(ScriptedModel(code("y = 1\nprint('on', flush=True)\nwhile True: pass")), [tool], call_timeout=100)
     steps = turn.run(HI)
     assert any(isinstance(step, CallOutput) for step in steps)
     steps.close()
@@ -96,12 +96,12 @@ def test_closing_the_turn_interrupts_the_code(tool: CodeInterpreter) -> None:
 
 def test_a_deadline_ends_the_code(tool: CodeInterpreter) -> None:
     tool.run("1")  # so that the deadline is for the code
-    steps = list(Turn(ScriptedModel(code("while True: pass")), [tool], deadline=0.5, call_timeout=100).run(HI))
+    steps = list(ToolLoop(ScriptedModel(code("while True: pass")), [tool], deadline=0.5, call_timeout=100).run(HI))
     assert steps[-1] == Finished("deadline", Usage(10, 5))
 
 
 def test_code_that_is_none_is_an_answer(tool: CodeInterpreter) -> None:
     bad = ScriptedReply(calls=[ScriptedCall("code_interpreter", '{"code": 3}')])
-    (answer,) = done(list(Turn(ScriptedModel([bad, "ok"]), [tool]).run(HI)))
+    (answer,) = done(list(ToolLoop(ScriptedModel([bad, "ok"]), [tool]).run(HI)))
     assert answer.text.startswith("The tool code_interpreter failed: params has a 'code' of type int")
     assert os.getcwd() not in answer.text

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.code_mode.attachments import Attached, rich_value
+from agent_tools.code_mode.attachments import Attachment, rich_value
 from agent_tools.guest.wire.values import LONG_TEXT, MAX_DECIMAL_EXPONENT, MAX_DEPTH, NotEncodable, decode, encode
 
 
@@ -162,7 +162,7 @@ def test_frames_and_arrays_come_back_whole() -> None:
 def test_without_a_reader_a_frame_is_its_bytes() -> None:
     assert there_and_back(np.arange(3)).startswith(b"\x93NUMPY")
     assert rich_value("png", b"\x89PNG") == b"\x89PNG"
-    assert Attached("frame", b"").kind == "frame"
+    assert Attachment("frame", b"").kind == "frame"
 
 
 @pytest.mark.parametrize("kind", ["frame", "array"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from agent_tools import AsyncSandbox
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.results.execution import Execution, Picture, Text
 from agent_tools.text import one_line
@@ -32,3 +35,20 @@ def text_of(execution: Execution) -> str:
     """Return an answer for a model that sees text alone; of a picture it has a note."""
     shown = [each.text if isinstance(each, Text) else "[a figure]" for each in answer(execution)]
     return "\n\n".join(shown)
+
+
+# The sandbox that an adapter is given: one that is made, the options of one, or nothing.
+
+
+def sandbox_of(given: object) -> AsyncSandbox:
+    """Return the sandbox to use; options make a new one.
+
+    Raises:
+        TypeError: it is neither a sandbox of this kind nor options.
+        InvalidParams: an option is unknown or unusable.
+    """
+    if given is None or isinstance(given, Mapping):
+        return AsyncSandbox(dict(given or {}))
+    if not isinstance(given, AsyncSandbox):
+        raise TypeError(f"{given!r:.80} is no AsyncSandbox: give one, or a dict of the options of one.")
+    return given

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import ContainerExpired, NoSandbox
-from agent_tools.containers.places.kept_variables import KeptVariables
+from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.machine import available_memory
 from agent_tools.tools.code_interpreter import CodeInterpreter

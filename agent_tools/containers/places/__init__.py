@@ -1,1 +1,0 @@
-"""The sandboxes of containers: those that run, those that are kept, and what is saved of those that make room."""
