@@ -22,7 +22,7 @@ from agent_tools.conformance.host import host_findings
 from agent_tools.engines.docker import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.errors import AgentToolsError, EngineError
+from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.pool.pools import PoolState
@@ -84,6 +84,8 @@ def _docker_checks() -> list[Check]:
     try:
         checks += engine_checks(engine.info(), engine.bridge())
         checks += _image_and_sandbox(engine)
+    except SandboxStartError as exc:
+        checks.append(Check("sandbox", "fail", "did not start", str(exc)))
     except EngineError as exc:
         checks.append(Check("engine", "fail", "no answer", str(exc).removesuffix(SEE_DOCTOR)))
     except AgentToolsError as exc:

@@ -143,6 +143,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         },
         "forbidden_arguments": "forbidden arguments, high bits",
         "foreign_calls": "system calls of other ABIs",
+        "signals": "signals between its processes",
         "become_root": "become root",
         "change_root": "chroot",
         "touch_init": "priority, limits of PID 1",

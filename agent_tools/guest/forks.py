@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import signal
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
@@ -25,6 +26,20 @@ def in_fork(work: Callable[[], None], report: int = -1) -> NoReturn:
             os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
     finally:
         os._exit(code)
+
+
+def may_signal(kill: Callable[[int, int], None] = os.kill) -> bool:
+    """Return whether this process may send a signal to a child, which an AppArmor profile can forbid."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    try:
+        kill(pid, signal.SIGCONT)  # permissions are checked for a process that has ended, too
+    except PermissionError:
+        return False
+    finally:
+        os.waitpid(pid, 0)
+    return True
 
 
 def set_dumpable(dumpable: bool) -> None:

@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -64,6 +65,20 @@ def _system_call(name: str) -> list[str]:
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
         return held(("not available (" if number == errno.ENOSYS else "refused (") + word + ")")
     return opened("reached the kernel (" + word + ")")
+
+
+def _signals(kill: Callable[[int, int], None] = os.kill) -> list[str]:
+    """Send a signal to a child: where that is refused, nothing that hangs in the container can be stopped."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    try:
+        kill(pid, signal.SIGCONT)
+    except PermissionError:
+        return opened("refused, as by AppArmor's profile for crun")
+    finally:
+        os.waitpid(pid, 0)
+    return held("arrive")
 
 
 def _foreign_calls() -> list[str]:
@@ -182,6 +197,7 @@ def _spare_itself() -> list[str]:
 CHECKS: dict[str, Callable[[], list[str]]] = {
     **{name: partial(_system_call, name) for name in SYSCALLS},
     "foreign_calls": _foreign_calls,
+    "signals": _signals,
     "become_root": _become_root,
     "change_root": _change_root,
     "touch_init": _touch_init,

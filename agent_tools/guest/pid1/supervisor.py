@@ -24,7 +24,7 @@ from .. import processes
 from ..boot import boot as boot
 from ..checkpoints.victims import prefer_others
 from ..checkpoints.words import AWAKE
-from ..forks import set_dumpable
+from ..forks import may_signal, set_dumpable
 from . import hold
 from .init import RUN_DIR, WORK_DIR, Init, RunKernel
 from .lifeline import SocketLifeline, StdioLifeline, take_stdio
@@ -35,8 +35,19 @@ GoOn = Callable[[list[int]], None]
 """Goes on as the kernel, on the descriptors of its sockets, until the host hangs up."""
 
 
-def main() -> None:
-    """Be PID 1: serve the host until it goes away."""
+NO_SIGNALS = """AppArmor lets no process of this container signal another, so nothing in it could be stopped.
+Debian's profile for crun does this. On the engine's machine, as root, turn it off:
+ln -s /etc/apparmor.d/crun /etc/apparmor.d/disable/ && apparmor_parser -R /etc/apparmor.d/crun"""
+
+
+def main(may_signal: Callable[[], bool] = may_signal) -> None:
+    """Be PID 1: serve the host until it goes away.
+
+    Raises:
+        SystemExit: the sandbox cannot keep its promises here; says why on stderr.
+    """
+    if not may_signal():
+        sys.exit(NO_SIGNALS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     mode, *words = sys.argv[1:] or [""]
     if mode == hold.MODE:
