@@ -31,8 +31,8 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
-from agent_tools.gateway.responses.tokens import routes as token_routes
-from agent_tools.gateway.responses.websocket import Sockets
+from agent_tools.gateway.responses import token_routes
+from agent_tools.gateway.responses.websocket import ResponseSockets
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.engines import preparing
@@ -96,7 +96,7 @@ async def _lifespan(
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
     app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe, give_up)
-    app.state.sockets = Sockets(services.config)
+    app.state.sockets = ResponseSockets(services.config)
     services.end_jobs_of = app.state.jobs.end_of
     services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
     services.metrics.sockets.set_function(lambda: app.state.sockets.open)

@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from email.message import Message as Header
-from typing import BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
@@ -24,7 +25,7 @@ from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
 from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.failures import invalid, missing, too_large
-from agent_tools.gateway.requests.fields import Fields, read_domains, read_file_ids
+from agent_tools.gateway.requests.fields import ContainerFields, Given, Needed, Texts, Unsupported, read
 from agent_tools.limits import KIB, MIB
 from agent_tools.models.base import JsonObject
 
@@ -33,17 +34,38 @@ _NO_EXPIRY = "Files are deleted after the gateway's 'retention', and not by 'exp
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 
 
+class _Expiry(Given):
+    anchor: Literal["last_active_at"] = "last_active_at"
+    minutes: Annotated[int, Field(ge=1, le=MAX_IDLE_MINUTES)] | None = None
+
+
+class _NewContainer(ContainerFields):
+    name: Needed
+    skills: Unsupported = None
+    expires_after: _Expiry = _Expiry()
+
+
+class _FileName(Given):
+    file_id: Needed
+
+
+class _NewUpload(Given):
+    filename: Needed
+    purpose: Needed
+    bytes: int = Field(ge=0)
+    expires_after: Any = None
+
+
+class _Parts(Given):
+    part_ids: Texts = []
+    md5: str | None = None
+
+
 async def create_container(request: Request) -> Response:
     """POST /v1/containers."""
-    given = Fields(await json_body(request))
-    if given.given.get("skills"):
-        raise invalid("'skills' is not supported here.", "skills", "unsupported_parameter")
-    expires = Fields(given.object("expires_after") or {}, "expires_after")
-    if expires.text("anchor") not in (None, "last_active_at"):
-        raise invalid("Invalid value: expected 'last_active_at'.", "expires_after.anchor", "invalid_value")
-    minutes = expires.integer("minutes", 1, MAX_IDLE_MINUTES)
-    spec = ContainerSpec(given.needed("name"), given.text("memory_limit"), minutes, read_domains(given))
-    return Json(await run_in_threadpool(_create, request, spec, read_file_ids(given)))
+    given = read(_NewContainer, await json_body(request))
+    spec = ContainerSpec(given.name, given.memory_limit, given.expires_after.minutes, given.domains)
+    return Json(await run_in_threadpool(_create, request, spec, tuple(given.file_ids)))
 
 
 def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) -> JsonObject:
@@ -87,7 +109,7 @@ async def create_container_file(request: Request) -> Response:
             upload = _uploaded(form.get("file"))
             file = await run_in_threadpool(services.files.put, row.id, upload.filename or "file", upload.file)
     else:
-        file_id = Fields(await json_body(request)).needed("file_id")
+        file_id = read(_FileName, await json_body(request)).file_id
         file = await run_in_threadpool(services.files.put_upload, owner, row.id, file_id)
     return Json(await run_in_threadpool(_file_shown_now, request, file))
 
@@ -140,15 +162,13 @@ async def create_file(request: Request) -> Response:
 
 async def create_upload(request: Request) -> Response:
     """POST /v1/uploads."""
-    services, given = services_of(request), Fields(await json_body(request))
-    name, purpose, size = given.needed("filename"), given.needed("purpose"), given.integer("bytes", 0)
-    if size is None:
-        raise missing("bytes")
-    if purpose not in _PURPOSES:
+    services, given = services_of(request), read(_NewUpload, await json_body(request))
+    if given.purpose not in _PURPOSES:
         raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
-    if given.given.get("expires_after") is not None:
+    if given.expires_after is not None:
         raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
-    upload = await run_in_threadpool(services.chunked.create, owner_of(request), name, purpose, size)
+    create, owner = services.chunked.create, owner_of(request)
+    upload = await run_in_threadpool(create, owner, given.filename, given.purpose, given.bytes)
     return Json(chunked_shown(upload))
 
 
@@ -166,12 +186,9 @@ async def create_part(request: Request) -> Response:
 
 async def complete_upload(request: Request) -> Response:
     """POST /v1/uploads/{id}/complete."""
-    services, given = services_of(request), Fields(await json_body(request))
-    part_ids = given.array("part_ids")
-    if not all(isinstance(each, str) for each in part_ids):
-        raise given.wrong("part_ids", "an array of strings")
+    services, given = services_of(request), read(_Parts, await json_body(request))
     upload = await run_in_threadpool(services.chunked.find, owner_of(request), request.path_params["upload_id"])
-    done, file = await run_in_threadpool(services.chunked.complete, upload, part_ids, given.text("md5"))
+    done, file = await run_in_threadpool(services.chunked.complete, upload, given.part_ids, given.md5)
     return Json(chunked_shown(done, upload_shown(file)))
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,11 +18,10 @@ from starlette.routing import Route
 
 from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, check_item_ids, conversation_shown
 from agent_tools.gateway.http import Json, JsonText, asked_page, json_body, list_of_texts, owner_of, services_of
-from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.body import listed_items
+from agent_tools.gateway.requests.failures import missing
+from agent_tools.gateway.requests.fields import Given, Notes, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
-from agent_tools.gateway.responses.stored_items import resolved
+from agent_tools.gateway.responses.stored_items import listed_items, resolved
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredConversation
 from agent_tools.models.base import JsonObject
@@ -30,11 +30,25 @@ MAX_ITEMS = 20  # added by one request, as at OpenAI
 _ANY_FILE: JsonObject = {"type": "text", "text": ""}
 
 
+def _few(items: list[Any]) -> list[Any]:
+    if len(items) > MAX_ITEMS:
+        raise wrong(f"At most {MAX_ITEMS} items are added at once: send several requests.")
+    return items
+
+
+class _NewConversation(Given):
+    metadata: Notes = {}
+    items: Annotated[list[dict[str, Any]], AfterValidator(_few)] = []
+
+
+class _Metadata(Given):
+    metadata: Notes
+
+
 async def create_conversation(request: Request) -> Response:
     """POST /v1/conversations."""
-    given = Fields(await json_body(request))
-    notes = given.notes("metadata")
-    return Json(await run_in_threadpool(_create, services_of(request), owner_of(request), notes, _given_items(given)))
+    given = read(_NewConversation, await json_body(request))
+    return Json(await run_in_threadpool(_create, services_of(request), owner_of(request), given.metadata, given.items))
 
 
 def _create(services: Services, owner: str, notes: JsonObject, given: list[JsonObject]) -> JsonObject:
@@ -49,10 +63,7 @@ def retrieve_conversation(request: Request) -> Response:
 
 async def update_conversation(request: Request) -> Response:
     """POST /v1/conversations/{id}: its metadata."""
-    given = Fields(await json_body(request))
-    if given.given.get("metadata") is None:
-        raise invalid("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
-    return Json(await run_in_threadpool(_update, request, given.notes("metadata")))
+    return Json(await run_in_threadpool(_update, request, read(_Metadata, await json_body(request)).metadata))
 
 
 def _update(request: Request, notes: JsonObject) -> JsonObject:
@@ -70,9 +81,9 @@ def delete_conversation(request: Request) -> Response:
 
 async def create_items(request: Request) -> Response:
     """POST /v1/conversations/{id}/items."""
-    given = _given_items(Fields(await json_body(request)))
+    given = read(_NewConversation, await json_body(request)).items
     if not given:
-        raise invalid("Missing required parameter: 'items'.", "items", "missing_required_parameter")
+        raise missing("items")
     return list_of_texts(await run_in_threadpool(_append, request, given))
 
 
@@ -106,16 +117,6 @@ def _conversations(request: Request) -> StoredConversations:
 
 def _found(request: Request) -> StoredConversation:
     return _conversations(request).find(owner_of(request), request.path_params["conversation_id"])
-
-
-def _given_items(given: Fields) -> list[JsonObject]:
-    items = given.array("items")
-    if len(items) > MAX_ITEMS:
-        raise invalid(f"At most {MAX_ITEMS} items are added at once: send several requests.", "items", "invalid_value")
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            raise invalid(f"Invalid type for 'items[{index}]': expected an object.", f"items[{index}]", "invalid_type")
-    return items
 
 
 def _items(services: Services, owner: str, given: list[JsonObject]) -> list[JsonObject]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import PART
 from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
-from agent_tools.gateway.requests.fields import Fields, scrubbed
+from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.models.base import JsonObject
 from agent_tools.text import MAX_BODY_PARTS, has_more_parts
@@ -198,7 +198,15 @@ def query_integer(request: Request, name: str, least: int, most: int = 2**53) ->
         return None
     if not _INTEGER.fullmatch(given):
         raise invalid(f"Invalid '{name}': expected an integer of at most {MAX_DIGITS} digits.", name, "invalid_type")
-    return Fields({name: int(given)}).integer(name, least, most)
+    value = int(given)
+    if not least <= value <= most:
+        raise out_of_bounds(name, value, least if value < least else most, is_below=value < least)
+    return value
+
+
+class _Query(Given):
+    after: str = ""
+    order: Literal["asc", "desc"] = "desc"
 
 
 @dataclass(frozen=True)
@@ -221,9 +229,8 @@ def asked_page(request: Request, usual: int = 20, most: int = 100) -> Page:
     Raises:
         ApiError: 400.
     """
-    query = Fields(request.query_params)
-    limit = query_integer(request, "limit", 1, most) or usual
-    return Page(limit, query.text("after") or "", query.choice("order", ("asc", "desc")) != "asc")
+    query = read(_Query, request.query_params)
+    return Page(query_integer(request, "limit", 1, most) or usual, query.after, query.order == "desc")
 
 
 def page(

@@ -18,17 +18,17 @@ from agent_tools.containers.deletion import failures
 from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import Before, Record
 from agent_tools.gateway.background import Background
-from agent_tools.gateway.baton import Baton
 from agent_tools.gateway.chunked import ChunkedUploads
+from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.known import KnownConversations
 from agent_tools.gateway.conversations.recent import RecentFields
+from agent_tools.gateway.conversations.recognised import RecognisedConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.peers.peers import Peers
 from agent_tools.gateway.peers.presence import BEAT_EVERY, Presence
-from agent_tools.gateway.remote_mcp.reach import Reach
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.sealing import Seal
@@ -57,7 +57,7 @@ class Services:
     """Made at the start of a gateway; `close` ends all and leaves no sandbox.
 
     Attributes:
-        baton: whose holder computes, of the threads that make answers.
+        compute: the order in which threads that make answers compute.
         end_jobs_of: ends the jobs of these owners; set by whoever has the jobs.
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
@@ -67,7 +67,7 @@ class Services:
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep_failures = 0
-        self.baton = Baton()
+        self.compute = ComputeQueue()
         self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
@@ -77,8 +77,8 @@ class Services:
             self.tracer = tracer or Tracer()
             undo.callback(self.tracer.close)
             self._count()
-            self.upstream = Upstream(config, self.baton.put_down)
-            self.mcp_reach = Reach.of(config)
+            self.upstream = Upstream(config, self.compute.waiting)
+            self.mcp_servers = AllowedServers.of(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
             undo.callback(self.pool.shutdown)
             self._repeat(undo, self.sweep, SWEEP_EVERY)
@@ -92,7 +92,7 @@ class Services:
     def _join_others(self, undo: ExitStack) -> None:
         """Open the store, and appear among the gateways that share it."""
         config = self.config
-        self.store = Store(config.database_url, config.database_timeout, self.baton)
+        self.store = Store(config.database_url, config.database_timeout, self.compute)
         undo.callback(self.store.close)
         self.presence = Presence(config, self.store)
         self.presence.join()
@@ -119,7 +119,7 @@ class Services:
         undo.callback(self.containers.close)
         self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
         self.shares = self.containers.shares
-        self.conversations = KnownConversations(config, self.store)
+        self.conversations = RecognisedConversations(config, self.store)
         self.stored_conversations = StoredConversations(config, self.store, self.shares)
         self.recent_fields = RecentFields()
         self.seal = Seal(config.data_dir)

@@ -34,8 +34,8 @@ class TurnJob(Job):
         self._spans = services.tracer.turn(model)
 
     def work(self) -> None:
-        """Do the work, with the baton while it computes."""
-        with self._services.baton.held(is_urgent=self._is_urgent):
+        """Do the work, one at a time with others while it computes."""
+        with self._services.compute.computing(is_urgent=self._is_urgent):
             super().work()
 
     def steps(self, turn: ToolLoop, messages: Conversation, tools: Sequence[HostedTool]) -> Iterator[Step]:
@@ -44,7 +44,7 @@ class TurnJob(Job):
         Raises:
             ApiError: the gateway stops, no engine works, or the log is full.
         """
-        baton = self._services.baton
+        compute = self._services.compute
         with (
             self.cancel.ending(partial(_give_up, tools)),
             closing(turn.run(messages, self.cancel)) as steps,
@@ -59,11 +59,11 @@ class TurnJob(Job):
                 self._services.metrics.step(step, self._key_name)
                 self._spans.step(step)
                 if isinstance(step, CallBegun):
-                    with baton.put_down():
+                    with compute.waiting():
                         _warm_up(tools, step.name)
                 yield step
                 if isinstance(step, CallRunning):
-                    running.enter_context(baton.put_down())
+                    running.enter_context(compute.waiting())
                 if isinstance(step, CallDone) and (failure := engine_error(step.failure)):
                     raise failure
                 if self.log.is_full and not isinstance(step, Finished):
@@ -78,10 +78,10 @@ class TurnJob(Job):
 
 def _give_up(tools: Sequence[HostedTool]) -> None:
     for tool in tools:
-        tool.hold.give_up()
+        tool.lease.give_up()
 
 
 def _warm_up(tools: Sequence[HostedTool], name: str) -> None:
     for tool in tools:
         if name == tool.name:
-            tool.hold.warm_up()
+            tool.lease.warm_up()

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from agent_tools.gateway.remote_mcp.reach import Reach
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import (
     CODE_TOOL,
@@ -115,7 +115,7 @@ def _containers(gateway: Gateway) -> Iterator[Sent]:
 def _remote_tools(gateway: Gateway) -> Iterator[Sent]:
     """The tools of an MCP server: called, failed, asked about, and one server that does not answer."""
     with tool_server() as server:
-        reach = gateway.services.mcp_reach = Reach([server.entry, "127.0.0.1:9"])
+        reach = gateway.services.mcp_servers = AllowedServers([server.entry, "127.0.0.1:9"])
         assert reach
         away = server.tool(server_label="away", server_url="http://127.0.0.1:9/mcp")
         for model in ("mcp", "bad mcp"):

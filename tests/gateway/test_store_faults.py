@@ -12,7 +12,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from agent_tools.gateway.conversations.known import KnownConversations
+from agent_tools.gateway.conversations.recognised import RecognisedConversations
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
     EXECUTE,
@@ -182,7 +182,7 @@ def test_a_completion_ends_as_it_should(
         assert "the database failed" in caplog.text
 
 
-class Broken(KnownConversations):
+class Broken(RecognisedConversations):
     """Fails in a way that nobody expects."""
 
     def note(self, *_: Any) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.models.base import JsonObject
 
 CODE = "code_interpreter"
@@ -40,6 +42,27 @@ class ChatRequest:
     cache_key: str = ""
 
 
+class _Auto(Given):
+    memory_limit: str | None = None
+
+
+class _Function(Given):
+    parameters: dict[str, Any] | None = None
+
+
+class _StreamOptions(Given):
+    include_usage: Any = None
+
+
+class _Chat(Given):
+    tools: list[Any]
+    n: Annotated[int, Field(ge=1)] = 1
+    messages: list[Any] = []
+    model: Needed
+    stream: bool = False
+    stream_options: _StreamOptions = _StreamOptions()
+
+
 def read_chat_request(body: Mapping[str, Any], config: GatewayConfig) -> ChatRequest | None:
     """Check a request; return None if it has no tool that is run here, and is only passed on.
 
@@ -53,38 +76,37 @@ def read_chat_request(body: Mapping[str, Any], config: GatewayConfig) -> ChatReq
     built_in: list[JsonObject] = [{}] if any(map(_is_built_in, tools)) else []
     if not routed and not built_in:
         return None
-    return _read(Fields(body), (*built_in, *routed), declared, config)
+    return _read(body, (*built_in, *routed), declared, config)
 
 
 def _read(
-    given: Fields, ours: tuple[JsonObject, ...], declared: list[JsonObject], config: GatewayConfig
+    body: Mapping[str, Any], ours: tuple[JsonObject, ...], declared: list[JsonObject], config: GatewayConfig
 ) -> ChatRequest:
-    names = [function["name"] for function in declared]
-    for index, tool in enumerate(given.array("tools")):
+    given = read(_Chat, body)
+    for index, tool in enumerate(given.tools):
         if _is_function(tool):
-            Fields(tool["function"], f"tools[{index}].function").object("parameters")
-        elif config.unknown_tools == "refuse" and _is_other(tool):
+            read(_Function, tool["function"], f"tools[{index}].function")
+        elif config.unknown_tools == "refuse" and not _is_built_in(tool):
             raise _unknown(tool, f"tools[{index}].type")
-    if {} in ours and config.tool_name in names:
+    if {} in ours and any(function["name"] == config.tool_name for function in declared):
         raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
-    if given.integer("n", 1) not in (None, 1):
+    if given.n != 1:
         raise invalid("Only one choice is possible where code runs: set 'n' to 1.", "n", "unsupported_value")
-    messages = given.array("messages")
-    if not messages or not all(isinstance(message, dict) for message in messages):
+    if not given.messages or not all(isinstance(message, dict) for message in given.messages):
         raise invalid("'messages' is an array of one or more objects.", "messages")
-    container_id, memory = _container(given) if {} in ours else ("", None)
+    container_id, memory = _container(given.tools) if {} in ours else ("", None)
     return ChatRequest(
-        model=given.needed("model"),
-        messages=messages,
+        model=given.model,
+        messages=given.messages,
         ours=ours,
         others=tuple(function for function in declared if function not in ours),
-        options=_options(given.given, config.tool_name),
-        stream=bool(given.flag("stream")),
-        with_usage=bool((given.object("stream_options") or {}).get("include_usage")),
+        options=_options(body, config.tool_name),
+        stream=given.stream,
+        with_usage=bool(given.stream_options.include_usage),
         container_id=container_id,
         memory=memory,
-        user=" ".join(str(given.given[name]) for name in ("user", "safety_identifier") if given.given.get(name)),
-        cache_key=str(given.given.get("prompt_cache_key") or ""),
+        user=" ".join(str(body[name]) for name in ("user", "safety_identifier") if body.get(name)),
+        cache_key=str(body.get("prompt_cache_key") or ""),
     )
 
 
@@ -94,26 +116,21 @@ def _unknown(tool: Any, param: str) -> ApiError:
     return invalid(message, param, "unsupported_value")
 
 
-def _container(given: Fields) -> tuple[str, str | None]:
+def _container(tools: list[Any]) -> tuple[str, str | None]:
     """Return the id of the container that the built-in tool names, or '' and the memory of a new one.
 
     The tool is that of responses; without a `container`, the conversation's own is meant.
     """
-    index, tool = next((n, tool) for n, tool in enumerate(given.array("tools")) if _is_built_in(tool))
-    param = f"tools[{index}].container"
-    value = tool.get("container")
+    index, tool = next((n, tool) for n, tool in enumerate(tools) if _is_built_in(tool))
+    param, value = f"tools[{index}].container", tool.get("container")
     if value is None or isinstance(value, str):
         return value or "", None
     if not isinstance(value, dict) or value.get("type") != "auto":
         raise invalid(f"Invalid value for '{param}': expected an id, or an object of type 'auto'.", param)
-    auto = Fields(value, param)
-    for name in value:
-        if name not in ("type", "memory_limit"):
-            message = (
-                f"'{auto.param(name)}' is not supported here: make a container (POST /v1/containers), give its id."
-            )
-            raise invalid(message, auto.param(name), "unsupported_parameter")
-    return "", auto.text("memory_limit")
+    if other := next((name for name in value if name not in ("type", "memory_limit")), None):
+        message = f"'{param}.{other}' is not supported here: make a container (POST /v1/containers), give its id."
+        raise invalid(message, f"{param}.{other}", "unsupported_parameter")
+    return "", read(_Auto, value, param).memory_limit
 
 
 def _options(body: Mapping[str, Any], tool_name: str) -> JsonObject:
@@ -133,10 +150,6 @@ def _others(body: Mapping[str, Any]) -> JsonObject:
 
 def _is_built_in(tool: Any) -> bool:
     return isinstance(tool, dict) and tool.get("type") == CODE
-
-
-def _is_other(tool: Any) -> bool:
-    return not isinstance(tool, dict) or tool.get("type") not in ("function", CODE)
 
 
 def _is_function(tool: Any) -> bool:

@@ -18,7 +18,7 @@ from agent_tools.containers.records import ContainerRecord, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
-from agent_tools.gateway.conversations.marks import Sender
+from agent_tools.gateway.conversations.fingerprints import Sender
 from agent_tools.gateway.http import Json, is_wanted, jobs_of, note_upstream, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
@@ -26,7 +26,7 @@ from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.store import StoreError
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.gateway.upstream import model_path
@@ -88,8 +88,8 @@ async def _answered_elsewhere(request: Request, wanted: ChatRequest, body: bytes
 
 
 def _look(services: Services, wanted: ChatRequest, owner: str, session: str) -> None:
-    hold = ChatContainer(services, wanted, owner, session).hold
-    if row := services.store.get(ContainerRecord, hold.container_id):
+    lease = ChatContainer(services, wanted, owner, session).lease
+    if row := services.store.get(ContainerRecord, lease.container_id):
         services.peers.look_for_holder(row)
 
 
@@ -135,7 +135,7 @@ class ChatJob(TurnJob):
     def events(self) -> Generator[Chunk, None, None]:
         """Make the completion, chunk by chunk."""
         container = self._container = ChatContainer(self._services, self._request, self._owner, self._session)
-        tools = [ContainerTool(container.hold, function) for function in self._request.ours]
+        tools = [ContainerTool(container.lease, function) for function in self._request.ours]
         for number, step in enumerate(self.steps(self._turn(tools), self._request.messages, tools)):
             if isinstance(step, Finished) and step.reason == "cancelled" and not self._services.keys.has(self._owner):
                 raise revoked()  # else nobody is there to take a part of the answer for all of it
@@ -178,7 +178,7 @@ LOST = "[The container that earlier calls ran in is gone: its variables and file
 
 
 class ChatContainer:
-    """Found in the store, so it is not made in the event loop. `hold` is what the tools hold.
+    """Found in the store, so it is not made in the event loop. `lease` is what the tools lease.
 
     Raises:
         ContainersError: the container that the client names is not there, or its memory is more than allowed.
@@ -194,44 +194,44 @@ class ChatContainer:
         self._has_session = bool(session)
         self._is_found_again = False
         self._is_made = False
-        self.hold = self._held(request.container_id)
+        self.lease = self._held(request.container_id)
 
     def note(self, message: Mapping[str, Any]) -> None:
         """Note the answer, so that the conversation's next request finds the container."""
         messages: Iterable[Mapping[str, Any]] = [message]
-        container_id = self.hold.container_id if self.hold.has_container else ""
+        container_id = self.lease.container_id if self.lease.has_container else ""
         self._services.conversations.note(self._conversation, messages, container_id)
         self._is_found_again |= self._has_session or self._services.config.match_text or bool(message.get("tool_calls"))
 
     def close(self) -> None:
         """Let go of the container; one that no request could find again is deleted."""
-        self.hold.close()
+        self.lease.close()
         if self._is_made and not self._is_found_again:
             with suppress(ContainersError, StoreError):  # else it expires
-                self._services.containers.delete(self._owner, self.hold.container_id)
+                self._services.containers.delete(self._owner, self.lease.container_id)
 
-    def _held(self, named: str) -> Hold:
+    def _held(self, named: str) -> ContainerLease:
         containers = self._services.containers
         if named:
             row = containers.active(self._owner, named)
-            return Hold(containers, row.id, network=row.network)
+            return ContainerLease(containers, row.id, network=row.network)
         known = self._services.conversations.find(self._conversation)
         if known.container_id:
             with suppress(ContainerNotFound, ContainerExpired):
                 row = containers.active(self._owner, known.container_id)
-                return Hold(containers, row.id, network=row.network)
+                return ContainerLease(containers, row.id, network=row.network)
         check_memory(self._memory, containers.config)
-        hold = Hold(containers, new_id("cntr"), self._make)
-        hold.note = LOST if known.container_id or known.was_lost else ""
-        return hold
+        lease = ContainerLease(containers, new_id("cntr"), self._make)
+        lease.note = LOST if known.container_id or known.was_lost else ""
+        return lease
 
     def _make(self) -> None:
         """Make the container; where the owner has as many as allowed, the one unused for longest goes."""
         containers, spec = self._services.containers, ContainerSpec(ORIGIN, self._memory, origin=ORIGIN)
         try:
-            containers.create(self._owner, spec, self.hold.container_id)
+            containers.create(self._owner, spec, self.lease.container_id)
         except TooManyContainers:
             if not containers.end_unused(self._owner, ORIGIN):
                 raise
-            containers.create(self._owner, spec, self.hold.container_id)
+            containers.create(self._owner, spec, self.lease.container_id)
         self._is_made = True

@@ -26,13 +26,13 @@ from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.jobs.sse import EventStream, Pace, while_there
 from agent_tools.gateway.page.figures import LIBRARIES, figure_libraries, library_file
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields
+from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.outputs import live_outputs
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseListed, ResponseTurn, StoredConversation
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
@@ -146,15 +146,23 @@ def _newest(services: Services, owner: str, running: Mapping[str, str]) -> JsonO
     return {"responses": list(newest_responses(services.store, owner, running)), "now": time.time()}
 
 
+class _Trial(Given):
+    code: str = ""
+    container: str | None = None
+
+
+class _Stop(Given):
+    container: Needed
+
+
 async def try_code(request: Request) -> Response:
     """POST /page/run: `code`, and the `container` of an earlier run."""
-    given = Fields(await json_body(request))
-    code, id_ = given.text("code") or "", given.text("container")
+    given = read(_Trial, await json_body(request))
     services, jobs = services_of(request), jobs_of(request)
     place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     try:
-        row = await run_in_threadpool(_container, services, owner_of(request), id_)
-        job = TrialJob(services, row.id, code)
+        row = await run_in_threadpool(_container, services, owner_of(request), given.container)
+        job = TrialJob(services, row.id, given.code)
     except BaseException:
         jobs.leave(place)
         raise
@@ -164,7 +172,7 @@ async def try_code(request: Request) -> Response:
 
 async def stop_code(request: Request) -> Response:
     """POST /page/stop: end the code that was tried in a `container`. Its stream goes on and tells how it ended."""
-    id_ = Fields(await json_body(request)).needed("container")
+    id_ = read(_Stop, await json_body(request)).container
     row = await run_in_threadpool(services_of(request).containers.find, owner_of(request), id_)
     trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row.id]
     for trial in trials:
@@ -259,7 +267,7 @@ class TrialJob(Job):
     def __init__(self, services: Services, container_id: str, code: str) -> None:
         super().__init__(EventLog(services.config.max_response_bytes))
         self.container_id = container_id
-        self._tool = ContainerTool(Hold(services.containers, container_id))
+        self._tool = ContainerTool(ContainerLease(services.containers, container_id))
         self._metrics = services.metrics
         self._code = code
 
@@ -286,7 +294,7 @@ class TrialJob(Job):
 
     def close(self) -> None:
         """Let go of the container."""
-        self._tool.hold.close()
+        self._tool.lease.close()
 
 
 def _ending(execution: Execution) -> str:

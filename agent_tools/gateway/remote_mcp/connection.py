@@ -21,7 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from agent_tools.gateway import remote_mcp
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure, RemoteServer
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
 from agent_tools.models.base import JsonObject
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Connections:
 
     Attributes:
         config: the gateway's settings.
-        reach: the servers that may be spoken to.
+        servers: the servers that may be spoken to.
     """
 
-    def __init__(self, config: GatewayConfig, reach: Reach) -> None:
+    def __init__(self, config: GatewayConfig, servers: AllowedServers) -> None:
         self.config = config
-        self.reach = reach
+        self.servers = servers
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._waiting: set[Future[Any]] = set()
@@ -55,7 +55,7 @@ class Connections:
             RemoteFailure: it may not be spoken to, or does not answer as it should.
         """
         portal = self._portal = self._portal or self._stack.enter_context(_portal())
-        self.wait(partial(_look_up, self.reach, server.url))  # first: what is wrong with it is told in its own words
+        self.wait(partial(_look_up, self.servers, server.url))  # first: what is wrong with it is told in its own words
         connection = Connection(self, server)
         ended, _ = portal.start_task(connection.hold)
         self._stack.callback(_end, ended)
@@ -124,7 +124,7 @@ class Connection:
         settled = self._settled = anyio.Event()
         task_status.started()
         try:
-            async with remote_mcp.McpSession.opened(self._all.config, self._all.reach, self.server) as client:
+            async with remote_mcp.McpSession.opened(self._all.config, self._all.servers, self.server) as client:
                 self._client = client
                 settled.set()
                 await anyio.sleep_forever()
@@ -169,9 +169,9 @@ def _portal() -> Any:
     return start_blocking_portal(name="gateway-mcp")
 
 
-async def _look_up(reach: Reach, url: str) -> None:
+async def _look_up(servers: AllowedServers, url: str) -> None:
     """Check where a server lies. A resolver that does not answer is left alone in its thread."""
-    await anyio.to_thread.run_sync(reach.address, url, abandon_on_cancel=True)
+    await anyio.to_thread.run_sync(servers.address, url, abandon_on_cancel=True)
 
 
 async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:

@@ -11,8 +11,8 @@ from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, module_source
 from agent_tools.code_reader import load_json
+from agent_tools.gateway.remote_mcp.allowed_servers import RemoteFailure
 from agent_tools.gateway.remote_mcp.connection import Connection
-from agent_tools.gateway.remote_mcp.reach import RemoteFailure
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 from agent_tools.text import shorten

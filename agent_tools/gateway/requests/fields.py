@@ -1,118 +1,208 @@
-"""Reading a request's fields: a value of the wrong type is refused by name, an unknown field is ignored."""
+"""Reads the fields of requests by pydantic's models; an error names the field that is wrong by its path.
+
+A null counts as a missing field, an unknown field is ignored, and no value is converted: "1" is not a number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar, Union
 
-from agent_tools.gateway.requests.failures import ApiError, invalid
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 
 MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
-_NAMES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object", list: "an array"}
+MAX_FILES = 100  # files that a new container is given
+MAX_DOMAINS = 100  # that one may reach
+_MISSING = ("missing", "string_too_short")
+_TYPES = {
+    "string_type": "a string",
+    "bool_type": "a boolean",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "list_type": "an array",
+}
+"""What was expected, by the kind of error."""
+_BOUNDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
+_WRONG_TYPE, _WRONG_KIND, _NO_CODE = "wrong_type", "wrong_kind", "no_code"  # errors of ours
+_Model = TypeVar("_Model", bound="Given")
 
 
-class Fields:
-    """The fields of an object in a request; `path` names the object in errors."""
+class Given(BaseModel):
+    """The base of all models of requests."""
 
-    def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
-        self.given = given
-        self.path = path
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
-    def param(self, name: str) -> str:
-        """Return a field's path."""
-        return f"{self.path}.{name}" if self.path else name
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {k: v for k, v in given.items() if v is not None} if isinstance(given, Mapping) else given
 
-    def text(self, name: str) -> str | None:
-        """Return a string, or None."""
-        value: str | None = self._of(name, str)
-        return value
 
-    def needed(self, name: str) -> str:
-        """Return a string that is required.
+def read(model: type[_Model], given: Any, path: str = "") -> _Model:
+    """Read an object of a request; `path` names it in errors.
 
-        Raises:
-            ApiError: it is missing.
-        """
-        value = self.text(name)
-        if not value:
-            param = self.param(name)
-            raise invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
-        return value
+    Raises:
+        ApiError: 400; `param` names the field.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as exc:
+        raise _failure(exc.errors(include_url=False)[0], path) from None
 
-    def choice(self, name: str, allowed: Sequence[str]) -> str | None:
-        """Return one of some words, or None.
 
-        Raises:
-            ApiError: it is another one.
-        """
-        value = self.text(name)
-        if value is not None and value not in allowed:
-            param = self.param(name)
-            raise invalid(f"Invalid value for '{param}': expected one of {', '.join(allowed)}.", param, "invalid_value")
-        return value
+def _failure(error: ErrorDetails, path: str) -> ApiError:
+    """Return the error for clients."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    names = [each for each in error["loc"] if not str(each).startswith("\0")]
+    param = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in [path, *names] if each != "")[1:]
+    if kind == _WRONG_KIND and isinstance(value, dict):
+        kind, value, param = "literal_error", value.get("type"), f"{param}.type"
+        if value in (None, ""):
+            return missing(param)
+    if kind in _MISSING:
+        return missing(param)
+    if kind == "literal_error" and not isinstance(value, str):
+        kind = "string_type"
+    if wanted := error["msg"] if kind == _WRONG_TYPE else "an object" if kind == _WRONG_KIND else _TYPES.get(kind):
+        got = type(value).__name__
+        return invalid(f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type")
+    if kind in _BOUNDS:
+        return out_of_bounds(param, value, context[_BOUNDS[kind]], is_below=kind == "greater_than_equal")
+    if error["type"] == "literal_error":
+        words = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
+        return invalid(f"Invalid value for '{param}': expected one of {words}.", param, "invalid_value")
+    message = error["msg"].replace("{param}", param).replace("{name}", str(names[-1] if names else ""))
+    codes = {"literal_error": "invalid_value", _NO_CODE: None}
+    return invalid(message, param, codes.get(kind, kind))
 
-    def flag(self, name: str) -> bool | None:
-        """Return a boolean, or None."""
-        value: bool | None = self._of(name, bool)
-        return value
 
-    def number(self, name: str, least: float, most: float) -> float | None:
-        """Return a number within bounds, or None."""
-        value: float | None = self._within(name, self._of(name, float), least, most)
-        return value
+def out_of_bounds(param: str, value: float, bound: float, *, is_below: bool) -> ApiError:
+    """Return the error for a number beyond its bound."""
+    sign, code = (">=", "below_min") if is_below else ("<=", "above_max")
+    message = f"Invalid '{param}': expected a value {sign} {bound:g}, but got {value!r:.20} instead."
+    return invalid(message, param, f"integer_{code}_value")
 
-    def integer(self, name: str, least: int, most: int = 2**53) -> int | None:
-        """Return a whole number within bounds, or None."""
-        value: int | None = self._within(name, self._of(name, int), least, most)
-        return value
 
-    def object(self, name: str) -> dict[str, Any] | None:
-        """Return an object, or None."""
-        value: dict[str, Any] | None = self._of(name, dict)
-        return value
+def wrong(message: str, code: str | None = "invalid_value") -> PydanticCustomError:
+    """Return the error that a validator raises; `{param}` and `{name}` in the message stand for the field."""
+    return PydanticCustomError(code or _NO_CODE, message)
 
-    def array(self, name: str) -> list[Any]:
-        """Return an array; an empty one if it is missing."""
-        value: list[Any] | None = self._of(name, list)
-        return value or []
 
-    def notes(self, name: str) -> dict[str, str]:
-        """Return metadata: names and texts; nothing if it is missing."""
-        notes = self.object(name) or {}
-        is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
-        if not is_good or len(notes) > MAX_NOTES or any(len(each) > MAX_NOTE_NAME for each in notes):
-            bounds = f"at most {MAX_NOTES} pairs, names of {MAX_NOTE_NAME} characters and texts of {MAX_NOTE}"
-            param = self.param(name)
-            raise invalid(f"Invalid '{param}': expected {bounds}.", param, "invalid_value")
-        return notes
+def wrong_type(wanted: str) -> PydanticCustomError:
+    """Return the error that a validator raises for a value of the wrong type."""
+    return PydanticCustomError(_WRONG_TYPE, wanted)
 
-    def wrong(self, name: str, wanted: str) -> ApiError:
-        """Return the error for a field of the wrong type."""
-        kind = type(self.given.get(name)).__name__
-        param = self.param(name)
-        return invalid(f"Invalid type for '{param}': expected {wanted}, but got {kind} instead.", param, "invalid_type")
 
-    def _of(self, name: str, kind: type) -> Any:
-        value = self.given.get(name)
-        if value is None:
-            return None
-        fits = isinstance(value, (int, float) if kind is float else kind)
-        if not fits or (isinstance(value, bool) and kind is not bool):
-            raise self.wrong(name, _NAMES[kind])
-        return value
+def at_most(characters: int, what: str) -> AfterValidator:
+    """Return the check of a text's length; `what` begins the sentence of the error."""
 
-    def _within(self, name: str, value: Any, least: float, most: float) -> Any:
-        if value is None or least <= value <= most:
-            return value
-        below = value < least
-        code = f"integer_{'below_min' if below else 'above_max'}_value"
-        word = f">= {least:g}" if below else f"<= {most:g}"
-        param = self.param(name)
-        raise invalid(f"Invalid '{param}': expected a value {word}, but got {value!r:.20} instead.", param, code)
+    def check(text: str) -> str:
+        if len(text) > characters:
+            raise wrong(f"{what} has at most {characters:,} characters.")
+        return text
+
+    return AfterValidator(check)
+
+
+def by_shape(wanted: str, code: str = _WRONG_TYPE) -> Discriminator:
+    """Choose a model of a union by the value's shape: one of the tags TEXT, OBJECT and ARRAY."""
+    return Discriminator(_shape, custom_error_type=code, custom_error_message=wanted)
+
+
+def by_type(message: str) -> Discriminator:
+    """Choose a model of a union by the object's `type`, whose values are the tags, each after a NUL."""
+    return Discriminator(_type, custom_error_type=_WRONG_KIND, custom_error_message=message)
+
+
+TEXT, OBJECT, ARRAY = Tag("\0str"), Tag("\0dict"), Tag("\0list")
+
+
+def _shape(value: Any) -> str:
+    return f"\0{type(value).__name__}"
+
+
+def _type(value: Any) -> str:
+    return f"\0{value.get('type')}" if isinstance(value, dict) else "\0"
+
+
+def _of_texts(values: list[Any]) -> list[Any]:
+    if not all(isinstance(each, str) for each in values):
+        raise wrong_type("an array of strings")
+    return values
+
+
+def _notes(notes: dict[str, Any]) -> dict[str, Any]:
+    is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
+    if not is_good or len(notes) > MAX_NOTES or any(len(each) > MAX_NOTE_NAME for each in notes):
+        bounds = f"at most {MAX_NOTES} pairs, names of {MAX_NOTE_NAME} characters and texts of {MAX_NOTE}"
+        raise wrong(f"Invalid '{{param}}': expected {bounds}.")
+    return notes
+
+
+def _unsupported(value: Any) -> Any:
+    if value:
+        raise wrong("'{name}' is not supported here.", "unsupported_parameter")
+    return value
+
+
+Needed = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=2**53)]
+Texts = Annotated[list[Any], AfterValidator(_of_texts)]
+Notes = Annotated[dict[str, Any], AfterValidator(_notes)]
+Unsupported = Annotated[Any, AfterValidator(_unsupported)]
+
+
+# The fields that describe a new container, wherever a request has them.
+
+
+def _files(ids: list[str]) -> list[str]:
+    if len(ids) > MAX_FILES:
+        raise wrong(f"At most {MAX_FILES} files are put into a container at once; send others later.", None)
+    return list(dict.fromkeys(ids))
+
+
+def _domains(listed: list[str]) -> list[str]:
+    if not 0 < len(listed) <= MAX_DOMAINS:
+        raise wrong(f"Between 1 and {MAX_DOMAINS} domains can be listed.", None)
+    return listed
+
+
+class _NoNetwork(Given):
+    allowed_domains: tuple[str, ...] = ()
+
+
+class _Allowlist(Given):
+    domain_secrets: Unsupported = None
+    allowed_domains: Annotated[Texts, AfterValidator(_domains)] = Field(default=[], validate_default=True)
+
+
+_Network = Annotated[
+    Union[Annotated[_NoNetwork, Tag("\0disabled")], Annotated[_Allowlist, Tag("\0allowlist")]],
+    by_type("Invalid value: expected 'disabled' or 'allowlist'."),
+]
+
+
+class ContainerFields(Given):
+    """A new container: its memory tier, the ids of files that are put into it, and the domains that it may reach."""
+
+    memory_limit: str | None = None
+    file_ids: Annotated[Texts, AfterValidator(_files)] = []
+    network_policy: _Network | None = None
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains, none without a policy that lists some."""
+        return tuple(self.network_policy.allowed_domains) if self.network_policy else ()
 
 
 def scrubbed(value: Any) -> Any:
-    """Replace halves of characters in a JSON value, in place, since no encoding can carry them; return the value."""
+    """Replace halves of characters in a JSON value in place, since no encoding can carry them; return the value."""
     found = [value]
     left: list[Any] = [found]
     while left:
@@ -130,54 +220,3 @@ def scrubbed(value: Any) -> Any:
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-# Fields that describe a new container, wherever a request has them.
-
-
-MAX_FILES = 100  # files that a new container is given
-MAX_DOMAINS = 100  # that one may reach
-
-
-def read_file_ids(given: Fields) -> tuple[str, ...]:
-    """Return the ids of the files that are put into a new container.
-
-    Raises:
-        ApiError: 400.
-    """
-    file_ids = given.array("file_ids")
-    if not all(isinstance(each, str) for each in file_ids):
-        raise given.wrong("file_ids", "an array of strings")
-    if len(file_ids) > MAX_FILES:
-        param = given.param("file_ids")
-        raise invalid(f"At most {MAX_FILES} files are put into a container at once; send others later.", param)
-    return tuple(dict.fromkeys(file_ids))
-
-
-def read_domains(given: Fields) -> tuple[str, ...]:
-    """Return the domains that a new container may reach; none without a policy that lists some.
-
-    Raises:
-        ApiError: 400.
-    """
-    policy = Fields(given.object("network_policy") or {"type": "disabled"}, given.param("network_policy"))
-    match policy.needed("type"):
-        case "disabled":
-            return ()
-        case "allowlist":
-            return _listed(policy)
-        case _:
-            raise invalid("Invalid value: expected 'disabled' or 'allowlist'.", policy.param("type"), "invalid_value")
-
-
-def _listed(policy: Fields) -> tuple[str, ...]:
-    if policy.given.get("domain_secrets"):
-        raise invalid(
-            "'domain_secrets' is not supported here.", policy.param("domain_secrets"), "unsupported_parameter"
-        )
-    domains = policy.array("allowed_domains")
-    if not all(isinstance(each, str) for each in domains):
-        raise policy.wrong("allowed_domains", "an array of strings")
-    if not 0 < len(domains) <= MAX_DOMAINS:
-        raise invalid(f"Between 1 and {MAX_DOMAINS} domains can be listed.", policy.param("allowed_domains"))
-    return tuple(domains)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.client_calls.tools import arguments_of_text, name_for_model
-from agent_tools.gateway.responses.compaction.compactor import first_kept, read_summary, summary_message
+from agent_tools.gateway.requests.fields import Given, Needed, Texts, read, wrong
+from agent_tools.gateway.responses.client_tools import arguments_of_text, name_for_model
+from agent_tools.gateway.responses.compaction import first_kept, read_summary, summary_message
 from agent_tools.gateway.responses.input_files import picture_part
-from agent_tools.gateway.responses.mcp.given import model_name
-from agent_tools.gateway.responses.mcp.items import asked, executed, read_decisions
+from agent_tools.gateway.responses.mcp_tools import asked, executed, model_name, read_decisions
 from agent_tools.gateway.tools.patch import PATCH_NAME, patch_arguments
 from agent_tools.gateway.tools.shell import MAX_COMMANDS, told
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, FunctionCall, Message
@@ -38,6 +39,21 @@ _MADE = frozenset(  # by the model
     )
 )
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+
+
+class _Names(Given):
+    type: str = ""
+    id: str = ""
+    approval_request_id: str = ""
+
+
+class _Thought(Given):
+    encrypted_content: str = ""
+
+
+class _Patch(Given):
+    operation: dict[str, Any] = {}
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
         ApiError: 400, an item's type is not supported.
     """
     for index, item in enumerate(items):
-        _check_names(item, f"{path}[{index}]")
+        read(_Names, item, f"{path}[{index}]")
     found: list[Message | JsonObject] = []
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new = _first_new(items)
@@ -144,15 +160,9 @@ def _calls_of(message: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(call["id"]) for call in message.get("tool_calls") or ()))
 
 
-def _check_names(item: Mapping[str, Any], param: str) -> None:
-    for name in ("type", "id", "approval_request_id"):
-        if not isinstance(item.get(name), (str, type(None))):
-            raise Fields(item, param).wrong(name, "a string")
-
-
 def _thought(item: Mapping[str, Any], param: str, past: CallHistory) -> str:
     """Return a reasoning item's text: that in its encrypted content, else its content, or its summary."""
-    if sealed := Fields(item, param).text("encrypted_content"):
+    if sealed := read(_Thought, item, param).encrypted_content:
         return past.opened(sealed, f"{param}.encrypted_content")
     content = item.get("content") or item.get("summary")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
@@ -234,11 +244,11 @@ def _of_shell(kind: str, item: Mapping[str, Any], param: str, past: CallHistory)
 
 
 def _of_patch(kind: str, item: Mapping[str, Any], param: str) -> Message:
-    given, call_id = Fields(item, param), {CALL_ID: _text(item, "call_id", param)}
+    given, call_id = read(_Patch, item, param), {CALL_ID: _text(item, "call_id", param)}
     if kind == "apply_patch_call":
-        call = FunctionCall(PATCH_NAME, patch_arguments(given.object("operation") or {}))
+        call = FunctionCall(PATCH_NAME, patch_arguments(given.operation))
         return Message(ASSISTANT, function_call=call, extra=call_id)
-    told = given.text("output") or f"status: {item.get('status')!s:.20}"
+    told = given.output or f"status: {item.get('status')!s:.20}"
     return Message(FUNCTION, told, PATCH_NAME, extra=call_id)
 
 
@@ -389,37 +399,57 @@ MAX_OUTPUTS = 4 * MAX_COMMANDS  # of one item; a client of its own may give seve
 NO_OUTPUT = "(The output of this call is not known.)"
 
 
+class _Action(Given):
+    commands: Texts = []
+    timeout_ms: Annotated[int, Field(ge=0)] | None = None
+    max_output_length: Annotated[int, Field(ge=0)] | None = None
+
+
+class _ShellCall(Given):
+    action: _Action = _Action()
+
+
+class _End(Given):
+    type: Needed
+    exit_code: Annotated[int, Field(ge=-(2**31), le=2**32)] = 0
+
+
+class _Printed(Given):
+    outcome: _End = Field(default={}, validate_default=True)  # names its missing type
+    stdout: str = ""
+    stderr: str = ""
+
+
+def _few(outputs: list[Any]) -> list[Any]:
+    if len(outputs) > MAX_OUTPUTS:
+        raise wrong(f"A shell call has at most {MAX_OUTPUTS} outputs.")
+    return outputs
+
+
+class _ShellOutput(Given):
+    output: Annotated[
+        list[_Printed], BeforeValidator(lambda given: _few(given) if isinstance(given, list) else given)
+    ] = []
+
+
 def shell_arguments(item: Mapping[str, Any], param: str) -> str:
     """Return the arguments of a shell_call, at `param` of the request, as the model wrote them.
 
     Raises:
-        ApiError: 400, it has no commands, or limits that are no numbers.
+        ApiError: 400, it has no commands, or limits that are not numbers.
     """
-    action = Fields(Fields(item, param).object("action") or {}, f"{param}.action")
-    commands = action.array("commands")
-    if not all(isinstance(each, str) for each in commands):
-        raise action.wrong("commands", "an array of strings")
-    limits = {name: action.integer(name, 0) for name in ("timeout_ms", "max_output_length")}
-    given = {name: value for name, value in limits.items() if value is not None}
-    return json.dumps({"commands": commands, **given}, ensure_ascii=False)
+    given = read(_ShellCall, item, param).action
+    return json.dumps(given.model_dump(exclude_none=True), ensure_ascii=False)
 
 
 def shell_told(item: Mapping[str, Any], param: str) -> str:
-    """Return what the model is told of a shell_call_output at `param` of the request.
+    """Return the text for the model of a shell_call_output at `param` of the request.
 
     Raises:
-        ApiError: 400, an output is not one, or there are too many.
+        ApiError: 400, an output is malformed, or there are too many.
     """
-    given = Fields(item, param).array("output")
-    if len(given) > MAX_OUTPUTS:
-        raise invalid(f"A shell call has at most {MAX_OUTPUTS} outputs.", f"{param}.output", "invalid_value")
-    ends = [_end(each, index, f"{param}.output[{index}]") for index, each in enumerate(given)]
+    ends = [
+        CommandEnd(index, each.outcome.exit_code, each.stdout, each.stderr, each.outcome.type == "timeout")
+        for index, each in enumerate(read(_ShellOutput, item, param).output)
+    ]
     return told(ends) if ends else NO_OUTPUT
-
-
-def _end(given: Any, index: int, param: str) -> CommandEnd:
-    output = Fields(given if isinstance(given, dict) else {}, param)
-    outcome = Fields(output.object("outcome") or {}, f"{param}.outcome")
-    timed_out = outcome.needed("type") == "timeout"
-    exit_code = 0 if timed_out else outcome.integer("exit_code", -(2**31), 2**32) or 0
-    return CommandEnd(index, exit_code, output.text("stdout") or "", output.text("stderr") or "", timed_out)

@@ -16,7 +16,7 @@ from agent_tools.containers.failures import ContainersError, UploadNotFound
 from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.machine.folder import safe_name
 from agent_tools.models.base import JsonObject
 
@@ -37,7 +37,7 @@ class InputFile:
 
 
 class InputFiles:
-    """The files of one request. `hold` is the container, if anything can run in one.
+    """The files of one request. `lease` is the container, if anything can run in one.
 
     `most` bounds the bytes of all files that go to the model instead. `brought` are the names of uploads in the
     container, which no other file of the request may have.
@@ -47,13 +47,13 @@ class InputFiles:
         self,
         files: ContainerFiles,
         find_upload: Callable[[str], InputFile],
-        hold: Hold | None,
+        lease: ContainerLease | None,
         most: int,
         brought: Mapping[Upload, str] = MappingProxyType({}),
     ) -> None:
         self._files = files
         self._find_upload = find_upload
-        self._hold = hold
+        self._lease = lease
         self._most = self._room = most
         self._left = MAX_FILES
         there = {name: upload.id for upload, name in brought.items()}
@@ -79,11 +79,11 @@ class InputFiles:
             return {"type": "text", "text": GONE}
         if part.get("type") == "input_image":
             return picture_part(self._data_url(file, _picture_kind(file, param)), part, param)
-        if self._hold is None:
+        if self._lease is None:
             kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             return {"type": "file", "file": {"filename": file.name, "file_data": self._data_url(file, kind)}}
-        self._hold.ensure()
-        container_id, name = self._hold.container_id, self._name_for(file, part, is_new)
+        self._lease.ensure()
+        container_id, name = self._lease.container_id, self._name_for(file, part, is_new)
         if is_new or self._files.named(container_id, name) is None:
             with file.open() as content:
                 self._files.put(container_id, name, content, file.id)

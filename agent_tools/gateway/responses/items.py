@@ -1,27 +1,39 @@
 """The items of a response while they are made: each yields the events by which it grows. Pure.
 
-Events lack their sequence number and output index, which the composer adds.
+Events lack their sequence number and output index, which the composer adds. The order of events and their fields are
+those of https://platform.openai.com/docs/api-reference/responses-streaming.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from agent_tools.agents.steps import CallDelta, CallDone, CallReady
 from agent_tools.containers.records import new_id
+from agent_tools.errors import InvalidParams
+from agent_tools.gateway.remote_mcp.allowed_servers import RemoteFailure
+from agent_tools.gateway.responses.client_tools import ClientTool, text_of_arguments
 from agent_tools.gateway.responses.outputs import Citation, Image, Logs, shown_logprobs
+from agent_tools.gateway.tools.patch import UPDATE, PatchCall, read_patch_call
+from agent_tools.gateway.tools.shell import CommandStream, ShellCall, read_shell_call
 from agent_tools.models.base import Json, JsonObject
+from agent_tools.results.command import NOT_EXECUTABLE
+from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText
 
 Event = JsonObject
-_CALL = "response.code_interpreter_call"
 
 
 class Item:
     """An unfinished item. `value` is its JSON in the response's output, at `index`."""
 
-    def __init__(self, value: JsonObject) -> None:
-        self.value = value
+    begins_with: ClassVar[str] = ""  # the event that follows a new item's own
+
+    def __init__(self, prefix: str, kind: str, **fields: Any) -> None:
+        self.value: JsonObject = {"id": new_id(prefix), "type": kind, **fields}
         self.index = 0
         self.is_done = False
 
@@ -33,6 +45,8 @@ class Item:
     def added(self) -> Iterator[Event]:
         """Yield the events of a new item."""
         yield {"type": "response.output_item.added", "item": copy.deepcopy(self.value)}
+        if self.begins_with:
+            yield self._event(self.begins_with)
 
     def done(self, status: str = "completed") -> Iterator[Event]:
         """Yield the events of a finished item."""
@@ -50,172 +64,381 @@ class Item:
         return {"type": kind, "item_id": self.id, **fields}
 
 
-class ReasoningItem(Item):
+class CompactionItem(Item):
+    """A summary in place of the conversation before it."""
+
+    def __init__(self, value: JsonObject) -> None:
+        super().__init__("cmp", "compaction")
+        self.value = value
+
+
+# What the model says.
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The words by which events name one kind of text: its part, the part's field and index, and its own events."""
+
+    kind: str
+    events: str
+    text: str = "text"  # the field with the text, in the part and in the event that ends it
+    field: str = "content"
+    part_events: str = "response.content_part"
+
+
+_ANSWER = _Part("output_text", "response.output_text")
+_REFUSAL = _Part("refusal", "response.refusal", text="refusal")
+_THOUGHT = _Part("reasoning_text", "response.reasoning_text")
+_SUMMARY = _Part(
+    "summary_text", "response.reasoning_summary_text", field="summary", part_events="response.reasoning_summary_part"
+)
+
+
+class SpokenItem(Item):
+    """An item with one text, which comes in pieces."""
+
+    def __init__(self, part: _Part, prefix: str, kind: str, **fields: Any) -> None:
+        super().__init__(prefix, kind, **fields, status="in_progress")
+        self.text = ""
+        self._part = part
+        self._place = {f"{part.field}_index": 0}
+
+    def added(self) -> Iterator[Event]:
+        """Yield the events of a new item with an empty part."""
+        yield from super().added()
+        yield self._event(f"{self._part.part_events}.added", **self._place, part=self._shown())
+
+    def write(self, text: str, **more: Any) -> Iterator[Event]:
+        """Append to the text."""
+        self.text += text
+        yield self._event(f"{self._part.events}.delta", **self._place, delta=text, **more)
+
+    def _shown(self, **more: Any) -> JsonObject:
+        return {"type": self._part.kind, self._part.text: self.text, **more}
+
+    def _closing(self) -> Iterator[Event]:
+        yield from self._end(self._shown())
+
+    def _end(self, shown: JsonObject, **more: Any) -> Iterator[Event]:
+        self.value[self._part.field] = [shown]
+        yield self._event(f"{self._part.events}.done", **self._place, **{self._part.text: self.text}, **more)
+        yield self._event(f"{self._part.part_events}.done", **self._place, part=shown)
+
+
+class ReasoningItem(SpokenItem):
     """A model's reasoning: its content, or, for clients that ask for one, its summary, which is the same text.
 
     With `seal`, it also has the text as `encrypted_content`, which the client sends back.
     """
 
     def __init__(self, as_summary: bool = False, seal: Callable[[str], str] | None = None) -> None:
-        value = {"id": new_id("rs"), "type": "reasoning", "summary": []}
-        super().__init__({**value, **({} if as_summary else {"content": []}), "status": "in_progress"})
-        self._as_summary = as_summary
+        empty: JsonObject = {"summary": []} if as_summary else {"summary": [], "content": []}
+        super().__init__(_SUMMARY if as_summary else _THOUGHT, "rs", "reasoning", **empty)
         self._seal = seal
-        self._text = ""
-
-    def added(self) -> Iterator[Event]:
-        """Yield the events of a new item with an empty part."""
-        yield from super().added()
-        if self._as_summary:
-            yield self._event("response.reasoning_summary_part.added", summary_index=0, part=_summary(""))
-        else:
-            yield self._event("response.content_part.added", content_index=0, part=_thought(""))
-
-    def write(self, text: str) -> Iterator[Event]:
-        """Append to the reasoning."""
-        self._text += text
-        if self._as_summary:
-            yield self._event("response.reasoning_summary_text.delta", summary_index=0, delta=text)
-        else:
-            yield self._event("response.reasoning_text.delta", content_index=0, delta=text)
 
     def _closing(self) -> Iterator[Event]:
         if self._seal:
-            self.value["encrypted_content"] = self._seal(self._text)
-        if self._as_summary:
-            self.value["summary"] = [_summary(self._text)]
-            yield self._event("response.reasoning_summary_text.done", summary_index=0, text=self._text)
-            yield self._event("response.reasoning_summary_part.done", summary_index=0, part=_summary(self._text))
-            return
-        self.value["content"] = [_thought(self._text)]
-        yield self._event("response.reasoning_text.done", content_index=0, text=self._text)
-        yield self._event("response.content_part.done", content_index=0, part=_thought(self._text))
+            self.value["encrypted_content"] = self._seal(self.text)
+        yield from super()._closing()
 
 
-class MessageItem(Item):
-    """A model's message. `annotations` are set before it is done."""
-
-    def __init__(self) -> None:
-        value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-        super().__init__(value)
-        self.text = ""
-        self.logprobs: list[Json] = []
-        self.annotations: list[Citation] = []
-
-    def added(self) -> Iterator[Event]:
-        """Yield the events of a new item with an empty part."""
-        yield from super().added()
-        yield self._event("response.content_part.added", content_index=0, part=_said("", []))
-
-    def write(self, text: str, logprobs: Sequence[Json] = ()) -> Iterator[Event]:
-        """Append to the text; `logprobs` are those of its tokens that are shown."""
-        self.text += text
-        self.logprobs += logprobs
-        shown = shown_logprobs(logprobs, with_bytes=False)
-        yield self._event("response.output_text.delta", content_index=0, delta=text, logprobs=shown)
-
-    def _closing(self) -> Iterator[Event]:
-        for index, annotation in enumerate(self.annotations):
-            kind = "response.output_text.annotation.added"
-            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation.json)
-        part = _said(self.text, self.annotations, shown_logprobs(self.logprobs, with_bytes=True))
-        self.value["content"] = [part]
-        shown = shown_logprobs(self.logprobs, with_bytes=False)
-        yield self._event("response.output_text.done", content_index=0, text=self.text, logprobs=shown)
-        yield self._event("response.content_part.done", content_index=0, part=part)
-
-
-class RefusalItem(Item):
+class RefusalItem(SpokenItem):
     """A model's message in which it refuses to answer."""
 
     def __init__(self) -> None:
-        value = {"id": new_id("msg"), "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-        super().__init__(value)
-        self._text = ""
+        super().__init__(_REFUSAL, "msg", "message", role="assistant", content=[])
 
-    def added(self) -> Iterator[Event]:
-        """Yield the events of a new item with an empty part."""
-        yield from super().added()
-        yield self._event("response.content_part.added", content_index=0, part=_refused(""))
 
-    def write(self, text: str) -> Iterator[Event]:
-        """Append to the refusal."""
-        self._text += text
-        yield self._event("response.refusal.delta", content_index=0, delta=text)
+class MessageItem(SpokenItem):
+    """A model's message. `annotations` are set before it is done."""
+
+    def __init__(self) -> None:
+        super().__init__(_ANSWER, "msg", "message", role="assistant", content=[])
+        self.logprobs: list[Json] = []
+        self.annotations: list[Citation] = []
+
+    def write(self, text: str, logprobs: Sequence[Json] = (), **more: Any) -> Iterator[Event]:
+        """Append to the text; `logprobs` are those of its tokens that are shown."""
+        self.logprobs += logprobs
+        yield from super().write(text, logprobs=shown_logprobs(logprobs, with_bytes=False), **more)
+
+    def _shown(self, **more: Any) -> JsonObject:
+        return super()._shown(**{"annotations": [], "logprobs": [], **more})
 
     def _closing(self) -> Iterator[Event]:
-        self.value["content"] = [_refused(self._text)]
-        yield self._event("response.refusal.done", content_index=0, refusal=self._text)
-        yield self._event("response.content_part.done", content_index=0, part=_refused(self._text))
+        shown = [each.json for each in self.annotations]
+        for index, annotation in enumerate(shown):
+            kind = "response.output_text.annotation.added"
+            yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation)
+        part = self._shown(annotations=shown, logprobs=shown_logprobs(self.logprobs, with_bytes=True))
+        yield from self._end(part, logprobs=shown_logprobs(self.logprobs, with_bytes=False))
 
 
-class CodeItem(Item):
+# What the model calls.
+
+
+class CallItem(Item):
+    """A call. Its arguments have events while they are written if `arguments_events` names them."""
+
+    arguments_events: ClassVar[str] = ""
+
+    def write(self, delta: CallDelta) -> Iterator[Event]:
+        """Append to the arguments."""
+        if self.arguments_events and delta.arguments:
+            self.value["arguments"] += delta.arguments
+            yield self._event(f"{self.arguments_events}.delta", delta=delta.arguments)
+
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole arguments."""
+        self.value["arguments"] = ready.call.arguments
+        if self.arguments_events:
+            yield self._event(f"{self.arguments_events}.done", arguments=ready.call.arguments)
+
+
+class FunctionItem(CallItem):
+    """A call of a function of the client's."""
+
+    arguments_events = "response.function_call_arguments"
+
+    def __init__(self, call_id: str, tool: ClientTool) -> None:
+        super().__init__("fc", "function_call", status="in_progress", call_id=call_id, **tool.own_names, arguments="")
+
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole arguments, with which the call is done."""
+        for event in super().written(ready):
+            yield {**event, "name": self.value["name"]}  # types of the openai package need it in versions 2 alone
+        yield from self.done()
+
+
+class CustomItem(CallItem):
+    """A call of a custom tool. Its input is shown once it is whole: until then it is JSON of ours. It has no status."""
+
+    def __init__(self, call_id: str, tool: ClientTool) -> None:
+        super().__init__("ctc", "custom_tool_call", call_id=call_id, **tool.own_names, input="")
+
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole input, with which the call is done."""
+        text = self.value["input"] = text_of_arguments(ready.call.arguments)
+        if text:
+            yield self._event("response.custom_tool_call_input.delta", delta=text)
+        yield self._event("response.custom_tool_call_input.done", input=text)
+        yield from self.done()
+
+
+class McpApprovalItem(CallItem):
+    """A call that a person is to approve. It has its arguments, and is shown, once they are whole."""
+
+    def __init__(self, label: str, name: str) -> None:
+        super().__init__("mcpr", "mcp_approval_request", server_label=label, name=name, arguments="")
+
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole arguments, with which the request is done."""
+        yield from super().written(ready)
+        yield from self.done()
+
+
+class McpCallItem(CallItem):
+    """A call of a server's tool; `request_id` is that of the request for its approval, if there was one."""
+
+    begins_with = "response.mcp_call.in_progress"
+    arguments_events = "response.mcp_call_arguments"
+
+    def __init__(self, label: str, name: str, request_id: str | None = None) -> None:
+        named = {"server_label": label, "name": name, "arguments": "", "status": "in_progress"}
+        super().__init__("mcp", "mcp_call", **named, output=None, error=None, approval_request_id=request_id)
+
+    def ended(self, text: str, failure: Exception | None = None) -> Iterator[Event]:
+        """Set the tool's result, or the reason for which it returned nothing."""
+        if failure:
+            self.value["error"] = (failure if isinstance(failure, RemoteFailure) else RemoteFailure(text)).shown
+        else:
+            self.value["output"] = text
+        yield self._event(f"response.mcp_call.{'failed' if failure else 'completed'}")
+        yield from self.done("failed" if failure else "completed")
+
+
+class McpListItem(Item):
+    """The tools of an MCP server."""
+
+    begins_with = "response.mcp_list_tools.in_progress"
+
+    def __init__(self, label: str) -> None:
+        super().__init__("mcpl", "mcp_list_tools", server_label=label, tools=[])
+
+    def listed(self, tools: Sequence[Mapping[str, Any]]) -> Iterator[Event]:
+        """Set the tools that are offered, as MCP lists them."""
+        for tool in tools:
+            shown = {name: tool.get(name) for name in ("name", "description", "annotations")}
+            self.value["tools"].append({**shown, "input_schema": tool.get("inputSchema") or {}})
+        yield self._event("response.mcp_list_tools.completed")
+        yield from self.done()
+
+    def failed(self, message: str) -> Iterator[Event]:
+        """Set the reason for which there are none."""
+        self.value["error"] = message
+        yield self._event("response.mcp_list_tools.failed")
+        yield from self.done()
+
+
+class CodeItem(CallItem):
     """A call of the code interpreter. With `shows_outputs`, its outputs are in the response."""
 
+    begins_with = "response.code_interpreter_call.in_progress"
+
     def __init__(self, container_id: str, shows_outputs: bool) -> None:
-        self._shows_outputs = shows_outputs
-        super().__init__(
-            {
-                "id": new_id("ci"),
-                "type": "code_interpreter_call",
-                "status": "in_progress",
-                "code": "",
-                "container_id": container_id,
-                "outputs": [] if shows_outputs else None,
-            }
-        )
+        place: JsonObject = {"container_id": container_id, "outputs": [] if shows_outputs else None}
+        super().__init__("ci", "code_interpreter_call", status="in_progress", code="", **place)
         self._is_running = False
 
-    def added(self) -> Iterator[Event]:
-        """Yield the events of a new call."""
-        yield from super().added()
-        yield self._event(f"{_CALL}.in_progress")
-
-    def write(self, code: str) -> Iterator[Event]:
+    def write(self, delta: CallDelta) -> Iterator[Event]:
         """Append to the code."""
-        if code:
-            self.value["code"] += code
-            yield self._event(f"{_CALL}_code.delta", delta=code)
+        if delta.code:
+            self.value["code"] += delta.code
+            yield self._event("response.code_interpreter_call_code.delta", delta=delta.code)
 
-    def written(self, code: str | None) -> Iterator[Event]:
-        """Set the whole code; None if the model's arguments hold no code."""
-        if code is not None:
-            self.value["code"] = code
-        self._is_running = code is not None
-        yield self._event(f"{_CALL}_code.done", code=self.value["code"])
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole code, if the model's arguments hold code."""
+        self._is_running = ready.code is not None
+        if ready.code is not None:
+            self.value["code"] = ready.code
+        yield self._event("response.code_interpreter_call_code.done", code=self.value["code"])
 
     def running(self) -> Iterator[Event]:
         """Note that the code is run."""
         if self._is_running:
             self.value["status"] = "interpreting"
-            yield self._event(f"{_CALL}.interpreting")
+            yield self._event("response.code_interpreter_call.interpreting")
 
     def live(self, outputs: Iterable[JsonObject]) -> Iterator[Event]:
-        """Tell of outputs while the code runs; OpenAI has no event for them."""
+        """Yield an event for each output while the code runs; OpenAI has none for them."""
         for output in outputs:
             yield self._event("agent_tools.output", output=output)
 
-    def ran(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
+    def ended(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
         """Set the outputs of code that has ended, or was not run."""
-        if self._shows_outputs:
+        if self.value["outputs"] is not None:
             self.value["outputs"] = [output.json for output in outputs]
         if self._is_running and status == "completed":
-            yield self._event(f"{_CALL}.completed")
+            yield self._event("response.code_interpreter_call.completed")
         yield from self.done(status)
 
 
-def _said(text: str, annotations: Iterable[Citation], logprobs: Sequence[Json] = ()) -> JsonObject:
-    shown = [each.json for each in annotations]
-    return {"type": "output_text", "text": text, "annotations": shown, "logprobs": list(logprobs)}
+class PatchCallItem(CallItem):
+    """A call of `apply_patch`. It is added once it is whole, since it has no events but those of every item."""
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__("apc", "apply_patch_call", status="in_progress", call_id=call_id, operation={})
+
+    def read(self, arguments: str) -> None:
+        """Set the operation. Arguments without one become the diff of a file without a name, which nothing fits."""
+        try:
+            call = read_patch_call(arguments)
+        except InvalidParams:
+            call = PatchCall(UPDATE, "", arguments)
+        self.value["operation"] = call.operation
 
 
-def _refused(text: str) -> JsonObject:
-    return {"type": "refusal", "refusal": text}
+class PatchOutputItem(Item):
+    """The result of a patch call."""
+
+    def __init__(self, call: PatchCallItem, done: CallDone) -> None:
+        self.status = "failed" if done.failure else "completed"
+        more = {"call_id": call.value["call_id"], "status": self.status, "output": done.text}
+        super().__init__("apco", "apply_patch_call_output", **more)
 
 
-def _summary(text: str) -> JsonObject:
-    return {"type": "summary_text", "text": text}
+class ShellCallItem(CallItem):
+    """A call of the shell; `environment` says where it runs. The call is done once it is written.
+
+    Its output is an item of its own, as the hosted tool sends it.
+    """
+
+    def __init__(self, call_id: str, environment: Mapping[str, str]) -> None:
+        action: JsonObject = {"commands": [], "max_output_length": None, "timeout_ms": None}
+        more = {"status": "in_progress", "action": action, "call_id": call_id, "environment": dict(environment)}
+        super().__init__("sh", "shell_call", **more)
+        self._stream = CommandStream()
+        self._pieces: list[list[str]] = []  # of each command, as they came
+
+    def write(self, delta: CallDelta) -> Iterator[Event]:
+        """Append to the arguments."""
+        for piece in self._stream.feed(delta.arguments):
+            yield from self._until(piece.index)
+            self._pieces[piece.index].append(piece.text)
+            yield self._command("delta", piece.index, delta=piece.text)
+
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole arguments. Without commands in them the call is incomplete."""
+        call = _shell_call(ready.call.arguments)
+        if call is None:
+            yield from self.done("incomplete")
+            return
+        yield from self._until(len(call.commands) - 1)
+        for index, command in enumerate(call.commands):
+            sent = "".join(self._pieces[index])
+            if command != sent and command.startswith(sent):
+                yield self._command("delta", index, delta=command[len(sent) :])
+            yield self._command("done", index, command=command)
+        self._pieces = [[command] for command in call.commands]
+        self.value["action"].update(max_output_length=call.max_output_length, timeout_ms=call.timeout_ms)
+        yield from self.done()
+
+    def _until(self, index: int) -> Iterator[Event]:
+        """Add the commands up to a place."""
+        while len(self._pieces) <= index:
+            self._pieces.append([])
+            yield self._command("added", len(self._pieces) - 1, command="")
+
+    def _closing(self) -> Iterator[Event]:
+        self.value["action"]["commands"] = ["".join(pieces) for pieces in self._pieces]
+        return iter(())
+
+    def _command(self, kind: str, index: int, **fields: Any) -> Event:
+        return {"type": f"response.shell_call_command.{kind}", "command_index": index, **fields}
 
 
-def _thought(text: str) -> JsonObject:
-    return {"type": "reasoning_text", "text": text}
+class ShellOutputItem(Item):
+    """The outcome of a call's commands."""
+
+    def __init__(self, call: ShellCallItem) -> None:
+        action, call_id = call.value["action"], call.value["call_id"]
+        more = {"output": [], "call_id": call_id, "max_output_length": action["max_output_length"]}
+        super().__init__("sho", "shell_call_output", status="in_progress", **more)
+        self._number = len(action["commands"])
+        self._printed: dict[int, dict[str, str]] = defaultdict(lambda: {"stdout": "", "stderr": ""})
+        self._ends: dict[int, JsonObject] = {}
+        self._was_cancelled = False
+
+    def take(self, news: CommandNews) -> Iterator[Event]:
+        """Take in a piece of a command's output, or its end."""
+        match news:
+            case CommandText(index, stream, text):
+                self._printed[index][stream] += text
+                yield self._content("delta", index, delta={stream: text})
+            case CommandEnd(index, exit_code):
+                outcome = {"type": "timeout"} if news.timed_out else {"type": "exit", "exit_code": exit_code}
+                self._was_cancelled |= news.was_cancelled
+                yield self._end(index, outcome)
+
+    def ended(self, text: str, failure: Exception | None = None) -> Iterator[Event]:
+        """Note that the call is over; after a failure, commands that have not ended say why."""
+        for index in range(max(1, self._number)) if failure else ():
+            if index not in self._ends:
+                yield from self.take(CommandText(index, "stderr", text))
+                yield self._end(index, {"type": "exit", "exit_code": NOT_EXECUTABLE})
+        yield from self.done("incomplete" if failure or self._was_cancelled else "completed")
+
+    def _end(self, index: int, outcome: JsonObject) -> Event:
+        self._ends[index] = output = {"outcome": outcome, **self._printed.pop(index, {"stdout": "", "stderr": ""})}
+        self.value["output"] = [self._ends[each] for each in sorted(self._ends)]
+        return self._content("done", index, output=[output])
+
+    def _content(self, kind: str, index: int, **fields: Any) -> Event:
+        return self._event(f"response.shell_call_output_content.{kind}", command_index=index, **fields)
+
+
+def _shell_call(arguments: str) -> ShellCall | None:
+    try:
+        return read_shell_call(arguments)
+    except InvalidParams:
+        return None

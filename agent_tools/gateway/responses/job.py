@@ -1,27 +1,33 @@
-"""One response as a job: its turn, its events, and its end, which is stored."""
+"""One response as a job: its turn, its events, and its end, which is stored; and the way from a request to its job."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.jobs.event_log import EventLog, encoded
+from agent_tools.gateway.jobs.jobs import Jobs
+from agent_tools.gateway.jobs.sse import while_there
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.body import fresh_body
-from agent_tools.gateway.responses.compaction.compactor import Compactor, compaction_item, summary_message, too_long
+from agent_tools.gateway.responses import plan as planning
+from agent_tools.gateway.responses.compaction import Compactor, compaction_item, summary_message, too_long
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.history import answered
-from agent_tools.gateway.responses.items import Event, Item
-from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.items import CompactionItem, Event
+from agent_tools.gateway.responses.plan import Look, Plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
-from agent_tools.gateway.responses.storage import Outcome, ResponseStorage, Snapshot
+from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
+from agent_tools.gateway.responses.storage import ResponseStorage, Snapshot
 from agent_tools.gateway.responses.stored_items import note_recent
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
@@ -32,11 +38,8 @@ from agent_tools.models.base import Conversation, JsonObject, Usage
 from agent_tools.models.wire import wire_messages
 
 _log = logging.getLogger(__name__)
-_CALLS = (
-    "function_call",
-    "shell_call",
-    "apply_patch_call",
-)  # which the conversation could not go on from if they were cut off
+_CALLS = ("function_call", "shell_call", "apply_patch_call")
+"""Items that a conversation could not go on from if they were cut off."""
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -50,20 +53,21 @@ class ResponseJob(TurnJob):
     """
 
     def __init__(self, services: Services, plan: Plan, log: EventLog) -> None:
-        super().__init__(services, plan.owner, plan.request.model, log, is_urgent=plan.hold is None)
+        super().__init__(services, plan.owner, plan.request.model, log, is_urgent=plan.lease is None)
         self.plan = plan
         self.body = fresh_body(plan.request)
         self.answer = packed(self.body)
-        self._composer = Composer(self.body, plan.context)
+        self._composer = Composer(self.body, plan.request, plan.context)
         self._conversation = list(plan.conversation)
         self._usage = Usage()
-        self._compactor = Compactor(plan.turn.model, services.config.turn_timeout)
-        self._told: dict[str, str] = {}
+        self._summary_usage = Usage()
+        self._answers: dict[str, str] = {}  # for the model, by the ids of calls
         self._server_fields: dict[str, str] = {}  # as JSON, by the ids of items
         self._items_of_rounds = 0  # items of the rounds that are over
         self._container_id: str | None = None
-        self._storage = ResponseStorage(services, plan, self.id)
-        self._remote = RemoteTools(services.config, services.mcp_reach, plan.decisions)
+        self._storage = ResponseStorage(services, plan.request, plan.owner, self.id) if plan.request.store else None
+        names_servers = bool(plan.decisions or plan.request.tools.remote)
+        self._remote = RemoteTools(services.config, services.mcp_servers, plan.decisions) if names_servers else None
 
     @property
     def id(self) -> str:
@@ -76,35 +80,36 @@ class ResponseJob(TurnJob):
         if not self.plan.request.generates:
             yield from self._composer.feed(Finished("stop", Usage()))
             return
-        with self.cancel.ending(self._remote.cancel):
-            turn = yield from self._with_remote_tools()
-            yield from self._compact()
+        turn = self.plan.turn
+        with ExitStack() as ending:
+            if self._remote:
+                ending.enter_context(self.cancel.ending(self._remote.cancel))
+                turn = yield from self._with_remote_tools(self._remote)
+            if self.plan.request.compact_threshold is not None:
+                yield from self._compact(self.plan.request.compact_threshold)
             messages = answered([*self.plan.instructions, *self._conversation])
             yield from self._events_of(turn, messages)
 
-    def _with_remote_tools(self) -> Generator[Event, None, ToolLoop]:
+    def _with_remote_tools(self, remote: RemoteTools) -> Generator[Event, None, ToolLoop]:
         """List the tools of MCP servers and make the calls that were approved; return the turn with these tools."""
-        plan = self.plan
-        if not (plan.decisions or plan.request.tools.remote):
-            return plan.turn
-        with self._services.baton.put_down():
-            yield from self._remote.listed(plan.request.tools.remote, plan.turn, self._composer)
-            yield from self._remote.settled(self._conversation, self._composer)
-        return self._remote.turn(plan.turn)
+        turn = self.plan.turn
+        with self._services.compute.waiting():
+            yield from remote.listed(self.plan.request.tools.remote, turn, self._composer)
+            yield from remote.settled(self._conversation, self._composer)
+        return remote.turn(turn)
 
-    def _compact(self) -> Iterator[Event]:
+    def _compact(self, threshold: int) -> Iterator[Event]:
         """Put a summary in place of what was said before, if that is longer than the client allows."""
-        long = too_long(self._conversation, self.plan.request.compact_threshold)
+        long = too_long(self._conversation, threshold)
         if long is None:
             return
-        messages, note = (
-            [*self.plan.instructions, *long.before],
-            partial(self._services.metrics.step, key=self._key_name),
-        )
-        summary = self._compactor.summarised(messages, self.cancel, note)
-        self._usage += self._compactor.usage
+        messages = [*self.plan.instructions, *long.before]
+        compactor = Compactor(self.plan.turn.model, self._services.config.turn_timeout)
+        summary = compactor.summarised(messages, self.cancel, partial(self._services.metrics.step, key=self._key_name))
+        self._summary_usage = compactor.usage
+        self._usage += compactor.usage
         if summary:
-            item = Item(compaction_item(summary, long.newest_text))
+            item = CompactionItem(compaction_item(summary, long.newest_text))
             yield from self._composer.insert(item)
             yield from self._composer.placed(item, item.done())
             self._conversation = [summary_message(summary), *long.newest]
@@ -113,7 +118,7 @@ class ResponseJob(TurnJob):
         for step in self.steps(turn, messages, self.plan.tools):
             self._note(step)
             if isinstance(step, Finished):
-                step = replace(step, usage=step.usage + self._compactor.usage)
+                step = replace(step, usage=step.usage + self._summary_usage)
             yield from self._composer.feed(step)
 
     def failed(self, failure: ApiError) -> Iterator[Event]:
@@ -127,38 +132,46 @@ class ResponseJob(TurnJob):
                 self._end(event)
             except Exception as exc:  # noqa: BLE001  (no stream ends without its last event, whatever this is)
                 _log.error("the end of a response could not be kept: %s", type(exc).__name__)
-                self._storage.close()
+                self._give_up_storing()
                 self._not_stored(event["response"])
         super().record(event)
 
     def close(self) -> None:
         """Let go of the container and hang up on servers, however the response ended, and whatever fails meanwhile."""
         with ExitStack() as undo:
-            undo.callback(self._storage.close)
+            undo.callback(self._give_up_storing)
             undo.callback(super().close)
-            undo.callback(self._remote.close)
-            if self.plan.hold:
-                undo.callback(self.plan.hold.close)
-            undo.callback(self._remote.cancel)  # code in the container may wait for one of them
+            if self._remote:
+                undo.callback(self._remote.close)
+            if self.plan.lease:
+                undo.callback(self.plan.lease.close)
+            if self._remote:
+                undo.callback(self._remote.cancel)  # code in the container may wait for one of them
+
+    def _give_up_storing(self) -> None:
+        if self._storage:
+            self._storage.close()
 
     def end(self) -> ResponseEnd:
         """Return what the next response builds on, once this one has ended."""
-        conversation, earlier = packed(self._conversation), self._container_id or self.plan.earlier
+        conversation, earlier = packed(self._conversation), self._container_id or self.plan.found.earlier
         return ResponseEnd(id=self.id, status=self.body["status"], container_id=earlier, conversation=conversation)
 
     def save_start(self) -> None:
         """Store that the response is under way, so that it can be asked for."""
-        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, self.plan.earlier))
+        assert self._storage  # the request is checked for it
+        earlier = self.plan.found.earlier
+        self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, earlier))
 
     def _note(self, step: Step) -> None:
         """Remember what the next response will need."""
         match step:
             case CallDone(call=call):
-                self._told[call.id] = step.text
+                self._answers[call.id] = step.text
             case RoundDone(messages=messages, usage=usage):
-                told = [*map(self._with_model, wire_messages(messages))]
-                self._note_server_fields(told)
-                self._conversation += told
+                added = [*map(self._with_model, wire_messages(messages))]
+                self._note_server_fields(added)
+                self._conversation += added
                 self._usage += usage or Usage()
 
     def _note_server_fields(self, messages: Sequence[JsonObject]) -> None:
@@ -180,23 +193,23 @@ class ResponseJob(TurnJob):
         return {**message, SERVER_FIELDS: {**fields, "model": self.plan.request.model}} if fields else message
 
     def _end(self, event: Mapping[str, Any]) -> None:
-        """Let go of the container and store the response, before anyone hears of its end."""
-        hold, request, body = self.plan.hold, self.plan.request, event["response"]
-        self._container_id = container_id = hold.container_id if hold and hold.has_container else None
-        if hold:
-            hold.close()
-        if self.plan.known:
-            self._services.conversations.note(self.plan.known, body["output"], container_id or "")
-        hidden = Hidden(self._told_by_item(), self._server_fields)
-        if self.plan.stored and body["status"] in ("completed", "incomplete"):
-            self._add_to_conversation(self.plan.stored, body, hidden, container_id)
+        """Release the container and store the response, before anyone hears of its end."""
+        lease, found, body = self.plan.lease, self.plan.found, event["response"]
+        self._container_id = container_id = lease.container_id if lease and lease.has_container else None
+        if lease:
+            lease.close()
+        if found.recognised:
+            self._services.conversations.note(found.recognised, body["output"], container_id or "")
+        hidden = Hidden(self._answers_by_item(), self._server_fields)
+        if found.stored and body["status"] in ("completed", "incomplete"):
+            self._add_to_conversation(found.stored, body, hidden, container_id)
         self.answer = packed(body)
-        if not request.store:
+        if self._storage:
+            snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or found.earlier)
+            if not self._storage.end(body, snapshot, hidden, [*self.log.events, encoded(event)]):
+                self._not_stored(body)
+        else:
             note_recent(self._services.recent_fields, self.plan.owner, body, hidden)
-            return
-        snapshot = Snapshot(body["status"], self.answer, self._conversation, container_id or self.plan.earlier)
-        if not self._storage.end(Outcome(body, snapshot, hidden, [*self.log.events, encoded(event)])):
-            self._not_stored(body)
 
     def _add_to_conversation(
         self, stored: StoredConversation, body: JsonObject, hidden: Hidden, container_id: str | None
@@ -211,12 +224,89 @@ class ResponseJob(TurnJob):
             body["conversation"] = None
 
     def _not_stored(self, body: JsonObject) -> None:
-        """Have the client read that its answer, which it gets all the same, is not stored."""
+        """Show the client that its answer, which it gets all the same, is not stored."""
         body["store"] = False
         self.answer = packed(body)
 
-    def _told_by_item(self) -> dict[str, str]:
-        """Return what the model was told of each call, by the ids of the calls' items."""
-        answered = {**self._composer.code_items, **self._composer.shell_outputs}
-        ids = {call_id: item.id for call_id, item in answered.items()}
-        return {ids[call_id]: text for call_id, text in self._told.items() if call_id in ids}
+    def _answers_by_item(self) -> dict[str, str]:
+        """Return the answers that the model got, by the ids of the items that hold them."""
+        found = {id_: self._composer.answered_by(id_) for id_ in self._answers}
+        return {item.id: self._answers[id_] for id_, item in found.items() if item}
+
+
+# From a request to its job.
+
+
+def request_reader(services: Services) -> Callable[[JsonObject], ResponseRequest]:
+    """Return the reader of requests, which knows what this gateway takes."""
+    config = services.config
+    unknown, servers = config.unknown_tools, services.mcp_servers
+    return partial(read_request, unknown_tools=unknown, passed=config.passed_fields, servers=servers)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A request for a response with its sender; `receive` waits until the client hangs up.
+
+    It `may_forward` if another gateway may answer it.
+    """
+
+    request: ResponseRequest
+    owner: str
+    headers: Mapping[str, str]
+    receive: Receive
+    may_forward: bool = False
+
+
+async def start_job(services: Services, jobs: Jobs, submission: Submission) -> ResponseJob:
+    """Start a response.
+
+    Raises:
+        ApiError: it cannot be made, or not now; 499, the client has hung up.
+        Elsewhere: it is for another gateway.
+    """
+    request, owner = submission.request, submission.owner
+    session = services.conversations.session(submission.headers)
+    look_at = services.peers.look_for_holder if submission.may_forward else (lambda _: None)
+    if submission.may_forward and services.peers.are_there:  # first: a request that is sent on needs no place here
+        await run_in_threadpool(_look, services, owner, request, session, look_at)
+    needs_sandbox = request.tools.container is not None
+    place = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), submission.receive)
+    try:
+        log = EventLog(services.config.max_response_bytes)
+        key = services.upstream.key(submission.headers)
+        job = await run_in_threadpool(_made, services, submission, session, look_at, key, log)
+    except BaseException:
+        jobs.leave(place)
+        raise
+    jobs.follow(job, place)
+    return job
+
+
+def _look(services: Services, owner: str, request: ResponseRequest, session: str, look_at: Look) -> None:
+    if request.tools.container:
+        planning.look(services, planning.find(services, owner, request, session), look_at)
+
+
+def _made(
+    services: Services, submission: Submission, session: str, look_at: Look, upstream_key: str, log: EventLog
+) -> ResponseJob:
+    """Plan a response, and store its start if it is made in the background. For a thread."""
+    owner = submission.owner
+    with services.compute.computing(is_urgent=submission.request.tools.container is None):
+        request = planning.check_request(services, owner, submission.request)
+        found = planning.find(services, owner, request, session)
+        chosen = planning.choose(services, found, look_at)
+        try:
+            job = ResponseJob(services, planning.plan(services, found, chosen, upstream_key), log)
+            if request.background:
+                job.save_start()
+        except BaseException:
+            planning.discard(services, owner, chosen.lease)
+            raise
+        return job
+
+
+def find_job(jobs: Jobs, id_: str, owner: str) -> ResponseJob | None:
+    """Return the response of this owner that runs here, if it does."""
+    return next((job for job in jobs.all_of(ResponseJob) if job.id == id_ and job.plan.owner == owner), None)

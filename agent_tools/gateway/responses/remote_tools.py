@@ -11,17 +11,25 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import starmap
 
+from agent_tools.agents.steps import Call, CallDelta, CallReady
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure
 from agent_tools.gateway.remote_mcp.connection import Connection, Connections
-from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import RemoteFunction, RemoteTool
 from agent_tools.gateway.responses.composer import Composer
-from agent_tools.gateway.responses.items import Event
-from agent_tools.gateway.responses.mcp.given import GivenServer, code_name, model_name
-from agent_tools.gateway.responses.mcp.items import Decision, McpCallItem, McpListItem, OpenCall, answer, open_calls
+from agent_tools.gateway.responses.items import Event, McpCallItem, McpListItem
+from agent_tools.gateway.responses.mcp_tools import (
+    Decision,
+    GivenServer,
+    OpenCall,
+    answer,
+    code_name,
+    model_name,
+    open_calls,
+)
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import JsonObject
 
@@ -32,9 +40,9 @@ _GONE = "This call was approved, but its tool is not offered any more."
 class RemoteTools:
     """Made with each response; `close` ends its connections. For one thread, but for `cancel`."""
 
-    def __init__(self, config: GatewayConfig, reach: Reach | None, decisions: Sequence[Decision]) -> None:
+    def __init__(self, config: GatewayConfig, servers: AllowedServers | None, decisions: Sequence[Decision]) -> None:
         self._config = config
-        self._connections = Connections(config, reach) if reach else None
+        self._connections = Connections(config, servers) if servers else None
         self._decisions = list(decisions)
         self._tools: dict[str, RemoteTool] = {}
         self._functions = Toolset(style="sync")
@@ -145,17 +153,17 @@ class RemoteTools:
         """Make a call, and return what the model is told."""
         item = McpCallItem(decision.label, decision.name, decision.request_id)
         yield from composer.insert(item)
-        yield from composer.placed(item, item.write(call.arguments))
-        yield from composer.placed(item, item.written(call.arguments))
+        yield from composer.placed(item, item.write(CallDelta(call.id, call.arguments)))
+        yield from composer.placed(item, item.written(CallReady(Call(call.id, call.name, call.arguments))))
         tool = self._find(decision)
         try:
             if tool is None:
                 raise RemoteFailure(_GONE)
             text = tool.call(call.arguments)
         except RemoteFailure as exc:
-            yield from composer.placed(item, item.failed(exc.shown))
+            yield from composer.placed(item, item.ended(str(exc), exc))
             return f"The tool {call.name} failed: {exc}"
-        yield from composer.placed(item, item.ran(text))
+        yield from composer.placed(item, item.ended(text))
         return text
 
 

@@ -31,11 +31,9 @@ from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
-from agent_tools.gateway.responses.body import stored_items
-from agent_tools.gateway.responses.job import ResponseJob
+from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
 from agent_tools.gateway.responses.request import OUTPUTS
-from agent_tools.gateway.responses.running import Submission, find_job, request_reader, start_job
-from agent_tools.gateway.responses.stored_items import forget
+from agent_tools.gateway.responses.stored_items import forget, stored_items
 from agent_tools.gateway.responses.websocket import BEGINNING, response_socket
 from agent_tools.gateway.store.records import ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store

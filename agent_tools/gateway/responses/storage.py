@@ -1,4 +1,4 @@
-"""Storing one response: from its start if it is made in the background, else at its end."""
+"""Stores one response: from its start if it is made in the background, else at its end."""
 
 from __future__ import annotations
 
@@ -8,18 +8,52 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent_tools.containers.quotas import Shares
+from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.jobs.event_log import Logged, packed_events
-from agent_tools.gateway.responses.body import listed_items
-from agent_tools.gateway.responses.plan import Plan
-from agent_tools.gateway.responses.share import ResponseShare
-from agent_tools.gateway.responses.stored_items import forget, note_calls, rows_of
+from agent_tools.gateway.requests.failures import full
+from agent_tools.gateway.responses.request import ResponseRequest
+from agent_tools.gateway.responses.stored_items import forget, listed_items, note_calls, rows_of
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
-from agent_tools.gateway.store.store import packed, packed_lines
+from agent_tools.gateway.store.store import Store, packed, packed_lines
 from agent_tools.models.base import JsonObject
 
 _log = logging.getLogger(__name__)
+
+
+class ResponseQuota:
+    """The quota of each owner in stored responses. Thread-safe. `shares` knows the disk."""
+
+    def __init__(self, config: GatewayConfig, store: Store, shares: Shares) -> None:
+        self._config = config
+        self._store = store
+        self._shares = shares
+
+    def check(self, owner: str) -> None:
+        """Check that an owner may have another response stored.
+
+        Raises:
+            ApiError: 400, the stored responses are the owner's whole quota.
+            DiskFull: nothing more is stored for anyone.
+        """
+        mend = "Delete some (DELETE /v1/responses/{id}), or send 'store': false."
+        number, size = self._store.amount(StoredResponse, owner=owner)
+        if number >= self._config.max_stored_responses:
+            raise full(f"You have {self._config.max_stored_responses:,} stored responses, the maximum. {mend}")
+        if size >= self._config.max_stored_bytes:
+            raise full(f"Your stored responses take all {self._config.max_stored_bytes:,} bytes that they may. {mend}")
+        self.check_disk()
+
+    def check_disk(self) -> None:
+        """Check that the disk has room for responses; a database elsewhere has a disk of its own.
+
+        Raises:
+            DiskFull: it has none.
+        """
+        if not self._config.database:
+            self._shares.check_disk()
 
 
 @dataclass(frozen=True)
@@ -32,24 +66,14 @@ class Snapshot:
     container_id: str | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A response that has ended. `hidden` is what no client sees of its items."""
-
-    body: JsonObject
-    snapshot: Snapshot
-    hidden: Hidden
-    events: Sequence[Logged]
-
-
 class ResponseStorage:
     """Stores one response. For one thread at a time."""
 
-    def __init__(self, services: Services, plan: Plan, id_: str) -> None:
+    def __init__(self, services: Services, request: ResponseRequest, owner: str, id_: str) -> None:
         self._services = services
         self._store = services.store
-        self._share = ResponseShare(services.config, services.store, services.shares)
-        self._plan = plan
+        self._request = request
+        self._owner = owner
         self._id = id_
         self._input_size = 0
         self._is_claimed = False  # as one that goes on in the background
@@ -64,19 +88,22 @@ class ResponseStorage:
             raise
         self._is_claimed = True
 
-    def end(self, outcome: Outcome) -> bool:
-        """Store a response that has ended; return False if that failed. Raises nothing."""
-        is_background = self._plan.request.background
+    def end(self, body: JsonObject, snapshot: Snapshot, hidden: Hidden, events: Sequence[Logged]) -> bool:
+        """Store a response that has ended; return False if that failed. Raises nothing.
+
+        `hidden` is what no client sees of its items.
+        """
+        is_background = self._request.background
         try:
-            self._share.check_disk()
-            note_calls(self._store, self._plan.owner, outcome.body, outcome.hidden)
-            more = rows_of(self._plan.owner, outcome.body, outcome.hidden)
+            ResponseQuota(self._services.config, self._store, self._services.shares).check_disk()
+            note_calls(self._store, self._owner, body, hidden)
+            more = rows_of(self._owner, body, hidden)
             if not is_background:
-                self._store.add(self._record(outcome.snapshot, outcome.hidden.size), *more)
+                self._store.add(self._record(snapshot, hidden.size), *more)
             else:
                 self._store.add(*more)
-                if not self._change(outcome):
-                    forget(self._store, self._id, outcome.hidden.told)
+                if not self._change(snapshot, hidden, packed_events(events)):
+                    forget(self._store, self._id, hidden.told)
         except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()
@@ -87,22 +114,22 @@ class ResponseStorage:
         return True
 
     def close(self) -> None:
-        """Have a response fail that goes on in the background and has not been stored. Raises nothing."""
+        """Mark a response that goes on in the background and has not been stored as failed. Raises nothing."""
         if self._is_claimed:
             self._is_claimed = False
             self._services.background.give_up(self._id)
 
     def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
         """Return the row; `more` are the bytes that are stored beside it."""
-        lines = packed_lines(listed_items(self._plan.request.input))
+        lines = packed_lines(listed_items(self._request.input))
         conversation = packed(snapshot.conversation)
         self._input_size = len(lines)
         return StoredResponse(
             id=self._id,
-            owner=self._plan.owner,
+            owner=self._owner,
             created_at=time.time(),
             status=snapshot.status,
-            background=self._plan.request.background,
+            background=self._request.background,
             bytes=self._input_size + len(snapshot.body) + len(conversation) + more,
             container_id=snapshot.container_id,
             body=snapshot.body,
@@ -110,16 +137,15 @@ class ResponseStorage:
             conversation=conversation,
         )
 
-    def _change(self, outcome: Outcome) -> bool:
+    def _change(self, snapshot: Snapshot, hidden: Hidden, events: bytes) -> bool:
         """Store the end of a background response with all its events; return False if it was deleted meanwhile."""
-        snapshot, data = outcome.snapshot, packed_events(outcome.events)
         conversation = packed(snapshot.conversation)
-        self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=data))
+        self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=events))
         return self._store.change(
             StoredResponse,
             self._id,
             status=snapshot.status,
-            bytes=self._input_size + len(snapshot.body) + len(conversation) + outcome.hidden.size + len(data),
+            bytes=self._input_size + len(snapshot.body) + len(conversation) + hidden.size + len(events),
             container_id=snapshot.container_id,
             body=snapshot.body,
             conversation=conversation,

@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 from starlette.types import Message
@@ -33,9 +33,8 @@ from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.jobs.sse import Pace, unless_gone
 from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.job import ResponseJob
-from agent_tools.gateway.responses.running import Submission, request_reader, start_job
+from agent_tools.gateway.requests.fields import Given, at_most, read
+from agent_tools.gateway.responses.job import ResponseJob, Submission, request_reader, start_job
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.limits import MIB
@@ -53,7 +52,15 @@ _UNREADABLE, _NOT_ALLOWED, _GOING, _RESTARTING = 1003, 1008, 1001, 1012
 _OF_THE_SOCKET = ("type", "stream", "stream_id", "generate", "event_id")
 
 
-class Sockets:
+class _Event(Given):
+    stream_id: Annotated[str, at_most(MAX_STREAM_ID, "A stream_id")] = ""
+
+
+class _Create(Given):
+    generate: bool = True
+
+
+class ResponseSockets:
     """The open WebSockets of a gateway, and the newest responses of each that are stored nowhere. For one event loop.
 
     Attributes:
@@ -132,7 +139,7 @@ async def response_socket(websocket: WebSocket) -> None:
 class _Connection:
     """One client's connection."""
 
-    def __init__(self, websocket: WebSocket, services: Services, jobs: Jobs, sockets: Sockets) -> None:
+    def __init__(self, websocket: WebSocket, services: Services, jobs: Jobs, sockets: ResponseSockets) -> None:
         self._ws = websocket
         self._services = services
         self._jobs = jobs
@@ -178,7 +185,7 @@ class _Connection:
         body = text.encode("utf-8", "surrogatepass")
         try:
             given = await self._services.large_json.read(len(body), parsed, body)
-            stream_id = Fields(given).text("stream_id") or ""
+            stream_id = read(_Event, given).stream_id
             self._check(given, stream_id, len(body))
         except ApiError as exc:
             await self._refuse(exc)
@@ -203,8 +210,6 @@ class _Connection:
         if given.get("background"):
             message = "A response of a WebSocket cannot be in the background: send it by HTTP."
             raise invalid(message, "background", "unsupported_value")
-        if len(stream_id) > MAX_STREAM_ID:
-            raise invalid(f"A stream_id has at most {MAX_STREAM_ID} characters.", "stream_id", "invalid_value")
         if self._number >= MAX_WAITING:
             raise busy(429, f"{MAX_WAITING} responses of this connection are under way; wait for one.", 1)
         if self._number and self._bytes + size > self._services.config.max_body_bytes:
@@ -254,7 +259,7 @@ class _Connection:
         services.rates.check(services.keys.caller(self._ws.headers))
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
         request = await services.large_json.read(size, self._read, body)
-        generates = Fields(given).flag("generate") is not False
+        generates = read(_Create, given).generate
         recent = self._sockets.recall(self, request.previous_response_id or "")
         request = replace(request, generates=generates, recent=recent)
         job = await start_job(services, self._jobs, Submission(request, self._owner, self._ws.headers, self._hung_up))

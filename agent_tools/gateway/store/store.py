@@ -20,7 +20,7 @@ from alembic.script import Script, ScriptDirectory
 
 from agent_tools.containers.records import ANYHOW, Before, Kind, Record, Rows
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.baton import Baton
+from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.store.tables import metadata
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class Store(Rows):
     """Rows in a database. A class with some of its table's columns is read without the others.
 
-    Threads that compute with a baton put it down while a server answers, and offer it before they use a file.
+    Others compute while a server answers, and urgent threads go first before a file is used.
 
     A request writes several times, so only the first write waits `patience` seconds for the lock of an SQLite file.
     Once it has failed, the database is taken for locked until a write succeeds, and the others hardly wait.
@@ -44,13 +44,13 @@ class Store(Rows):
 
     failure = StoreError
 
-    def __init__(self, url: str, patience: float = PATIENCE, baton: Baton | None = None) -> None:
+    def __init__(self, url: str, patience: float = PATIENCE, compute: ComputeQueue | None = None) -> None:
         self.failures = 0
         self._is_locked = False
         self._patience = patience
         self.is_file = url.startswith("sqlite")
-        baton = baton or Baton()
-        self._courtesy = baton.offered if self.is_file else baton.put_down
+        compute = compute or ComputeQueue()
+        self._courtesy = compute.yielding if self.is_file else compute.waiting
         self._engine = sa.create_engine(url, pool_pre_ping=not self.is_file)
         if self.is_file:
             sa.event.listen(self._engine, "connect", partial(_prepare_sqlite, patience))

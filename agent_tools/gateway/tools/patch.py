@@ -10,7 +10,7 @@ from typing import Any
 from agent_tools.code_reader import JsonReading, read_json
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.gateway.tools.diff import MAX_TEXT, DiffError, changed, created
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.shell import carry_files
 from agent_tools.models.base import FunctionDefinition, JsonObject
 from agent_tools.sandbox.sandbox import Sandbox
@@ -89,11 +89,11 @@ def patch_function(place: str = "") -> FunctionDefinition:
 class ContainerPatch(BaseTool):
     """The tool on a container's files."""
 
-    def __init__(self, hold: Hold) -> None:
+    def __init__(self, lease: ContainerLease) -> None:
         function = patch_function(" in the Linux container, at a path relative to /mnt/data or below it")
         self.name, self.description = PATCH_NAME, str(function["description"])
         self.parameters = function["parameters"]
-        self.hold = hold
+        self.lease = lease
         super().__init__()
 
     def call(self, params: Params, **kwargs: Any) -> str:
@@ -103,11 +103,11 @@ class ContainerPatch(BaseTool):
             ToolServiceError: it could not be made; nothing was changed then.
         """
         call = read_patch_call(params)
-        interpreter = self.hold.interpreter()
+        interpreter = self.lease.interpreter()
         with tool_errors():
-            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.hold, interpreter)]
-            notes += [_applied(interpreter.as_sandbox, call), carry_files(self.hold, interpreter)]
-        return self.hold.take_note() + "\n\n".join(filter(None, notes))
+            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, interpreter)]
+            notes += [_applied(interpreter.as_sandbox, call), carry_files(self.lease, interpreter)]
+        return self.lease.take_note() + "\n\n".join(filter(None, notes))
 
 
 def _applied(sandbox: Sandbox, call: PatchCall) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import queue
+import re
 import shlex
 import signal
 import threading
@@ -13,11 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union
 
+from agent_tools.agents.turn.code_stream import WHOLE_CHARS
 from agent_tools.code_reader import JsonReading, checked_code, read_json
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.limits import Limits
 from agent_tools.results.command import SIGNALLED, CommandResult
 from agent_tools.sandbox.sandbox import Sandbox
@@ -40,12 +43,12 @@ _DESCRIPTION = (
 class ContainerShell(CommandTool):
     """A `CommandTool` on a container."""
 
-    def __init__(self, hold: Hold) -> None:
-        config = hold.containers.config
+    def __init__(self, lease: ContainerLease) -> None:
+        config = lease.containers.config
         self.name = config.shell_name
-        self.description = _DESCRIPTION.format(contents=contents(config), network=reach(hold.network))
+        self.description = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network))
         self.parameters = _parameters(config)
-        self.hold = hold
+        self.lease = lease
         self._config = config
         self._cancelled: threading.Event | None = None
         super().__init__()
@@ -65,22 +68,22 @@ class ContainerShell(CommandTool):
         """Run the commands of a call at once, yield their news, and return what a model is told."""
         call = read_shell_call(params)
         together = self._together(call)
-        interpreter = self.hold.interpreter()
+        interpreter = self.lease.interpreter()
         self._cancelled = mine = threading.Event()
         if cancelled.is_set():
             mine.set()
         with tool_errors():
-            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.hold, interpreter)]
+            notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, interpreter)]
             with closing(run_at_once(interpreter.as_sandbox, together, mine)) as news:
                 ends = yield from news
-            notes += [told(ends), carry_files(self.hold, interpreter)]
-        return self.hold.take_note() + "\n\n".join(filter(None, notes))
+            notes += [told(ends), carry_files(self.lease, interpreter)]
+        return self.lease.take_note() + "\n\n".join(filter(None, notes))
 
     def cancel(self) -> None:
         """End the call that is under way."""
         if self._cancelled is not None:
             self._cancelled.set()
-        if (interpreter := self.hold.held) and self._cancelled is not None:
+        if (interpreter := self.lease.used_interpreter) and self._cancelled is not None:
             interpreter.as_sandbox.cancel(self._cancelled)
 
     def _together(self, call: ShellCall) -> Together:
@@ -89,12 +92,12 @@ class ContainerShell(CommandTool):
         return Together(call.commands, min(seconds, self._config.max_shell_timeout), characters)
 
 
-def carry_files(hold: Hold, interpreter: CodeInterpreter) -> str:
+def carry_files(lease: ContainerLease, interpreter: CodeInterpreter) -> str:
     """Have a sandbox on another machine, with files of its own, take and give files, as every run of code does.
 
     Return what could not be carried, in words, '' as a rule.
     """
-    if hold.containers.runtime.guest(hold.containers.folder(hold.container_id)).shares_files:
+    if lease.containers.runtime.guest(lease.containers.folder(lease.container_id)).shares_files:
         return ""
     return interpreter.markdown(interpreter.run(""))
 
@@ -290,3 +293,78 @@ class _Run:
     def _tell(self, stream: StreamName, text: str) -> None:
         if text:
             self.news.put(CommandText(self.index, stream, text))
+
+
+# The commands in a shell call's arguments, read while the model writes them.
+#
+# Arguments are a JSON object with a list of strings under `commands`. Tokens are read up to each string's quote, then
+# the
+# string's pieces are unescaped and passed on, but for half an escape at their end. What has another form is left to
+# the
+# end of the call, when it is read whole. The work is linear in the length of the arguments, however they are cut.
+
+
+MAX_LEAD = 4_096  # characters before the first command; what comes later is not followed
+_LEAD = re.compile(r'\s*\{(?:\s*"(?:timeout_ms|max_output_length)"\s*:\s*[\w.+-]+\s*,)*\s*"commands"\s*:\s*\[\s*"')
+_NEXT = re.compile(r'\s*,\s*"')
+_MAYBE_NEXT = re.compile(r"\s*,?\s*\Z")
+
+
+@dataclass(frozen=True)
+class CommandPiece:
+    """A piece of the command at a place in the call."""
+
+    index: int
+    text: str
+
+
+class CommandStream:
+    """Takes the pieces of a call's arguments, and gives the pieces of the commands in them.
+
+    The pieces of one command joined are always a beginning of it.
+    """
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._index = -1  # of the command that is being read
+        self._is_inside = False
+        self._is_over = False
+
+    def feed(self, text: str) -> Iterator[CommandPiece]:
+        """Take a piece of the arguments, and yield what it adds to the commands."""
+        if self._is_over:
+            return
+        self._pending += text
+        while self._is_inside or self._opens():
+            piece = self._inside()
+            if piece:
+                yield CommandPiece(self._index, piece)
+            if self._is_inside:
+                return
+
+    def _opens(self) -> bool:
+        """Read up to the quote that opens the next command; return False while it has not come."""
+        if self._is_over:
+            return False
+        found = (_NEXT if self._index >= 0 else _LEAD).match(self._pending)
+        if found is None:
+            could_come = _MAYBE_NEXT.match(self._pending) if self._index >= 0 else len(self._pending) < MAX_LEAD
+            self._is_over = not could_come or len(self._pending) > MAX_LEAD
+            return False
+        self._pending = self._pending[found.end() :]
+        self._index += 1
+        self._is_inside = self._index < MAX_COMMANDS
+        self._is_over = not self._is_inside
+        return self._is_inside
+
+    def _inside(self) -> str:
+        """Read of the command what has come; it may end here."""
+        end = WHOLE_CHARS.match(self._pending).end()  # type: ignore[union-attr]
+        piece, self._pending = self._pending[:end], self._pending[end:]
+        if self._pending.startswith('"'):
+            self._is_inside, self._pending = False, self._pending[1:]
+        try:
+            return str(json.loads(f'"{piece}"', strict=False))
+        except ValueError:  # not JSON after all
+            self._is_inside, self._is_over = False, True
+            return ""

@@ -9,7 +9,7 @@ from typing import Any
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.spec import contents, reach
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.results.execution import Changes, Execution, Output
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
@@ -31,30 +31,30 @@ _FUNCTIONS = (
 class ContainerTool(CodeTool):
     """A `CodeTool` on a container. `function` is a client's own definition."""
 
-    parameters = {  # noqa: RUF012
+    parameters = {
         "type": "object",
         "properties": {"code": {"type": "string", "description": "The Python code to run."}},
         "required": ["code"],
         "additionalProperties": False,
     }
 
-    def __init__(self, hold: Hold, function: Mapping[str, Any] | None = None) -> None:
-        given, config = function or {}, hold.containers.config
+    def __init__(self, lease: ContainerLease, function: Mapping[str, Any] | None = None) -> None:
+        given, config = function or {}, lease.containers.config
         self.name = str(given.get("name") or config.tool_name)
-        self.description = str(given.get("description") or described(config, hold.network))
-        self.hold = hold
+        self.description = str(given.get("description") or described(config, lease.network))
+        self.lease = lease
         super().__init__()
         if given.get("parameters"):
             self.parameters = given["parameters"]
 
     def offer(self, functions: Toolset) -> None:
         """Let the code call functions of the host, until the container is let go of, and tell the model of them."""
-        self.hold.functions = functions
+        self.lease.functions = functions
         self.description = f"{self.description}\n\n{_FUNCTIONS}\n\n```python\n{functions.stubs()}\n```"
 
     def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
         """Run code and return the result as a model is told of it."""
-        return self.markdown(self.hold.interpreter().run(params))
+        return self.markdown(self.lease.interpreter().run(params))
 
     def stream(
         self,
@@ -64,16 +64,16 @@ class ContainerTool(CodeTool):
         cancelled: threading.Event | None = None,
     ) -> Generator[Output, None, Execution]:
         """Run code, yield its outputs, return the whole."""
-        return (yield from self.hold.interpreter().stream(params, None, timeout, cancelled))
+        return (yield from self.lease.interpreter().stream(params, None, timeout, cancelled))
 
     def markdown(self, execution: Execution) -> str:
         """Return the execution as a model is told of it, with the files it made."""
-        return self.hold.take_note() + self.hold.interpreter().markdown(execution) + _files(execution.changed)
+        return self.lease.take_note() + self.lease.interpreter().markdown(execution) + _files(execution.changed)
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event."""
         cancelled.set()
-        if interpreter := self.hold.held:
+        if interpreter := self.lease.used_interpreter:
             interpreter.cancel(cancelled)
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.marks import MAX_MARKS, Conversation, Sender
+from agent_tools.gateway.conversations.fingerprints import MAX_MARKS, Conversation, Sender
 from agent_tools.gateway.http import parsed
-from agent_tools.gateway.remote_mcp.reach import Reach
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields, read_domains
+from agent_tools.gateway.requests.fields import ContainerFields, read
 from agent_tools.gateway.responses.history import CallHistory, answered, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
-from agent_tools.gateway.responses.mcp.items import read_decisions
+from agent_tools.gateway.responses.mcp_tools import read_decisions
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.sealing import Seal
 from agent_tools.models.dialect.phrasing import phrased
@@ -67,7 +67,7 @@ WORDS += ("compaction", "encrypted_content", "context_management", "compact_thre
 WORDS += ("max_tool_calls", "previous_response_id", "parameters", "summary", "effort", "file_id", "refusal", "store")
 
 
-REACH = Reach(["mcp.example.com"])
+REACH = AllowedServers(["mcp.example.com"])
 
 
 def unfold_body(data: bytes) -> Parts:
@@ -80,14 +80,14 @@ def unfold_body(data: bytes) -> Parts:
 def read_body(parts: Parts) -> None:
     """Read it as each kind of request that has a body of JSON."""
     body = parsed(parts[0], 100_000)
-    for read in (_response, _chat, _container):
-        refusal = _refusal(read, body)
+    for reader in (_response, _chat, _container):
+        refusal = _refusal(reader, body)
         assert refusal is None or (400 <= refusal.status < 500 and len(refusal.message.encode()) < 1_000)
 
 
-def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> ApiError | None:
+def _refusal(reader: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> ApiError | None:
     try:
-        read(body)
+        reader(body)
     except ApiError as exc:
         return exc
     return None
@@ -96,7 +96,7 @@ def _refusal(read: Callable[[dict[str, Any]], None], body: dict[str, Any]) -> Ap
 def _response(body: dict[str, Any]) -> None:
     request = read_request(body)
     read_request(body, "ignore")
-    read_request(body, "ignore", reach=REACH)
+    read_request(body, "ignore", servers=REACH)
     read_decisions(request.input)
     container_of(request.input)
     _conversation(request.input)
@@ -122,9 +122,7 @@ def _conversation(entries: list[dict[str, Any]]) -> None:
 
 
 def _container(body: dict[str, Any]) -> None:
-    given = Fields(body)
-    read_domains(given)
-    given.needed("name"), given.text("memory_limit"), given.array("file_ids"), given.object("expires_after")
+    assert isinstance(read(ContainerFields, body).domains, tuple)
 
 
 def _upload(id_: str) -> InputFile:

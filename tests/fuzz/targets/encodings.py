@@ -10,7 +10,7 @@ import gzip
 
 from agent_tools.gateway.requests.body import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.compaction.compactor import MAX_COUNT, read_count
+from agent_tools.gateway.responses.compaction import MAX_COUNT, read_count
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

@@ -16,8 +16,8 @@ import openai
 from agent_tools.agents.turn.round import Round
 from agent_tools.code_reader import read_params
 from agent_tools.errors import ModelError
-from agent_tools.gateway.responses.client_calls.tools import ClientTool
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
+from agent_tools.gateway.responses.request import read_request
 from agent_tools.limits import Limits
 from agent_tools.models.base import ArgumentsDelta, Delta, Usage
 from agent_tools.models.openai import OpenAIModel
@@ -41,7 +41,7 @@ WORDS += (
 )
 WORDS += ("extra_content", "reasoning_details", "thinking_blocks", "thinking", "text", "signature", "data")
 WORDS += ("object", "chat.completion.chunk", "model", "created", "call_1", "\ud83d", "\ude00", "length", "role")
-FUNCTION = ClientTool("function", "f", "", {"name": "f"}, {})
+REQUEST = read_request({"model": "m", "input": "", "tools": [{"type": "function", "name": "f"}]})
 MOST_UNSHOWN = MIB
 """Of what is kept of a reply, so much may leave no trace in the events, on which the gateway has its limit."""
 
@@ -97,9 +97,8 @@ def follow_reply(reply: Reply) -> None:
             yield delta
 
     answer, shown = Round(1, {"python": lambda text: read_params(text, Limits()).code, "f": None}), 0
-    composer = Composer(
-        {"output": []}, ResponseContext("python", {"f": FUNCTION}, "cntr", True, lambda _: None, lambda *_: "")
-    )
+    scene = ResponseContext("cntr", lambda _: None, lambda *_: "", {"code_interpreter": "python"})
+    composer = Composer({"output": []}, REQUEST, scene)
     try:
         for step in answer.read(counted(reply)):
             shown += sum(len(event.get("delta", "")) for event in composer.feed(step))

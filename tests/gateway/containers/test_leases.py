@@ -18,7 +18,7 @@ from agent_tools.containers.records import ContainerRecord, MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
@@ -47,11 +47,11 @@ class Service:
         return made
 
     def run(self, name: str, id_: str, text: str) -> str:
-        hold = Hold(self.processes[name], id_)
+        lease = ContainerLease(self.processes[name], id_)
         try:
-            return ContainerTool(hold).call({"code": text})
+            return ContainerTool(lease).call({"code": text})
         finally:
-            hold.close()
+            lease.close()
 
     def row(self, id_: str) -> ContainerRecord:
         found = self.rows.get(ContainerRecord, id_)

@@ -20,7 +20,7 @@ from agent_tools.containers.sandbox_slots import Capacity
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Died
@@ -49,11 +49,11 @@ class Machine:
 
     def run(self, id_: str, text: str) -> str:
         """Run code as a model would, and return what it is told."""
-        hold = Hold(self.containers, id_)
+        lease = ContainerLease(self.containers, id_)
         try:
-            return ContainerTool(hold).call({"code": text})
+            return ContainerTool(lease).call({"code": text})
         finally:
-            hold.close()
+            lease.close()
 
     def lose(self) -> None:
         """End all without a word to the containers."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.conversations.marks import Conversation, Sender
-from agent_tools.gateway.conversations.said import Line, digests, lines_of
+from agent_tools.gateway.conversations.fingerprints import ConversationFingerprint, Line, Sender, digests, lines_of
 
 ASKED = {"role": "user", "content": "How many rows?"}
 ANSWERED = {"role": "assistant", "content": "Ten rows."}
@@ -63,7 +62,7 @@ def test_a_call_of_a_custom_tool_is_a_call() -> None:
     call = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch", "input": "*** Begin"}
     result = {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done."}
     assert lines_of([call, result]) == [Line("call", "patch ***Begin"), Line("result", "Done.")]
-    marks = Conversation.of(Sender("me"), [ASKED, call, result]).marks
+    marks = ConversationFingerprint.of(Sender("me"), [ASKED, call, result]).marks
     assert len(marks.calls) == len(marks.items) == 1
 
 

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
 from agent_tools.gateway.remote_mcp.connection import Connections
-from agent_tools.gateway.remote_mcp.reach import Reach, RemoteFailure, RemoteServer
 
 SERVER = RemoteServer("box", "https://tools.example.com/mcp")
 
@@ -35,7 +35,7 @@ def resolver() -> Iterator[Resolver]:
 
 
 def connections(resolver: Resolver, timeout: float) -> Connections:
-    reach = Reach(["tools.example.com"], look_up=resolver.look_up)
+    reach = AllowedServers(["tools.example.com"], look_up=resolver.look_up)
     return Connections(GatewayConfig(upstream="http://127.0.0.1:9/v1", mcp_timeout=timeout), reach)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.reach import MAX_URL, Reach, ServerRefused
+from agent_tools.gateway.remote_mcp.allowed_servers import MAX_URL, AllowedServers, ServerNotAllowed
 
 ADDRESSES = {
     "tools.example.com": ["93.184.216.34"],
@@ -38,7 +38,7 @@ def look_up(host: str, _: int) -> list[str]:
     ],
 )
 def test_listed_servers_have_an_address(url: str, private: tuple[str, ...], address: str) -> None:
-    assert Reach(LISTED, private, look_up=look_up).address(url) == address
+    assert AllowedServers(LISTED, private, look_up=look_up).address(url) == address
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_listed_servers_have_an_address(url: str, private: tuple[str, ...], addr
     ],
 )
 def test_others_are_refused_without_a_word_of_the_path(url: str, why: str) -> None:
-    with pytest.raises(ServerRefused, match=why) as caught:
-        Reach(LISTED, look_up=look_up).address(url)
+    with pytest.raises(ServerNotAllowed, match=why) as caught:
+        AllowedServers(LISTED, look_up=look_up).address(url)
     assert "canary" not in str(caught.value)
 
 

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 import pytest
 
-from agent_tools.gateway.remote_mcp.reach import Reach, ServerRefused
-from agent_tools.gateway.remote_mcp.transport import CheckedTransport
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, ServerNotAllowed
+from agent_tools.gateway.remote_mcp.session import CheckedTransport
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -45,7 +45,7 @@ def port() -> Iterator[int]:
 def get(port: int, path: str = "/", *, addresses: list[list[str]] | None = None, most: int = 10_000) -> str:
     """Ask a server of the name tools.example.com, which is looked up for each request."""
     found = iter(addresses or [["127.0.0.1"]] * 9)
-    reach = Reach([f"tools.example.com:{port}"], ["127.0.0.0/8"], look_up=lambda *_: next(found))
+    reach = AllowedServers([f"tools.example.com:{port}"], ["127.0.0.0/8"], look_up=lambda *_: next(found))
 
     async def ask() -> str:
         async with httpx2.AsyncClient(transport=CheckedTransport(reach, most), follow_redirects=True) as client:
@@ -59,12 +59,12 @@ def test_the_server_reads_its_name(port: int) -> None:
 
 
 def test_addresses_are_checked_at_each_request(port: int) -> None:
-    with pytest.raises(ServerRefused, match="mcp_private"):
+    with pytest.raises(ServerNotAllowed, match="mcp_private"):
         get(port, addresses=[["169.254.169.254"]])
 
 
 def test_a_redirect_elsewhere_is_refused(port: int) -> None:
-    with pytest.raises(ServerRefused, match="mcp_servers"):
+    with pytest.raises(ServerNotAllowed, match="mcp_servers"):
         get(port, "/away")
 
 
@@ -74,5 +74,5 @@ def test_what_is_packed_is_refused(port: int) -> None:
 
 
 def test_bytes_are_bounded(port: int) -> None:
-    with pytest.raises(ServerRefused, match="max_mcp_bytes"):
+    with pytest.raises(ServerNotAllowed, match="max_mcp_bytes"):
         get(port, most=1_000)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields, scrubbed
+from agent_tools.gateway.requests.fields import Given, Needed, read, scrubbed
 from tests.gateway.asking import FUNCTION, post
 from tests.gateway.conftest import NewGateway
 
@@ -89,9 +89,14 @@ def test_halves_of_characters_are_found_in_every_encoding(new_gateway: NewGatewa
     assert [asked["messages"][-1]["content"] for asked in gateway.upstream.requests] == ["? é"] * 2
 
 
-def test_a_field_of_the_wrong_kind_is_named() -> None:
-    fields = Fields({"flag": "yes", "number": True}, "outer")
-    for read in (lambda: fields.flag("flag"), lambda: fields.number("number", 0, 1), lambda: fields.needed("none")):
+class Outer(Given):
+    flag: bool = False
+    number: float = 0
+    needed: Needed
+
+
+def test_a_field_of_the_wrong_type_is_named() -> None:
+    for given in ({"flag": "yes"}, {"number": True}, {}):
         with pytest.raises(ApiError) as refused:
-            read()
-        assert str(refused.value.param).startswith("outer.")
+            read(Outer, given, "outer")
+        assert refused.value.param == f"outer.{next(iter(given), 'needed')}"

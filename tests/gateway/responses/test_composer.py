@@ -22,26 +22,26 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Fields
-from agent_tools.gateway.responses.body import fresh_body
-from agent_tools.gateway.responses.client_calls.tools import read_client_tools
 from agent_tools.gateway.responses.composer import Composer, ResponseContext
-from agent_tools.gateway.responses.request import read_request
+from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Execution, Result, Stream
-from tests.gateway.asking import CALL
+from tests.gateway.asking import CALL, CODE_TOOL, INCLUDE
 from tests.gateway.strict import check_stream
 
-WEATHER = list(read_client_tools(Fields({"type": "function", "name": "weather"})))
+WEATHER = {"type": "function", "name": "weather"}
 OTHER = Call("c2", "python", '{"code": "2"}')
 
 
+def new_composer(request: ResponseRequest) -> Composer:
+    names = {"code_interpreter": "python"}
+    scene = ResponseContext("cntr_1", lambda name: None, lambda *_: "data:", names)
+    return Composer(fresh_body(request), request, scene)
+
+
 def composed(*steps: Step, failure: ApiError | None = None) -> list[dict[str, Any]]:
-    request = read_request({"model": "m", "input": "Go."})
-    scene = ResponseContext(
-        "python", {tool.name: tool for tool in WEATHER}, "cntr_1", True, lambda name: None, lambda *_: "data:"
-    )
-    composer = Composer(fresh_body(request), scene)
+    body = {"model": "m", "input": "Go.", "tools": [CODE_TOOL, WEATHER], "include": INCLUDE}
+    composer = new_composer(read_request(body))
     events = list(composer.begin())
     for step in steps:
         events += composer.feed(step)
@@ -123,10 +123,7 @@ def test_outputs_of_running_code_are_events_only_for_who_asks() -> None:
         CallRunning("c1"),
         CallOutput("c1", Stream("stdout", "a")),
     ]
-    request = read_request({"model": "m", "input": "Go.", "include": ["agent_tools.outputs"]})
-    assert request.with_details
-    scene = ResponseContext("python", {}, "cntr_1", True, lambda name: None, lambda *_: "data:", shows_details=True)
-    composer = Composer(fresh_body(request), scene)
+    composer = new_composer(read_request({"model": "m", "input": "Go.", "include": ["agent_tools.outputs"]}))
     events = [event for step in steps for event in composer.feed(step)]
     assert events[-1]["type"] == "agent_tools.output"
     assert events[-1]["output"] == {"kind": "stdout", "text": "a"}

@@ -8,7 +8,7 @@ import pytest
 
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.responses.job import ResponseJob
-from agent_tools.gateway.responses.plan import Planner
+from agent_tools.gateway.responses.plan import choose, find, plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.services import Services
@@ -28,7 +28,8 @@ class OpenJob(ResponseJob):
 
     def __init__(self, services: Services, log: EventLog) -> None:
         request = read_request({"model": "m", "input": "Go.", "tools": [CODE_TOOL]})
-        super().__init__(services, Planner(services, "owner", request).plan(services.upstream.key({})), log)
+        found = find(services, "owner", request)
+        super().__init__(services, plan(services, found, choose(services, found), services.upstream.key({})), log)
         self._remote = Unclosable(services.config, None, ())
 
     def _end(self, event: object) -> None:

@@ -210,7 +210,7 @@ def test_output_that_a_client_made_up_is_told_as_one_of_ours(new_gateway: NewGat
         ({"type": "shell_call_output", "output": []}, "input[0].call_id"),
         ({"type": "shell_call_output", "call_id": "c", "output": "text"}, "input[0].output"),
         ({"type": "shell_call_output", "call_id": "c", "output": [{}] * 65}, "input[0].output"),
-        ({"type": "shell_call_output", "call_id": "c", "output": [3]}, "input[0].output[0].outcome.type"),
+        ({"type": "shell_call_output", "call_id": "c", "output": [{}]}, "input[0].output[0].outcome.type"),
     ],
 )
 def test_items_that_are_none_are_refused_by_name(new_gateway: NewGateway, item: dict[str, Any], param: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agent_tools.containers.failures import DiskFull
 from agent_tools.containers.quotas import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.responses.share import ResponseShare
+from agent_tools.gateway.responses.storage import ResponseQuota
 from agent_tools.gateway.store.records import ResponseInput, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
@@ -120,7 +120,7 @@ def test_the_disk_of_another_machines_database_is_not_looked_at(work_dir: Path) 
     store = Store(f"sqlite:///{work_dir}/s.db")
     config = GatewayConfig("http://u", data_dir=work_dir, database="postgresql://elsewhere/d")
     shares = Shares(config, store, lambda _: 0)
-    ResponseShare(config, store, shares).check("me")
+    ResponseQuota(config, store, shares).check("me")
     with pytest.raises(DiskFull, match="nearly full"):
         shares.check_disk()
     store.close()

@@ -13,7 +13,7 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.hold import Hold
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.shell import ContainerShell, ShellCall, read_shell_call
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.command_tool import CommandEnd, CommandText
@@ -31,9 +31,9 @@ def containers(process_runtime: Runtime, work_dir: Path) -> Iterator[Containers]
 
 @pytest.fixture
 def shell(containers: Containers) -> Iterator[ContainerShell]:
-    hold = Hold(containers, containers.create("me", ContainerSpec("a")).id)
-    yield ContainerShell(hold)
-    hold.close()
+    lease = ContainerLease(containers, containers.create("me", ContainerSpec("a")).id)
+    yield ContainerShell(lease)
+    lease.close()
 
 
 def test_a_call_returns_what_a_model_is_told(shell: ContainerShell) -> None:
@@ -46,7 +46,7 @@ def test_nothing_runs_once_the_call_is_cancelled(shell: ContainerShell, containe
     cancelled.set()
     (end,) = shell.run('{"commands": ["touch a"]}', cancelled)
     assert end == CommandEnd(0, 137, was_cancelled=True)
-    assert not (containers.folder(shell.hold.container_id) / "a").exists()
+    assert not (containers.folder(shell.lease.container_id) / "a").exists()
 
 
 def test_a_call_that_is_closed_early_ends_its_commands(shell: ContainerShell, containers: Containers) -> None:
@@ -54,13 +54,13 @@ def test_a_call_that_is_closed_early_ends_its_commands(shell: ContainerShell, co
     assert next(running) == CommandText(0, "stdout", "begun\n")
     running.close()
     assert shell.call('{"commands": ["true"]}') == "exit code 0\n\n(no output)"
-    assert not (containers.folder(shell.hold.container_id) / "a").exists()
+    assert not (containers.folder(shell.lease.container_id) / "a").exists()
 
 
 def test_a_container_that_is_deleted_meanwhile_fails_the_call(shell: ContainerShell, containers: Containers) -> None:
     running = shell.run('{"commands": ["echo begun; sleep 60"]}', threading.Event())
     next(running)
-    containers.delete("me", shell.hold.container_id)
+    containers.delete("me", shell.lease.container_id)
     with pytest.raises(ToolServiceError, match="sandbox ended"):
         list(running)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.responses.client_calls.tools import (
+from agent_tools.gateway.responses.client_tools import (
     MAX_ABOUT,
     MAX_NAMESPACE,
     MAX_TOOLS,

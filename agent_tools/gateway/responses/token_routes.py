@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,20 +16,16 @@ from starlette.routing import Route
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.sse import ended
-from agent_tools.gateway.remote_mcp.reach import Reach
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses import request as asked
-from agent_tools.gateway.responses.body import listed_items
-from agent_tools.gateway.responses.compaction.compactor import ASKED, MAX_ANSWER, compaction_item, estimate, read_count
-from agent_tools.gateway.responses.history import local_shell
-from agent_tools.gateway.responses.plan import Planner
-from agent_tools.gateway.responses.running import Submission, start_job
-from agent_tools.gateway.responses.tools import CODE, PATCH, SHELL, Tools, Unknown
+from agent_tools.gateway.responses.compaction import ASKED, MAX_ANSWER, compaction_item, estimate, read_count
+from agent_tools.gateway.responses.job import Submission, start_job
+from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
+from agent_tools.gateway.responses.request import ResponseRequest, read_request
+from agent_tools.gateway.responses.stored_items import listed_items
+from agent_tools.gateway.responses.tools import Tools, Unknown
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.tools.hold import Hold
-from agent_tools.gateway.tools.patch import ContainerPatch, patch_function
-from agent_tools.gateway.tools.shell import ContainerShell
-from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.models.base import JsonObject
 
 
@@ -41,13 +37,10 @@ async def count_input_tokens(request: Request) -> Response:
     `source` of the answer tells who counted: `upstream`, or `estimate` if the upstream has no /tokenize.
     """
     services = services_of(request)
-    read = partial(_read, services.config.unknown_tools, services.mcp_reach)
+    read = partial(_read, services.config.unknown_tools, services.mcp_servers)
     wanted = await read_json(request, await raw_body(request), read)
-    bare = replace(wanted, store=False, background=False, tools=Tools())  # no container is found or made
-    planner = Planner(services, owner_of(request), bare)
-    plan = await run_in_threadpool(planner.plan, services.upstream.key(request.headers))
-    messages = [*plan.instructions, *plan.conversation]
-    tools: list[JsonObject] = [{"type": "function", "function": each} for each in _definitions(services, wanted.tools)]
+    owner, key = owner_of(request), services.upstream.key(request.headers)
+    messages, tools = await run_in_threadpool(_sent, services, owner, wanted, key)
     sent = {"model": wanted.model, "messages": messages, "tools": tools or None, "add_generation_prompt": True}
     answer = await services.upstream.ask("tokenize", request.headers, sent, MAX_ANSWER)
     count = await run_in_threadpool(read_count, answer) if answer else None
@@ -57,22 +50,20 @@ async def count_input_tokens(request: Request) -> Response:
     return Json({"object": "response.input_tokens", "input_tokens": count, "source": source})
 
 
-def _definitions(services: Services, tools: Tools) -> Iterator[JsonObject]:
-    """Yield all that the model is offered."""
-    hold = Hold(services.containers, "")
-    if CODE in tools.built_in:
-        yield dict(ContainerTool(hold).definition)
-    if SHELL in tools.built_in:
-        is_local = tools.has_local_shell
-        yield dict(local_shell(services.config.shell_name) if is_local else ContainerShell(hold).definition)
-    if PATCH in tools.built_in:
-        yield dict(patch_function() if tools.has_local_patch else ContainerPatch(hold).definition)
-    for tool in tools.clients:
-        yield dict(tool.offered)
+def _sent(
+    services: Services, owner: str, wanted: ResponseRequest, upstream_key: str
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return the messages and the tools that the model would get; no container is found or made."""
+    bare = replace(wanted, store=False, background=False, tools=Tools())
+    planned = plan(services, find(services, owner, bare), Chosen(), upstream_key)
+    hosted = [dict(tool.definition) for tool in hosted_tools(wanted.tools, ContainerLease(services.containers, ""))]
+    offered = [*hosted, *map(dict, client_functions(services, wanted.tools))]
+    tools: list[JsonObject] = [{"type": "function", "function": each} for each in offered]
+    return [*planned.instructions, *planned.conversation], tools
 
 
-def _read(unknown_tools: Unknown, reach: Reach | None, body: JsonObject) -> asked.Request:
-    return asked.read_request({**body, "input": body.get("input") or []}, unknown_tools, reach=reach)
+def _read(unknown_tools: Unknown, servers: AllowedServers | None, body: JsonObject) -> ResponseRequest:
+    return read_request({**body, "input": body.get("input") or []}, unknown_tools, servers=servers)
 
 
 routes = [
@@ -101,11 +92,11 @@ async def compact(request: Request) -> Response:
     return Json(await run_in_threadpool(_compacted, job.answer, said))
 
 
-def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> asked.Request:
+def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseRequest:
     """Read the request as one for a response that sums up."""
     given = {name: value for name, value in body.items() if name not in ("tools", "tool_choice", "text", "stream")}
     given = {**given, "input": body.get("input") or [], "background": False, "store": False}
-    wanted = asked.read_request(given, "ignore", passed)
+    wanted = read_request(given, "ignore", passed)
     return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None)
 
 

@@ -22,11 +22,11 @@ MAX_SERVERS = 8  # of one request
 MAX_URL = 2_048  # characters
 
 
-class ServerRefused(AgentToolsError):
+class ServerNotAllowed(AgentToolsError):
     """The server may not be spoken to. The message names its host and port, never a path or a query."""
 
 
-class Reach:
+class AllowedServers:
     """The servers of one list. Thread-safe.
 
     Args:
@@ -51,7 +51,7 @@ class Reach:
         self._look_up = look_up
 
     @classmethod
-    def of(cls, config: GatewayConfig) -> Reach | None:
+    def of(cls, config: GatewayConfig) -> AllowedServers | None:
         """Return the servers that a gateway lists; None if there are none."""
         listed = config.mcp_servers
         return cls(listed, config.mcp_private) if listed else None
@@ -60,29 +60,29 @@ class Reach:
         """Return the host and port of a URL that is listed.
 
         Raises:
-            ServerRefused: it is no URL of a server, or is not listed.
+            ServerNotAllowed: it is no URL of a server, or is not listed.
         """
         try:
             parts = urlsplit(url[: MAX_URL + 1])
             port = parts.port or (TLS_PORT if parts.scheme == "https" else PLAIN_PORT)
         except ValueError:
-            raise ServerRefused("That is no URL.") from None
+            raise ServerNotAllowed("That is no URL.") from None
         if len(url) > MAX_URL or parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ServerRefused(f"Give an http(s) URL of at most {MAX_URL:,} characters.")
+            raise ServerNotAllowed(f"Give an http(s) URL of at most {MAX_URL:,} characters.")
         if "@" in parts.netloc:
-            raise ServerRefused("The URL holds credentials: send them as 'authorization' or in 'headers'.")
+            raise ServerNotAllowed("The URL holds credentials: send them as 'authorization' or in 'headers'.")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else ascii_name(parts.hostname)
         target = read_target(host, port)
         if target is None or not self._policy.permits(target):
             shown = f"{parts.hostname[:80]}:{port}"
-            raise ServerRefused(f"{shown} is not one of the servers that this gateway may speak to (mcp_servers).")
+            raise ServerNotAllowed(f"{shown} is not one of the servers that this gateway may speak to (mcp_servers).")
         return target
 
     def address(self, url: str) -> str:
         """Look the host of a listed URL up, and return an address to connect to. It waits for the network.
 
         Raises:
-            ServerRefused: it has no address, one where it may not lie, or would be spoken to without TLS in public.
+            ServerNotAllowed: it has no address, one where it may not lie, or would be spoken to without TLS in public.
         """
         target = self.target(url)
         try:
@@ -90,11 +90,11 @@ class Reach:
         except (OSError, UnicodeError):
             addresses = []
         if not addresses:
-            raise ServerRefused(f"{target} has no address.")
+            raise ServerNotAllowed(f"{target} has no address.")
         if not target.is_address and not all(map(self._policy.may_lie_at, addresses)):
-            raise ServerRefused(f"{target} has a private or reserved address, which is not listed (mcp_private).")
+            raise ServerNotAllowed(f"{target} has a private or reserved address, which is not listed (mcp_private).")
         if urlsplit(url).scheme == "http" and any(map(is_public, addresses)):
-            raise ServerRefused(f"{target} is on the public internet: give an https URL.")
+            raise ServerNotAllowed(f"{target} is on the public internet: give an https URL.")
         return addresses[0]
 
 

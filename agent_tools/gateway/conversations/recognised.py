@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.marks import Conversation, Marks, Sender
+from agent_tools.gateway.conversations.fingerprints import ConversationFingerprint, Fingerprints, Sender
 from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store, StoreError
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Known:
+class Recognised:
     """The container of a conversation, '' if none is known; it `was_lost` if it had one that is not to be had."""
 
     container_id: str = ""
@@ -50,12 +50,12 @@ class Known:
 class _Note:
     """An answer, the conversation that it belongs to, and the container of that."""
 
-    conversation: Conversation
-    marks: Marks
+    conversation: ConversationFingerprint
+    marks: Fingerprints
     container_id: str
 
 
-class KnownConversations:
+class RecognisedConversations:
     """Finds them, and notes their marks. Thread-safe."""
 
     def __init__(self, config: GatewayConfig, store: Store) -> None:
@@ -65,10 +65,12 @@ class KnownConversations:
         self._unnoted: deque[_Note] = deque(maxlen=MAX_UNNOTED)
         self._being_noted: list[_Note] = []
 
-    def of(self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True) -> Conversation:
+    def of(
+        self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True
+    ) -> ConversationFingerprint:
         """Return the conversation of a request. It `is_whole` if all that was said is in it."""
         has_text = is_whole and self._config.match_text
-        return Conversation.of(replace(sender, has_text=has_text), entries)
+        return ConversationFingerprint.of(replace(sender, has_text=has_text), entries)
 
     def session(self, headers: Mapping[str, str]) -> str:
         """Return the session that a request's headers name, '' if none does."""
@@ -79,7 +81,7 @@ class KnownConversations:
 
     # -- a request ----------------------------------------------------------------------------------------------------
 
-    def find(self, conversation: Conversation) -> Known:
+    def find(self, conversation: ConversationFingerprint) -> Recognised:
         """Return the container that a conversation's earlier calls ran in.
 
         Raises:
@@ -97,23 +99,25 @@ class KnownConversations:
         container_id = next((row.container_id for row in sure if row.container_id), "")
         by_text = self._by_text(marks, rows)
         if container_id:
-            return Known(container_id)
-        return by_text if by_text.container_id else Known(was_lost=was_lost or by_text.was_lost)
+            return Recognised(container_id)
+        return by_text if by_text.container_id else Recognised(was_lost=was_lost or by_text.was_lost)
 
-    def _by_text(self, marks: Marks, rows: Mapping[str, StoredMark]) -> Known:
+    def _by_text(self, marks: Fingerprints, rows: Mapping[str, StoredMark]) -> Recognised:
         """Take the container of the newest answer that is known, if this request is the first to go on from it."""
         row = next((rows[mark] for mark in marks.answers if mark in rows), None)
         if row is None or not row.container_id:
-            return Known(was_lost=row is not None and row.container_id is None)
+            return Recognised(was_lost=row is not None and row.container_id is None)
         claim = replace(row, id=_next(row.id), created_at=time.time(), asked=marks.asked)
         first = claim if self._store.add_if_new(claim) else self._store.get(StoredMark, claim.id)
         if first is None or first.asked != marks.asked:
-            return Known(was_lost=True)
-        return Known(row.container_id)
+            return Recognised(was_lost=True)
+        return Recognised(row.container_id)
 
     # -- its answer ---------------------------------------------------------------------------------------------------
 
-    def note(self, conversation: Conversation, answer: Iterable[Mapping[str, Any]], container_id: str) -> None:
+    def note(
+        self, conversation: ConversationFingerprint, answer: Iterable[Mapping[str, Any]], container_id: str
+    ) -> None:
         """Note the marks of an answer, from its items or messages; later, if the store refuses them now."""
         with self._change:
             if len(self._unnoted) == MAX_UNNOTED:
@@ -154,7 +158,7 @@ class KnownConversations:
                 self._unnoted.append(note)
             self._change.notify_all()
 
-    def _wait_for_notes(self, marks: Marks) -> None:
+    def _wait_for_notes(self, marks: Fingerprints) -> None:
         """Wait for notes about these marks that are being made, and make those that were refused before.
 
         Raises:
@@ -172,7 +176,7 @@ class KnownConversations:
                     return
             self.note_again()
 
-    def _note(self, marks: Marks, container_id: str, latest: tuple[str, ...], owner: str) -> None:
+    def _note(self, marks: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Note them; of the marks in `latest`, the newest container counts."""
         first = (*marks.calls, *marks.answers, *((marks.cache,) if marks.cache not in latest else ()))
         named = (*marks.items, *latest) if container_id else ()  # one that needed none keeps what it had
@@ -196,7 +200,7 @@ class KnownConversations:
         return {row.id: row for row in self._store.get_all(StoredMark, [mark for mark in marks if mark])}
 
 
-def _all_of(marks: Marks) -> set[str]:
+def _all_of(marks: Fingerprints) -> set[str]:
     """Return all that a conversation is known by."""
     return set(filter(None, (*marks.items, *marks.calls, *marks.answers, marks.session, marks.cache)))
 

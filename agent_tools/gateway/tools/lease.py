@@ -1,4 +1,4 @@
-"""A container as the tools of one answer hold it: from their first call to the end."""
+"""The container that the tools of one answer use, from their first call to the end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
-class Hold:
-    """Makes the container by `make` at the first call, if it does not exist; `close` lets go of it.
+class ContainerLease:
+    """Makes the container by `make` at the first call, if it does not exist; `close` releases it.
 
     Attributes:
         note: what the model is still to be told of the container.
         network: the domains that the code reaches, with spaces between them.
         functions: functions of the host that code may call meanwhile, if there are any.
+        has_made: the container did not exist before.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Hold:
         self.container_id = container_id
         self.note = ""
         self.functions: Toolset | None = None
+        self.has_made = False
         self._has_functions = False
         self._make = make
         self._stack = ExitStack()
@@ -52,7 +54,7 @@ class Hold:
         return self._make is None
 
     @property
-    def held(self) -> CodeInterpreter | None:
+    def used_interpreter(self) -> CodeInterpreter | None:
         """The interpreter, if a call has needed it."""
         return self._interpreter
 
@@ -60,10 +62,10 @@ class Hold:
         """Return the container's interpreter, which stays from now on, with its variables back.
 
         Raises:
-            ContainersError: the container cannot be made, or is over; or every sandbox is held.
+            ContainersError: the container cannot be made, or is over; or every sandbox is in use.
             ToolServiceError: `give_up` was called before it was ready.
         """
-        interpreter = self._hold()
+        interpreter = self._take()
         self.warm_up()
         ready: Future[Any] | None = self._starting or self._woken
         if ready:
@@ -79,8 +81,8 @@ class Hold:
             self._has_functions = True
         return interpreter
 
-    def _hold(self) -> CodeInterpreter:
-        """Hold the interpreter, which may not be ready yet."""
+    def _take(self) -> CodeInterpreter:
+        """Take the interpreter, which may not be ready yet."""
         if self._interpreter is None:
             self.ensure()
             try:
@@ -96,12 +98,12 @@ class Hold:
                 self._make()
             except StoreError as exc:
                 raise RowsAway from exc
-            self._make = None
+            self._make, self.has_made = None, True
 
     def warm_up(self) -> None:
-        """Start the sandbox while the model still writes. A failure here comes again at the call, which tells of it."""
+        """Start the sandbox while the model still writes. A failure comes again at the call, which reports it."""
         with suppress(AgentToolsError):
-            interpreter = self._hold()
+            interpreter = self._take()
             if interpreter.sandbox is None and self._starting is None:
                 self._starting = self.containers.start_soon(self.container_id, interpreter)
 
@@ -116,9 +118,9 @@ class Hold:
         return note
 
     def close(self) -> None:
-        """Let go of the container."""
+        """Release the container."""
         if self._interpreter and self._has_functions:
-            with suppress(AgentToolsError):  # what is left of them calls nothing: who served them has ended, too
+            with suppress(AgentToolsError):  # the functions that are left call nothing: their servers have ended, too
                 self._interpreter.as_sandbox.put_functions(Toolset(style="sync"))
         self._interpreter = None
         self._stack.close()

@@ -1,0 +1,107 @@
+"""The order in which a gateway's threads compute: one at a time, urgent ones first.
+
+Theory of operation
+    Python runs one thread at a time. Threads that want to run at the same time take that right from each other at every
+    wait, at a file, a socket or a lock, and there are dozens of them in what a request computes: ten threads that
+    interrupt each other so make all ten late. In a queue for whole stretches of work no thread is later than with its
+    share of the time, and most are earlier; and an urgent thread, whose answer needs no sandbox, goes first.
+
+    The queue is a courtesy and no lock. It protects nothing, and a thread that has waited for `PATIENCE` goes on
+    without its turn: a thread that computes for long, at a slow disk for instance, delays others by no more than that.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+PATIENCE = 0.25  # seconds
+URGENT, NEXT, USUAL = range(3)
+
+
+class ComputeQueue:
+    """One per process. Each thread that computes has the turn, or waits for it."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._is_taken = False
+        self._numbers = count()
+        self._waiting: list[tuple[int, int, threading.Lock]] = []  # a heap; each lock is released when its turn comes
+        self._mine = threading.local()  # `rank`: of this thread while it computes; `has_turn`
+
+    @contextmanager
+    def computing(self, *, is_urgent: bool) -> Iterator[None]:
+        """Compute, once it is this thread's turn."""
+        self._mine.rank = URGENT if is_urgent else USUAL
+        self._mine.has_turn = self._take(self._mine.rank)
+        try:
+            yield
+        finally:
+            self._pass_on()
+            self._mine.rank = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait for something while others compute. In a thread that computes without a turn, do nothing."""
+        rank: int | None = getattr(self._mine, "rank", None)
+        if rank is None:
+            yield
+            return
+        self._pass_on()
+        self._mine.rank = None
+        try:
+            yield
+        finally:
+            self._mine.rank = rank
+            self._mine.has_turn = self._take(rank)
+
+    @contextmanager
+    def yielding(self) -> Iterator[None]:
+        """Begin a new stretch of work: let urgent threads go first, and be the next one after them."""
+        has_turn = getattr(self._mine, "rank", None) == USUAL and self._mine.has_turn
+        if has_turn and self._waiting and self._waiting[0][0] == URGENT:
+            with self._lock:
+                place = self._join(NEXT)
+            self._pass_on()
+            self._mine.has_turn = self._came(place)
+        yield
+
+    def _take(self, rank: int) -> bool:
+        """Wait for the turn; return False if it did not come in time."""
+        with self._lock:
+            if not self._is_taken:
+                self._is_taken = True
+                return True
+            place = self._join(rank)
+        return self._came(place)
+
+    def _join(self, rank: int) -> tuple[int, int, threading.Lock]:
+        """Join the queue. The lock is taken."""
+        place = (rank, next(self._numbers), threading.Lock())
+        place[2].acquire()
+        heapq.heappush(self._waiting, place)
+        return place
+
+    def _came(self, place: tuple[int, int, threading.Lock]) -> bool:
+        if place[2].acquire(timeout=self._patience):
+            return True
+        with self._lock:
+            if place not in self._waiting:
+                return True  # it came at the very moment
+            self._waiting.remove(place)
+            heapq.heapify(self._waiting)
+            return False
+
+    def _pass_on(self) -> None:
+        if not self._mine.has_turn:
+            return
+        self._mine.has_turn = False
+        with self._lock:
+            if self._waiting:
+                heapq.heappop(self._waiting)[2].release()
+            else:
+                self._is_taken = False

@@ -1,1 +1,0 @@
-"""Calls that are the client's to answer: its custom tools and namespaces."""

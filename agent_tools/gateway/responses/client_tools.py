@@ -1,0 +1,163 @@
+"""The tools that the client runs: functions, and custom tools, which take text; each alone or in a namespace.
+
+A model of chat completions knows functions with one name alone. So a tool of a namespace is offered as
+`namespace__name`, and a custom tool as a function of one text, `input`; the model's calls are sent to the client in the
+client's own words again. The fields are those of https://platform.openai.com/docs/api-reference/responses/create.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import AfterValidator, Tag
+
+from agent_tools.gateway.requests.fields import Given, Needed, at_most, by_type, read, wrong
+from agent_tools.models.base import FunctionDefinition, JsonObject
+
+INPUT = "input"
+MAX_NAME = 64  # characters of a function's name, which many servers refuse more of
+MAX_TOOLS = 512  # of a request, those of namespaces included
+MAX_NAMESPACE = 256  # characters of its name
+MAX_ABOUT = 4_096  # characters of its description, which each of its tools is offered with
+_BY_CODE = (
+    "Code cannot call what the client runs, since it would have to wait over requests: add 'direct', and the model "
+    "calls it; or offer it by a server of a tool of type 'mcp', whose tools code calls."
+)
+
+
+def _direct(callers: list[Any]) -> list[Any]:
+    if callers and "direct" not in callers:
+        raise wrong(_BY_CODE, "unsupported_value")
+    return callers
+
+
+class _Callable(Given):
+    name: Needed
+    description: str = ""
+    allowed_callers: Annotated[list[Any], AfterValidator(_direct)] = []
+
+
+class _Function(_Callable):
+    parameters: dict[str, Any] = {}
+    strict: bool | None = None
+
+
+class _Custom(_Callable):
+    format: dict[str, Any] = {}
+
+
+_ClientTool = Annotated[
+    Union[Annotated[_Function, Tag("\0function")], Annotated[_Custom, Tag("\0custom")]],
+    by_type("A namespace has functions and custom tools."),
+]
+
+
+def _few(tools: list[Any]) -> list[Any]:
+    if len(tools) > MAX_TOOLS:
+        raise wrong(f"There are more than {MAX_TOOLS} tools.")
+    return tools
+
+
+class _Namespace(Given):
+    name: Annotated[Needed, at_most(MAX_NAMESPACE, "A namespace's name")]
+    description: Annotated[str, at_most(MAX_ABOUT, "A namespace's description")] = ""
+    tools: Annotated[list[_ClientTool], AfterValidator(_few)] = []
+
+
+@dataclass(frozen=True)
+class ClientTool:
+    """A tool that the client runs. `shown` is what the response repeats of it."""
+
+    kind: Literal["function", "custom"]
+    own_name: str
+    namespace: str
+    offered: FunctionDefinition
+    shown: JsonObject
+
+    @property
+    def name(self) -> str:
+        """The name for the model."""
+        return str(self.offered["name"])
+
+    @property
+    def own_names(self) -> JsonObject:
+        """The names of the tool in its calls."""
+        return {"name": self.own_name, **({"namespace": self.namespace} if self.namespace else {})}
+
+
+def read_client_tools(tool: Mapping[str, Any], path: str = "") -> tuple[list[ClientTool], JsonObject]:
+    """Read a function, a custom tool, or all tools of a namespace; return what the response repeats, too.
+
+    Raises:
+        ApiError: 400.
+    """
+    if tool["type"] != "namespace":
+        found = _tool(read(_Function, tool, path) if tool["type"] == "function" else read(_Custom, tool, path))
+        return [found], found.shown
+    given = read(_Namespace, tool, path)
+    tools = [_tool(each, given.name, given.description) for each in given.tools]
+    named = {"type": "namespace", "name": given.name, "description": given.description}
+    return tools, {**named, "tools": [each.shown for each in tools]}
+
+
+def name_for_model(name: str, namespace: object = None) -> str:
+    """Return the name under which the model knows a tool, of at most MAX_NAME characters."""
+    whole = f"{namespace}__{name}" if namespace and isinstance(namespace, str) else name
+    if len(whole) <= MAX_NAME or whole is name:
+        return whole
+    mark = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{whole[: MAX_NAME - 9]}_{mark}"
+
+
+def arguments_of_text(text: str) -> str:
+    """Return the arguments by which a model calls a custom tool with this text."""
+    return json.dumps({INPUT: text}, ensure_ascii=False)
+
+
+def text_of_arguments(arguments: str) -> str:
+    """Return the text that a model gave a custom tool; arguments of another form are the text themselves."""
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    text = given.get(INPUT) if isinstance(given, dict) else None
+    return text if isinstance(text, str) else arguments
+
+
+def _tool(given: _Function | _Custom, namespace: str = "", about: str = "") -> ClientTool:
+    name = name_for_model(given.name, namespace)
+    description = "\n\n".join(filter(None, [given.description, about]))
+    if isinstance(given, _Custom):
+        format_ = given.format or {"type": "text"}
+        offered = {"name": name, "description": _with_grammar(description, format_), "parameters": _TEXT}
+        shown: JsonObject = {"type": "custom", "name": given.name, "description": given.description, "format": format_}
+        return ClientTool("custom", given.name, namespace, offered, shown)
+    strict: JsonObject = {} if given.strict is None else {"strict": given.strict}
+    how = {"description": given.description, **strict, "parameters": given.parameters or _NO_PARAMETERS}
+    shown = {"type": "function", "name": given.name, "strict": True, **how}
+    return ClientTool("function", given.name, namespace, {"name": name, **how, "description": description}, shown)
+
+
+class _Grammar(Given):
+    syntax: str = ""
+    definition: str = ""
+
+
+def _with_grammar(description: str, format_: Mapping[str, Any]) -> str:
+    if format_.get("type") != "grammar":
+        return description
+    grammar = read(_Grammar, format_, "format")
+    return f"{description}\n\nThe input follows this {grammar.syntax} grammar:\n{grammar.definition}".strip()
+
+
+_NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+_TEXT: JsonObject = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string", "description": "The whole input, as plain text."}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}

@@ -1,1 +1,0 @@
-"""Conversations made shorter: a summary by the model itself, in an item that stands for all before it."""

@@ -1,1 +1,0 @@
-"""Tools of MCP servers elsewhere, in a response: as they are asked for, listed, approved and called."""

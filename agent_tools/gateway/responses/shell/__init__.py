@@ -1,1 +1,0 @@
-"""The hosted shell in a response."""

@@ -1,1 +1,0 @@
-"""Routes on the length of a conversation: how many tokens it has, and its summary."""
