@@ -6,7 +6,8 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -117,7 +118,7 @@ def unpacked(
     """Return a request without its Content-Encoding, and its body likewise.
 
     Raises:
-        ApiError: 415, the encoding is not known.
+        ApiError: as for `decoder_of`.
     """
     decoder = decoder_of(", ".join(Headers(scope=scope).getlist("content-encoding")))
     if decoder is None:
@@ -133,9 +134,8 @@ def most_bytes(config: GatewayConfig) -> int:
 
 # Compressed bodies of requests, unpacked piece by piece, so that a small body never costs much memory at once.
 #
-# Encodings: RFC 1952 (gzip) and RFC 8878 (zstd), of which RFC 9659 bounds the window to 8 MiB. The bound of a whole
-# body
-# is of what it unpacks to, and is kept by whoever reads it.
+# Encodings: RFC 1952 (gzip) and RFC 8878 (zstd), of which RFC 9659 bounds the window to 8 MiB. The reader of a body
+# bounds what all of it unpacks to.
 
 
 if sys.version_info >= (3, 14):
@@ -147,16 +147,45 @@ PIECE = 256 * KIB  # bytes
 MAX_WINDOW_LOG = 23
 
 
-class Decoder(Protocol):
-    """One body's decoder."""
+def _gunzipped(stream: Any, data: bytes) -> Iterator[bytes]:
+    while piece := stream.decompress(data, PIECE):
+        yield piece
+        data = stream.unconsumed_tail
+
+
+def _unpacked_zstd(stream: Any, data: bytes) -> Iterator[bytes]:
+    while data or not (stream.needs_input or stream.eof):
+        if piece := stream.decompress(data, PIECE):  # EOFError: more comes after the end
+            yield piece
+        data = b""
+
+
+def _new_zstd() -> Any:
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
+
+
+class Decoder:
+    """Unpacks one body, by functions that make a stream and unpack more of it."""
+
+    def __init__(self, name: str, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]) -> None:
+        self._name = name
+        self._stream = new()
+        self._unpack = unpack
+        self._has_begun = False
 
     def unpacked(self, data: bytes) -> Iterator[bytes]:
-        """Yield what these further bytes unpack to, in pieces of at most `PIECE`.
+        """Yield these further bytes, unpacked, in pieces of at most `PIECE`.
 
         Raises:
             ApiError: 400, they are not of this encoding.
         """
-        ...
+        self._has_begun = self._has_begun or bool(data)
+        try:
+            yield from self._unpack(self._stream, data)
+        except (zlib.error, zstd.ZstdError, EOFError) as exc:
+            raise self._broken() from exc
+        if self._stream.eof and self._stream.unused_data:
+            raise self._broken()
 
     def finish(self) -> None:
         """Check that the body has come to its end.
@@ -164,7 +193,12 @@ class Decoder(Protocol):
         Raises:
             ApiError: 400, it has not.
         """
-        ...
+        if self._has_begun and not self._stream.eof:
+            raise self._broken()
+
+    def _broken(self) -> ApiError:
+        message = f"The body is not what its Content-Encoding says: one whole stream of {self._name}."
+        return invalid(message, code="malformed_body")
 
 
 def decoder_of(encoding: str) -> Decoder | None:
@@ -173,65 +207,12 @@ def decoder_of(encoding: str) -> Decoder | None:
     Raises:
         ApiError: 415, the encoding is another one.
     """
-    name = encoding.strip().lower()
-    if name in ("", "identity"):
-        return None
-    if name in _DECODERS:
-        return _DECODERS[name]()
+    match encoding.strip().lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "x-gzip":
+            return Decoder("gzip", partial(zlib.decompressobj, wbits=31), _gunzipped)
+        case "zstd":
+            return Decoder("zstd", _new_zstd, _unpacked_zstd)
     message = f"Content-Encoding {encoding!r:.40} is not read here: send gzip, zstd, or the body as it is."
     raise ApiError(415, message, code="unsupported_encoding", headers={"Accept-Encoding": "gzip, zstd"})
-
-
-class _Gzip:
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)
-        self._has_begun = False
-
-    def unpacked(self, data: bytes) -> Iterator[bytes]:
-        self._has_begun = self._has_begun or bool(data)
-        try:
-            while piece := self._stream.decompress(data, PIECE):
-                yield piece
-                data = self._stream.unconsumed_tail
-        except zlib.error as exc:
-            raise _broken("gzip") from exc
-        if self._stream.unused_data:
-            raise _broken("gzip")
-
-    def finish(self) -> None:
-        if self._has_begun and not self._stream.eof:
-            raise _broken("gzip")
-
-
-class _Zstd:
-    def __init__(self) -> None:
-        self._stream = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
-        self._has_begun = False
-
-    def unpacked(self, data: bytes) -> Iterator[bytes]:
-        self._has_begun = self._has_begun or bool(data)
-        while data or not (self._stream.needs_input or self._stream.eof):
-            if self._stream.eof:
-                raise _broken("zstd")
-            try:
-                piece = self._stream.decompress(data, PIECE)
-            except zstd.ZstdError as exc:
-                raise _broken("zstd") from exc
-            data = b""
-            if piece:
-                yield piece
-        if self._stream.eof and self._stream.unused_data:
-            raise _broken("zstd")
-
-    def finish(self) -> None:
-        if self._has_begun and not self._stream.eof:
-            raise _broken("zstd")
-
-
-_DECODERS: dict[str, Callable[[], Decoder]] = {"gzip": _Gzip, "x-gzip": _Gzip, "zstd": _Zstd}
-
-
-def _broken(name: str) -> ApiError:
-    return invalid(
-        f"The body is not what its Content-Encoding says: one whole stream of {name}.", code="malformed_body"
-    )
