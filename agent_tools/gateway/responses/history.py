@@ -96,9 +96,10 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
         read(_Names, item, f"{path}[{index}]")
     found: list[Message | JsonObject] = []
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
-    new = _first_new(items)
-    past = replace(past, executed=executed(items), asked=asked(items))
-    kept = first_kept(items)
+    new, kinds = _first_new(items), {str(item.get("type")) for item in items}
+    if "mcp_approval_response" in kinds or "mcp_approval_request" in kinds:
+        past = replace(past, executed=executed(items), asked=asked(items))
+    kept = first_kept(items) if "compaction" in kinds else 0
     for index, item in enumerate(items[kept:], kept):
         param, here = f"{path}[{index}]", replace(past, is_over=index < new)
         if item.get("type") in _OUTPUTS:

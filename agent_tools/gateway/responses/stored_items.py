@@ -14,7 +14,7 @@ from agent_tools.containers.records import MANY, Record, new_id
 from agent_tools.gateway.conversations.recent import RecentFields
 from agent_tools.gateway.conversations.stored import Hidden, ListedItem
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.gateway.responses.mcp_tools import REQUEST, Decision, executed, read_decisions
+from agent_tools.gateway.responses.mcp_tools import REQUEST, RESPONSE, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import (
     ResponseBody,
     ResponseTurn,
@@ -70,7 +70,9 @@ def call_key(owner: str, item: Mapping[str, Any]) -> str | None:
 def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Mapping[str, Any]]) -> Hidden:
     """Return what is known of items and no client sees, by the ids of items and the keys of function calls."""
     named = [key for item in items for key in _keys(owner, item)]
-    rows = store.get_all(StoredCall, named, owner=owner) if named else ()
+    if not named:
+        return Hidden()
+    rows = store.get_all(StoredCall, named, owner=owner)
     told = {row.id: row.told for row in rows if row.told}
     recently = {key.removeprefix(f"{owner} "): text for key, text in recent.find(_owned(owner, named)).items()}
     return Hidden(told, recently | {row.id: row.server_fields for row in rows if row.server_fields})
@@ -137,6 +139,8 @@ def decided(store: Store, owner: str, items: Sequence[Mapping[str, Any]], earlie
         ApiError: 404, a request is not stored, or is another owner's; 400, it is none.
     """
     said = [*earlier, *items]
+    if not any(item.get("type") == RESPONSE for item in said):
+        return []
     known, over = {str(item.get("id")): item for item in said if item.get("type") == REQUEST}, executed(said)
     outputs, found = _Outputs(store, owner, MAX_DECIDED), []
     before = [(replace(decision, is_new=False), path) for decision, path in read_decisions(earlier)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.fingerprints import MAX_MARKS, Conversation, Sender
+from agent_tools.gateway.conversations.fingerprints import MAX_MARKS, ConversationFingerprint, Sender
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError
@@ -115,7 +115,7 @@ def _chat(body: dict[str, Any]) -> None:
 
 
 def _conversation(entries: list[dict[str, Any]]) -> None:
-    conversation = Conversation.of(Sender("me", cache_key="key"), entries)
+    conversation = ConversationFingerprint.of(Sender("me", cache_key="key"), entries)
     marks = conversation.marks
     assert len(marks.items + marks.calls + marks.answers) <= 3 * MAX_MARKS
     conversation.answered(entries[-1:])
