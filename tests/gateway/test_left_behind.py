@@ -16,7 +16,7 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.files import HALF, HALF_SECONDS, Uploads
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
-from agent_tools.gateway.responses import running
+from agent_tools.gateway.responses import job as response_job
 from agent_tools.gateway.responses.input_files import GONE
 from agent_tools.gateway.store.records import ConversationItem, StoredConversation
 from agent_tools.testing import ScriptedReply
@@ -101,7 +101,7 @@ def test_a_key_that_is_revoked_while_a_response_is_planned_ends_it(
 ) -> None:
     may_answer = threading.Event()
     gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.", wait_before=may_answer)}, named_keys=True)
-    services, keys, made = gateway.services, NamedKeys(gateway.services.store), running._made
+    services, keys, made = gateway.services, NamedKeys(gateway.services.store), response_job._made
     key = keys.add("one", KeyLimits())
     services._read_keys()
 
@@ -111,7 +111,7 @@ def test_a_key_that_is_revoked_while_a_response_is_planned_ends_it(
         services._read_keys()
         return job
 
-    monkeypatch.setattr(running, "_made", revoking)
+    monkeypatch.setattr(response_job, "_made", revoking)
     headers = {"Authorization": f"Bearer {key}"}
     httpx.post(f"{gateway.url}/v1/responses", json={"model": "m", "input": "x", "background": True}, headers=headers)
     until(lambda: is_idle(gateway))

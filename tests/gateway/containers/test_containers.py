@@ -66,7 +66,7 @@ def test_a_container_is_named_by_its_id(new_gateway: NewGateway) -> None:
     assert unknown.status_code == 404
     gateway.services.store.change(ContainerRecord, id_, last_active_at=0)
     expired = post(gateway, tools=in_container(id_))
-    assert (expired.status_code, expired.json()["error"]["message"]) == (400, "ContainerRecord is expired.")
+    assert (expired.status_code, expired.json()["error"]["message"]) == (400, "Container is expired.")
 
 
 def test_containers_are_made_listed_and_deleted(new_gateway: NewGateway) -> None:
@@ -147,7 +147,7 @@ def test_of_an_expired_container_only_its_description_is_left(new_gateway: NewGa
     assert [each["status"] for each in get(gateway, "/containers")["data"]] == ["expired"]
     for path in ("files", f"files/{file.id}", f"files/{file.id}/content"):
         answer = httpx.get(f"{gateway.url}/v1/containers/{id_}/{path}")
-        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "ContainerRecord is expired.")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Container is expired.")
     assert gateway.services.containers.running() == {}
 
 
