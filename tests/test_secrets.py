@@ -18,9 +18,9 @@ from agent_tools.gateway.config import read_config
 from agent_tools.mcp.config import McpConfig
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, code
-from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
-from tests.gateway.test_upstream import Answer, New, new
+from tests.gateway.conftest import New, NewGateway, new, new_gateway, process_runtime
 from tests.mcp_door.test_http import HEADERS, HELLO, LIST, connected, new_server
+from tests.recorder import Answer
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork, keep, open_network
 from tests.unit.runtime.egress.network import NAME, Hop, Server, certificate
 

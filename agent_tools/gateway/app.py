@@ -26,7 +26,7 @@ from agent_tools.gateway import container_routes, conversation_routes
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.door import Door, failed
-from agent_tools.gateway.http import Json, is_wanted, raw_body, services_of
+from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
 from agent_tools.gateway.jobs.jobs import Jobs
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError
@@ -122,7 +122,7 @@ def _stay() -> None:
 
 async def health(_: Request) -> Response:
     """GET /health: the process answers."""
-    return Json({"status": "ok"})
+    return JsonResponse({"status": "ok"})
 
 
 async def ready(request: Request) -> Response:
@@ -131,7 +131,7 @@ async def ready(request: Request) -> Response:
     checks = await _checked(services_of(request))
     is_ready = all(checks.values()) and not line
     image = {"image": line} if line else {}
-    return Json({"status": "ok" if is_ready else "unavailable", **checks, **image}, 200 if is_ready else 503)
+    return JsonResponse({"status": "ok" if is_ready else "unavailable", **checks, **image}, 200 if is_ready else 503)
 
 
 async def metrics(request: Request) -> Response:

@@ -19,7 +19,7 @@ NOT_STORED = "The response could not be stored: the gateway's disk is nearly ful
 MAX_SILENCE = 60.0  # seconds without a sign, after which a gateway on another machine counts as gone
 
 
-class Background:
+class BackgroundResponses:
     """The background responses of all gateways that share a store. Thread-safe.
 
     `is_alive` tells of another gateway, by its id, if it is there.

@@ -23,7 +23,7 @@ from agent_tools.containers.records import ContainerFile, ContainerRecord, Uploa
 from agent_tools.containers.spec import ContainerSpec, network_shown
 from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
-from agent_tools.gateway.http import Json, json_body, owner_of, page, services_of
+from agent_tools.gateway.http import JsonResponse, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.failures import invalid, missing, too_large
 from agent_tools.gateway.requests.fields import ContainerFields, Given, Needed, Texts, Unsupported, read
 from agent_tools.limits import KIB, MIB
@@ -65,7 +65,7 @@ async def create_container(request: Request) -> Response:
     """POST /v1/containers."""
     given = read(_NewContainer, await json_body(request))
     spec = ContainerSpec(given.name, given.memory_limit, given.expires_after.minutes, given.domains)
-    return Json(await run_in_threadpool(_create, request, spec, tuple(given.file_ids)))
+    return JsonResponse(await run_in_threadpool(_create, request, spec, tuple(given.file_ids)))
 
 
 def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) -> JsonObject:
@@ -90,13 +90,13 @@ def list_containers(request: Request) -> Response:
 
 def retrieve_container(request: Request) -> Response:
     """GET /v1/containers/{id}."""
-    return Json(container_shown(services_of(request).containers.find(owner_of(request), _id(request))))
+    return JsonResponse(container_shown(services_of(request).containers.find(owner_of(request), _id(request))))
 
 
 def delete_container(request: Request) -> Response:
     """DELETE /v1/containers/{id}."""
     services_of(request).containers.delete(owner_of(request), _id(request))
-    return Json({"id": _id(request), "object": "container.deleted", "deleted": True})
+    return JsonResponse({"id": _id(request), "object": "container.deleted", "deleted": True})
 
 
 async def create_container_file(request: Request) -> Response:
@@ -111,7 +111,7 @@ async def create_container_file(request: Request) -> Response:
     else:
         file_id = read(_FileName, await json_body(request)).file_id
         file = await run_in_threadpool(services.files.put_upload, owner, row.id, file_id)
-    return Json(await run_in_threadpool(_file_shown_now, request, file))
+    return JsonResponse(await run_in_threadpool(_file_shown_now, request, file))
 
 
 def list_container_files(request: Request) -> Response:
@@ -125,7 +125,7 @@ def retrieve_container_file(request: Request) -> Response:
     """GET /v1/containers/{id}/files/{file_id}."""
     row = services_of(request).containers.active(owner_of(request), _id(request))
     with services_of(request).files.opened(row.id, request.path_params["file_id"]) as (file, content):
-        return Json(file_shown(file, content.seek(0, 2)))
+        return JsonResponse(file_shown(file, content.seek(0, 2)))
 
 
 def container_file_content(request: Request) -> Response:
@@ -142,7 +142,7 @@ def delete_container_file(request: Request) -> Response:
     row = services_of(request).containers.active(owner_of(request), _id(request))
     file_id = request.path_params["file_id"]
     services_of(request).files.delete(row.id, file_id)
-    return Json({"id": file_id, "object": "container.file.deleted", "deleted": True})
+    return JsonResponse({"id": file_id, "object": "container.file.deleted", "deleted": True})
 
 
 async def create_file(request: Request) -> Response:
@@ -157,7 +157,7 @@ async def create_file(request: Request) -> Response:
             raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
         name = upload.filename or "file"
         row = await run_in_threadpool(services.uploads.add, owner_of(request), name, str(purpose), upload.file)
-    return Json(upload_shown(row))
+    return JsonResponse(upload_shown(row))
 
 
 async def create_upload(request: Request) -> Response:
@@ -169,7 +169,7 @@ async def create_upload(request: Request) -> Response:
         raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
     create, owner = services.chunked.create, owner_of(request)
     upload = await run_in_threadpool(create, owner, given.filename, given.purpose, given.bytes)
-    return Json(chunked_shown(upload))
+    return JsonResponse(chunked_shown(upload))
 
 
 async def create_part(request: Request) -> Response:
@@ -181,7 +181,7 @@ async def create_part(request: Request) -> Response:
         data = _uploaded(form.get("data"), "data").file
         id_ = await run_in_threadpool(services.chunked.add_part, upload, data)
     now = int(time.time())
-    return Json({"id": id_, "object": "upload.part", "created_at": now, "upload_id": upload.id})
+    return JsonResponse({"id": id_, "object": "upload.part", "created_at": now, "upload_id": upload.id})
 
 
 async def complete_upload(request: Request) -> Response:
@@ -189,14 +189,14 @@ async def complete_upload(request: Request) -> Response:
     services, given = services_of(request), read(_Parts, await json_body(request))
     upload = await run_in_threadpool(services.chunked.find, owner_of(request), request.path_params["upload_id"])
     done, file = await run_in_threadpool(services.chunked.complete, upload, given.part_ids, given.md5)
-    return Json(chunked_shown(done, upload_shown(file)))
+    return JsonResponse(chunked_shown(done, upload_shown(file)))
 
 
 def cancel_upload(request: Request) -> Response:
     """POST /v1/uploads/{id}/cancel."""
     chunked = services_of(request).chunked
     upload = chunked.find(owner_of(request), request.path_params["upload_id"])
-    return Json(chunked_shown(chunked.cancel(upload)))
+    return JsonResponse(chunked_shown(chunked.cancel(upload)))
 
 
 MAX_PAGE = 10_000  # files of a page of uploads, and without a limit: as the clients' documentation has it
@@ -217,7 +217,7 @@ def list_files(request: Request) -> Response:
 
 def retrieve_file(request: Request) -> Response:
     """GET /v1/files/{id}."""
-    return Json(upload_shown(_upload(request)))
+    return JsonResponse(upload_shown(_upload(request)))
 
 
 def file_content(request: Request) -> Response:
@@ -231,7 +231,7 @@ def delete_file(request: Request) -> Response:
     """DELETE /v1/files/{id}."""
     row = _upload(request)
     services_of(request).uploads.delete(row.id)
-    return Json({"id": row.id, "object": "file", "deleted": True})
+    return JsonResponse({"id": row.id, "object": "file", "deleted": True})
 
 
 def container_shown(container: ContainerRecord) -> JsonObject:

@@ -17,7 +17,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.gateway.conversations.stored import ListedItem, StoredConversations, check_item_ids, conversation_shown
-from agent_tools.gateway.http import Json, JsonText, asked_page, json_body, list_of_texts, owner_of, services_of
+from agent_tools.gateway.http import (
+    JsonResponse,
+    JsonTextResponse,
+    asked_page,
+    json_body,
+    list_of_texts,
+    owner_of,
+    services_of,
+)
 from agent_tools.gateway.requests.failures import missing
 from agent_tools.gateway.requests.fields import Given, Notes, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
@@ -48,7 +56,9 @@ class _Metadata(Given):
 async def create_conversation(request: Request) -> Response:
     """POST /v1/conversations."""
     given = read(_NewConversation, await json_body(request))
-    return Json(await run_in_threadpool(_create, services_of(request), owner_of(request), given.metadata, given.items))
+    return JsonResponse(
+        await run_in_threadpool(_create, services_of(request), owner_of(request), given.metadata, given.items)
+    )
 
 
 def _create(services: Services, owner: str, notes: JsonObject, given: list[JsonObject]) -> JsonObject:
@@ -58,12 +68,12 @@ def _create(services: Services, owner: str, notes: JsonObject, given: list[JsonO
 
 def retrieve_conversation(request: Request) -> Response:
     """GET /v1/conversations/{id}."""
-    return Json(conversation_shown(_found(request)))
+    return JsonResponse(conversation_shown(_found(request)))
 
 
 async def update_conversation(request: Request) -> Response:
     """POST /v1/conversations/{id}: its metadata."""
-    return Json(await run_in_threadpool(_update, request, read(_Metadata, await json_body(request)).metadata))
+    return JsonResponse(await run_in_threadpool(_update, request, read(_Metadata, await json_body(request)).metadata))
 
 
 def _update(request: Request, notes: JsonObject) -> JsonObject:
@@ -76,7 +86,7 @@ def delete_conversation(request: Request) -> Response:
     """DELETE /v1/conversations/{id}: with its items."""
     found = _found(request)
     _conversations(request).delete(found.id)
-    return Json({"id": found.id, "object": "conversation.deleted", "deleted": True})
+    return JsonResponse({"id": found.id, "object": "conversation.deleted", "deleted": True})
 
 
 async def create_items(request: Request) -> Response:
@@ -101,14 +111,14 @@ def list_items(request: Request) -> Response:
 
 def retrieve_item(request: Request) -> Response:
     """GET /v1/conversations/{id}/items/{item_id}."""
-    return JsonText(_conversations(request).item(_found(request).id, request.path_params["item_id"]).text)
+    return JsonTextResponse(_conversations(request).item(_found(request).id, request.path_params["item_id"]).text)
 
 
 def delete_item(request: Request) -> Response:
     """DELETE /v1/conversations/{id}/items/{item_id}: it answers the conversation."""
     found = _found(request)
     _conversations(request).delete_item(found.id, request.path_params["item_id"])
-    return Json(conversation_shown(found))
+    return JsonResponse(conversation_shown(found))
 
 
 def _conversations(request: Request) -> StoredConversations:
@@ -120,11 +130,7 @@ def _found(request: Request) -> StoredConversation:
 
 
 def _items(services: Services, owner: str, given: list[JsonObject]) -> list[JsonObject]:
-    """Return the items as they are kept, each with an id.
-
-    Raises:
-        ApiError: 400, one cannot be sent to a model; 404, one that is referred to is not stored.
-    """
+    """Return the items as they are kept, each with an id."""
     config = services.config
     items = resolved(services.store, owner, given, config.max_response_bytes, "items")
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import ANTHROPIC
-from agent_tools.gateway.http import Json
+from agent_tools.gateway.http import JsonResponse
 from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.body import Body, unpacked
@@ -115,7 +115,7 @@ def failed(exc: Exception, path: str = "") -> Response:
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
     error = client_error(exc)
     is_anthropics = path.removeprefix("/v1/") in ANTHROPIC
-    return Json(error.anthropics_body if is_anthropics else error.body, error.status, error.headers)
+    return JsonResponse(error.anthropics_body if is_anthropics else error.body, error.status, error.headers)
 
 
 def _below(root: str, scope: Scope) -> Scope:

@@ -33,7 +33,7 @@ _FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
 _T = TypeVar("_T")
 
 
-class Listed(Protocol):
+class ListedById(Protocol):
     """Anything that is listed in pages."""
 
     @property
@@ -42,7 +42,7 @@ class Listed(Protocol):
         ...
 
 
-class ListedText(Listed, Protocol):
+class ListedText(ListedById, Protocol):
     """Likewise, with its JSON."""
 
     @property
@@ -51,10 +51,10 @@ class ListedText(Listed, Protocol):
         ...
 
 
-_Item = TypeVar("_Item", bound=Listed)
+_Item = TypeVar("_Item", bound=ListedById)
 
 
-class JsonText(Response):
+class JsonTextResponse(Response):
     """An answer of JSON that is sent as it is, in parts, so that others are served between them."""
 
     media_type = "application/json"
@@ -69,7 +69,7 @@ class JsonText(Response):
             await send({"type": f"{kind}.body", "body": bytes(self.body[start:end]), "more_body": more})
 
 
-class Json(JsonText):
+class JsonResponse(JsonTextResponse):
     """A JSON answer, in ASCII."""
 
     def render(self, content: Any) -> bytes:
@@ -116,11 +116,7 @@ def note_upstream(request: Request, model: str, options: Iterable[str], ignored:
 
 
 async def raw_body(request: Request) -> bytes:
-    """Return the body's bytes.
-
-    Raises:
-        ApiError: 413.
-    """
+    """Return the body's bytes."""
     limit, body = services_of(request).config.max_body_bytes, bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -168,11 +164,7 @@ def _is_deeper(value: Any, most: int) -> bool:
 
 
 async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:
-    """Parse a body and return what `read` makes of it; a large body takes a thread.
-
-    Raises:
-        ApiError: 400 or 413.
-    """
+    """Parse a body and return what `read` makes of it; a large body takes a thread."""
     services = services_of(request)
     work = partial(_read, body, read)
     return await services.large_json.read(len(body), work)
@@ -188,11 +180,7 @@ async def json_body(request: Request) -> JsonObject:
 
 
 def query_integer(request: Request, name: str, least: int, most: int = 2**53) -> int | None:
-    """Return a whole number of the query; None if it is not given.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Return a whole number of the query; None if it is not given."""
     given = request.query_params.get(name)
     if given is None:
         return None
@@ -210,7 +198,7 @@ class _Query(Given):
 
 
 @dataclass(frozen=True)
-class Page:
+class PageQuery:
     """The part of a list that a query asks for: at most `limit` items, from the one that follows the id `after`."""
 
     limit: int
@@ -218,19 +206,16 @@ class Page:
     is_descending: bool
 
 
-def asked_page(request: Request, usual: int = 20, most: int = 100) -> Page:
+def asked_page(request: Request, usual: int = 20, most: int = 100) -> PageQuery:
     """Read `limit`, `order` and `after` of a query.
 
     Args:
         request: the request.
         usual: the limit where none is given.
         most: the highest limit.
-
-    Raises:
-        ApiError: 400.
     """
     query = read(_Query, request.query_params)
-    return Page(query_integer(request, "limit", 1, most) or usual, query.after, query.order == "desc")
+    return PageQuery(query_integer(request, "limit", 1, most) or usual, query.after, query.order == "desc")
 
 
 def page(
@@ -239,10 +224,12 @@ def page(
     shown: Callable[[_Item], Any],
     more: Mapping[str, Any] = MappingProxyType({}),
     **limits: int,
-) -> Json:
+) -> JsonResponse:
     """Answer one page of a list whose items come oldest first; `limits` are those of `asked_page`, `more` is added."""
     cut, has_more = _cut(asked_page(request, **limits), items)
-    return Json({"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more, **more})
+    return JsonResponse(
+        {"object": "list", "data": [shown(item) for item in cut], **_ends(cut), "has_more": has_more, **more}
+    )
 
 
 def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
@@ -254,20 +241,16 @@ def list_of_texts(items: Sequence[ListedText], has_more: bool = False) -> Respon
     """Answer items whose JSON is sent as it is."""
     rest = json.dumps({**_ends(items), "has_more": has_more}, separators=(",", ":"))
     data = ",".join(item.text for item in items)
-    return JsonText(f'{{"object":"list","data":[{data}],{rest[1:]}')
+    return JsonTextResponse(f'{{"object":"list","data":[{data}],{rest[1:]}')
 
 
-def _ends(items: Sequence[Listed]) -> dict[str, str | None]:
+def _ends(items: Sequence[ListedById]) -> dict[str, str | None]:
     """Return the ids between which a page is."""
     return {"first_id": items[0].id if items else None, "last_id": items[-1].id if items else None}
 
 
-def _cut(page: Page, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
-    """Return the items of a page, and if there are more.
-
-    Raises:
-        ApiError: 400, what the page is to come after is not there.
-    """
+def _cut(page: PageQuery, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
+    """Return the items of a page, and if there are more."""
     ordered = list(reversed(items)) if page.is_descending else list(items)
     if page.after:
         places = [index for index, item in enumerate(ordered) if item.id == page.after]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agent_tools.containers.keys import MIN_KEY_CHARS, digest, owner_of_digest
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.requests.auth import Caller, RequestKeys
+from agent_tools.gateway.requests.auth import AcceptedKey, RequestKeys
 from agent_tools.gateway.store.records import ApiKey
 from agent_tools.gateway.store.store import Store
 
@@ -119,5 +119,5 @@ class NamedKeys:
         return row
 
 
-def _caller(row: ApiKey) -> Caller:
-    return Caller(row.owner, row.id, row.max_containers, row.max_requests_per_minute, row.for_users)
+def _caller(row: ApiKey) -> AcceptedKey:
+    return AcceptedKey(row.owner, row.id, row.max_containers, row.max_requests_per_minute, row.for_users)

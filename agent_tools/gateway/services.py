@@ -17,13 +17,12 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.deletion import failures
 from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import Before, Record
-from agent_tools.gateway.background import Background
+from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.chunked import ChunkedUploads
 from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.recent import RecentFields
 from agent_tools.gateway.conversations.recognised import RecognisedConversations
-from agent_tools.gateway.conversations.stored import StoredConversations
+from agent_tools.gateway.conversations.stored import RecentFields, StoredConversations
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.peers.peers import Peers
@@ -99,7 +98,7 @@ class Services:
         undo.callback(failures, self.presence.leave)
         self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
         self.peers = Peers(config, self.presence)
-        self.background = Background(self.store, self.presence.id, self.presence.is_alive)
+        self.background = BackgroundResponses(self.store, self.presence.id, self.presence.is_alive)
 
     def _let_in(self) -> None:
         """Have what requests pass first: keys, and bounds of what they send."""

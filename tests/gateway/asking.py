@@ -43,6 +43,8 @@ EXECUTE = {
 }
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 SQUARES = "print(sum(n * n for n in range(11)))"
+BOUNDARY = {"Content-Type": "multipart/form-data; boundary=b"}
+HEAD = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
 
 
 def code(text: str, **more: Any) -> ScriptedReply:

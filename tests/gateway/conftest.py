@@ -22,6 +22,7 @@ from agent_tools.gateway.telemetry.tracing import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine
+from tests.recorder import Recorder
 
 
 class _Server(Server):
@@ -135,5 +136,20 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
             stack.enter_context(gateway)
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway
+
+        yield make
+
+
+New = Callable[..., tuple[Gateway, Recorder]]
+
+
+@pytest.fixture
+def new(new_gateway: NewGateway) -> Iterator[New]:
+    """Makes a gateway with a key of its own, before an upstream that notes what it is sent."""
+    with Recorder() as recorder:
+
+        def make(**options: Any) -> tuple[Gateway, Recorder]:
+            settings = {"upstream": recorder.base_url, "upstream_key": "operators-key", **options}
+            return new_gateway({}, **settings), recorder
 
         yield make

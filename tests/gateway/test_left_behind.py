@@ -11,6 +11,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from agent_tools.containers.failures import ContainerExists
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.conversations.stored import StoredConversations
@@ -79,7 +80,7 @@ def test_a_container_that_cannot_be_made_twice_costs_the_first_no_file(new_gatew
     containers = new_gateway({}).services.containers
     made = containers.create("me", ContainerSpec("x"))
     (containers.folder(made.id) / "kept").write_text("kept")
-    with pytest.raises(sa.exc.IntegrityError):
+    with pytest.raises(ContainerExists):
         containers.create("me", ContainerSpec("x"), made.id)
     assert os.listdir(containers.folder(made.id)) == ["kept"]
 

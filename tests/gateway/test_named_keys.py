@@ -15,7 +15,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway import named_keys
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY, KeyLimits, NamedKeys
-from agent_tools.gateway.requests.auth import Caller, RequestKeys
+from agent_tools.gateway.requests.auth import AcceptedKey, RequestKeys
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.records import ApiKey, ResponseHead
 from agent_tools.gateway.store.store import Store
@@ -120,7 +120,7 @@ def _away(*_: object, **__: object) -> object:
 def test_nobody_is_let_in_by_a_key_that_may_be_revoked_for_long() -> None:
     now = [0.0]
     keys = RequestKeys(["a-key-of-the-setting"], with_named=True, patience=300.0, clock=lambda: now[0])
-    keys.accept_named({digest("a-named-key"): Caller("me", "alice")})
+    keys.accept_named({digest("a-named-key"): AcceptedKey("me", "alice")})
     headers = {name: {"authorization": f"Bearer {name}"} for name in ("a-named-key", "a-key-of-the-setting")}
     now[0] = 300.0
     assert keys.caller(headers["a-named-key"]).name == "alice"
@@ -129,7 +129,7 @@ def test_nobody_is_let_in_by_a_key_that_may_be_revoked_for_long() -> None:
         keys.caller(headers["a-named-key"])
     assert (refused.value.status, refused.value.code) == (503, "database_unavailable")
     assert keys.caller(headers["a-key-of-the-setting"]).name == "setting-1"
-    keys.accept_named({digest("a-named-key"): Caller("me", "alice")})
+    keys.accept_named({digest("a-named-key"): AcceptedKey("me", "alice")})
     assert keys.caller(headers["a-named-key"]).name == "alice"
 
 

@@ -12,10 +12,9 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import BESIDE_V1, ENDPOINTS, GatewayConfig
 from agent_tools.gateway.responses.compaction import MAX_ANSWER
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, shell
-from tests.gateway.conftest import NewGateway
-from tests.gateway.test_upstream import Answer, New, asked, new
+from tests.gateway.conftest import New, NewGateway
+from tests.recorder import Answer, asked
 
-__all__ = ["new"]
 STORED = ("batches", "fine_tuning/jobs", "vector_stores", "assistants", "threads", "evals")
 STORED += ("load_lora_adapter", "sleep", "wake_up", "reset_prefix_cache", "admin/keys", "organization/admin_api_keys")
 

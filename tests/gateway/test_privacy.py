@@ -10,7 +10,7 @@ import pytest
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import INCLUDE, ask, code, commands, post, run, shell
 from tests.gateway.conftest import NewGateway
-from tests.gateway.responses.test_websocket import asked, connected
+from tests.gateway.connections import asked, connected
 
 
 def test_what_people_and_code_say_is_nowhere_but_in_the_answer(

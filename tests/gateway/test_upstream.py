@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.gateway.asking import CODE_TOOL, EXECUTE, WEATHER, until
-from tests.gateway.conftest import Gateway, NewGateway
-from tests.recorder import Answer, Recorder, Seen, asked, events
+from tests.gateway.conftest import New, NewGateway
+from tests.recorder import Answer, Seen, asked, events
 
 
 def test_a_clients_own_key_is_passed_on_where_there_are_no_others(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     gateway.client("sk-of-the-client").responses.create(model="m", input="Hi.")
     assert gateway.upstream.headers[0]["authorization"] == "Bearer sk-of-the-client"
-
-
-New = Callable[..., tuple[Gateway, Recorder]]
-
-
-@pytest.fixture
-def new(new_gateway: NewGateway) -> Iterator[New]:
-    """Makes a gateway with a key of its own, before an upstream that notes what it is sent."""
-    with Recorder() as recorder:
-
-        def make(**options: Any) -> tuple[Gateway, Recorder]:
-            settings = {"upstream": recorder.base_url, "upstream_key": "operators-key", **options}
-            return new_gateway({}, **settings), recorder
-
-        yield make
 
 
 PLAIN = {

@@ -64,11 +64,7 @@ class _Chat(Given):
 
 
 def read_chat_request(body: Mapping[str, Any], config: GatewayConfig) -> ChatRequest | None:
-    """Check a request; return None if it has no tool that is run here, and is only passed on.
-
-    Raises:
-        ApiError: 400; `param` names the field.
-    """
+    """Check a request; return None if it has no tool that is run here, and is only passed on."""
     tools = body.get("tools")
     tools = tools if isinstance(tools, list) else []
     declared = [tool["function"] for tool in tools if _is_function(tool)]

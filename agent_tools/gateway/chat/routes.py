@@ -19,9 +19,18 @@ from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat.composer import ChatComposer, Chunk
 from agent_tools.gateway.chat.request import ChatRequest, read_chat_request
 from agent_tools.gateway.conversations.fingerprints import Sender
-from agent_tools.gateway.http import Json, is_wanted, jobs_of, note_upstream, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.http import (
+    JsonResponse,
+    is_wanted,
+    jobs_of,
+    note_upstream,
+    owner_of,
+    raw_body,
+    read_json,
+    services_of,
+)
 from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone, while_there
+from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, ended, unless_gone, while_there
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.gateway.services import Services
@@ -51,15 +60,15 @@ async def create_completion(request: Request) -> Response:
         if job.failure:
             raise job.failure
         note_upstream(request, wanted.model, wanted.options)
-        return await services.large_json.read(job.log.size, Json, job.completion)
+        return await services.large_json.read(job.log.size, JsonResponse, job.completion)
     if not await unless_gone(job.log.after(0), request.receive):
         jobs_of(request).abandon(job)
         return Response(status_code=499)
     if job.failure and len(job.log.events) == 1:
         raise job.failure  # nothing was said yet: the status can still tell
     note_upstream(request, wanted.model, wanted.options)
-    return EventStream(
-        job.log, lambda: jobs_of(request).abandon(job), named=False, pace=Pace(services.config.heartbeat)
+    return EventStreamResponse(
+        job.log, lambda: jobs_of(request).abandon(job), named=False, pace=StreamTimes(services.config.heartbeat)
     )
 
 
@@ -75,7 +84,7 @@ async def retrieve_model(request: Request) -> Response:
 
 
 async def _answered_elsewhere(request: Request, wanted: ChatRequest, body: bytes) -> Response | None:
-    """Have the gateway answer that has the conversation's container; None if it is this one, or cannot be reached."""
+    """Forward to the gateway that has the conversation's container; None if it is this one, or cannot be reached."""
     services = services_of(request)
     if request.scope["is_forwarded"] or not services.peers.are_there:
         return None
@@ -138,7 +147,7 @@ class ChatJob(TurnJob):
         tools = [ContainerTool(container.lease, function) for function in self._request.ours]
         for number, step in enumerate(self.steps(self._turn(tools), self._request.messages, tools)):
             if isinstance(step, Finished) and step.reason == "cancelled" and not self._services.keys.has(self._owner):
-                raise revoked()  # else nobody is there to take a part of the answer for all of it
+                raise revoked()  # any other cancel: the client has left
             if not number:
                 yield from self._composer.begin()
             chunks = list(self._composer.feed(step))
@@ -151,7 +160,7 @@ class ChatJob(TurnJob):
         yield failure.body
 
     def close(self) -> None:
-        """Let go of the container."""
+        """Release the container."""
         if self._container:
             self._container.close()
         super().close()
@@ -173,12 +182,12 @@ class ChatJob(TurnJob):
 # The container of a chat completion: the one its client names, or its conversation's, or a new one.
 
 
-ORIGIN = "chat"  # of those that are made here, and their name
+ORIGIN = "chat"  # the origin and the name of containers that are made here
 LOST = "[The container that earlier calls ran in is gone: its variables and files are lost; this is a new one.]\n\n"
 
 
 class ChatContainer:
-    """Found in the store, so it is not made in the event loop. `lease` is what the tools lease.
+    """Found in the store, so it is not made in the event loop. `lease` is shared by the tools.
 
     Raises:
         ContainersError: the container that the client names is not there, or its memory is more than allowed.
@@ -193,7 +202,6 @@ class ChatContainer:
         self._conversation = services.conversations.of(sender, request.messages)
         self._has_session = bool(session)
         self._is_found_again = False
-        self._is_made = False
         self.lease = self._held(request.container_id)
 
     def note(self, message: Mapping[str, Any]) -> None:
@@ -204,9 +212,9 @@ class ChatContainer:
         self._is_found_again |= self._has_session or self._services.config.match_text or bool(message.get("tool_calls"))
 
     def close(self) -> None:
-        """Let go of the container; one that no request could find again is deleted."""
+        """Release the container; delete it if no request could find it again."""
         self.lease.close()
-        if self._is_made and not self._is_found_again:
+        if self.lease.has_made and not self._is_found_again:
             with suppress(ContainersError, StoreError):  # else it expires
                 self._services.containers.delete(self._owner, self.lease.container_id)
 
@@ -226,7 +234,7 @@ class ChatContainer:
         return lease
 
     def _make(self) -> None:
-        """Make the container; where the owner has as many as allowed, the one unused for longest goes."""
+        """Make the container; at the owner's limit, the one unused for longest is deleted."""
         containers, spec = self._services.containers, ContainerSpec(ORIGIN, self._memory, origin=ORIGIN)
         try:
             containers.create(self._owner, spec, self.lease.container_id)
@@ -234,4 +242,3 @@ class ChatContainer:
             if not containers.end_unused(self._owner, ORIGIN):
                 raise
             containers.create(self._owner, spec, self.lease.container_id)
-        self._is_made = True

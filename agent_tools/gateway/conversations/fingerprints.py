@@ -24,7 +24,7 @@ class Sender:
         user: the client's own user, '' if it names none.
         session: a conversation's id from a header, '' without one.
         cache_key: the request's `prompt_cache_key`, '' without one.
-        instructions: what the model is told beside the conversation.
+        instructions: the system message beside the conversation.
         has_text: all that was said is in the request, and the conversation may be known by it.
     """
 

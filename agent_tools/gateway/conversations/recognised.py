@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recognised:
-    """The container of a conversation, '' if none is known; it `was_lost` if it had one that is not to be had."""
+    """The container of a conversation, '' if none is known; it `was_lost` if it had one that is gone."""
 
     container_id: str = ""
     was_lost: bool = False
@@ -118,7 +118,7 @@ class RecognisedConversations:
     def note(
         self, conversation: ConversationFingerprint, answer: Iterable[Mapping[str, Any]], container_id: str
     ) -> None:
-        """Note the marks of an answer, from its items or messages; later, if the store refuses them now."""
+        """Note the marks of an answer, from its items or messages; later, if the store rejects them now."""
         with self._change:
             if len(self._unnoted) == MAX_UNNOTED:
                 _log.error("the database is away for so long that the container of a conversation is not known again")
@@ -127,10 +127,10 @@ class RecognisedConversations:
             self.note_again()
 
     def note_again(self) -> None:
-        """Note what the store refused before.
+        """Repeat the notes that the store rejected before.
 
         Raises:
-            StoreError: it still does.
+            StoreError: it rejects them again.
         """
         while note := self._next_unnoted():
             is_noted = False
@@ -151,7 +151,7 @@ class RecognisedConversations:
             return note
 
     def _settle(self, note: _Note, *, is_noted: bool) -> None:
-        """Be done with a note; one that failed is tried last again."""
+        """Finish a note; a failed one is repeated after all others."""
         with self._change:
             self._being_noted.remove(note)
             if not is_noted:
@@ -159,11 +159,7 @@ class RecognisedConversations:
             self._change.notify_all()
 
     def _wait_for_notes(self, marks: Fingerprints) -> None:
-        """Wait for notes about these marks that are being made, and make those that were refused before.
-
-        Raises:
-            StoreError: that is refused still, so nobody knows whose container it is.
-        """
+        """Wait for notes about these marks that are being made, and repeat those that the store rejected before."""
         wanted = _all_of(marks)
 
         def are_about(notes: Iterable[_Note]) -> bool:

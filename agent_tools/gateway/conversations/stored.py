@@ -6,8 +6,10 @@ An item is a row of its own, numbered in its conversation, so that two answers t
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +19,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import full, invalid, not_found, unknown_place
 from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, ConversationText, StoredConversation
 from agent_tools.gateway.store.store import Store, packed
+from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
 
 MAX_ITEM_ID = 64  # characters, as the column has it
@@ -37,7 +40,7 @@ class Hidden:
     """Fields of items that clients do not see, by the ids of the items.
 
     Attributes:
-        told: what the model was told of calls.
+        told: the answers that the model got to calls.
         server_fields: fields that only the model's server knows, as JSON.
     """
 
@@ -116,7 +119,7 @@ class StoredConversations:
     ) -> list[ListedItem]:
         """Add items, which have ids, at the end; one whose id is there already gets another one. Return them.
 
-        `hidden` is what no client sees of them; `container_id` is that of the latest call.
+        `hidden` are the fields that no client sees; `container_id` is the container of the latest call.
 
         Raises:
             ApiError: 404, the conversation was deleted.
@@ -166,7 +169,7 @@ class StoredConversations:
         return self._store.find(ConversationPlace, conversation_id=id_, **where)
 
     def page(self, id_: str, limit: int, after: str, is_descending: bool) -> tuple[list[ListedItem], bool]:
-        """Return at most so many items of a conversation from the one that follows `after`, and if there are more.
+        """Return at most `limit` items of a conversation after the item `after`, and whether there are more.
 
         Only these are read.
 
@@ -190,22 +193,14 @@ class StoredConversations:
         return [json.loads(row.item) for row in rows], Hidden(told, fields)
 
     def item(self, id_: str, item_id: str) -> ListedItem:
-        """Return an item.
-
-        Raises:
-            ApiError: 404.
-        """
+        """Return an item."""
         found = self._store.find(ConversationText, conversation_id=id_, item_id=item_id)
         if not found:
             raise not_found("conversation item", item_id)
         return ListedItem(found[0].item_id, found[0].item)
 
     def delete_item(self, id_: str, item_id: str) -> None:
-        """Delete an item.
-
-        Raises:
-            ApiError: 404.
-        """
+        """Delete an item."""
         if not self._store.delete(ConversationItem, conversation_id=id_, item_id=item_id):
             raise not_found("conversation item", item_id)
 
@@ -219,7 +214,9 @@ class StoredConversations:
 
     def delete(self, id_: str, **where: Any) -> None:
         """Delete a conversation, if it is as `where` says, with its items."""
-        if self._store.delete(StoredConversation, id=id_, **where):  # first: what is added meanwhile finds none
+        if self._store.delete(
+            StoredConversation, id=id_, **where
+        ):  # first: an item that is added at this moment finds no conversation
             self._store.delete(ConversationItem, conversation_id=id_)
 
     def sweep(self) -> None:
@@ -230,11 +227,7 @@ class StoredConversations:
 
 
 def check_item_ids(items: Iterable[Mapping[str, Any]], path: str) -> None:
-    """Check that items can be kept under the ids that they have.
-
-    Raises:
-        ApiError: 400, one of them cannot.
-    """
+    """Check that items can be kept under the ids that they have."""
     for index, item in enumerate(items):
         id_ = item.get("id")
         if id_ and not (isinstance(id_, str) and len(id_) <= MAX_ITEM_ID and "\0" not in id_):
@@ -250,3 +243,46 @@ def conversation_shown(row: StoredConversation) -> JsonObject:
         "created_at": int(row.created_at),
         "metadata": json.loads(row.notes),
     }
+
+
+# Fields that only models' servers know, of items that are stored nowhere, for clients that send such items again.
+
+LIFETIME = 3_600.0  # seconds
+MAX_CHARS = 64 * MIB  # of all keys and fields
+
+
+class RecentFields:
+    """Fields as JSON, by keys that name their owner. Thread-safe."""
+
+    def __init__(self, most: int = MAX_CHARS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()  # with their times, the oldest first
+        self._chars = 0
+
+    def note(self, fields: Mapping[str, str]) -> None:
+        """Remember fields; the oldest are forgotten if there are too many."""
+        with self._lock:
+            for key, text in fields.items():
+                self._drop(key)
+                self._known[key] = self._clock(), text
+                self._chars += len(key) + len(text)
+            while self._chars > self._most:
+                self._drop(next(iter(self._known)))
+
+    def find(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the fields that are known by these keys."""
+        with self._lock:
+            return {key: self._known[key][1] for key in keys if key in self._known}
+
+    def sweep(self) -> int:
+        """Forget fields that are too old; return 0, since that cannot fail."""
+        with self._lock:
+            while self._known and self._clock() - next(iter(self._known.values()))[0] > LIFETIME:
+                self._drop(next(iter(self._known)))
+        return 0
+
+    def _drop(self, key: str) -> None:
+        if known := self._known.pop(key, None):
+            self._chars -= len(key) + len(known[1])

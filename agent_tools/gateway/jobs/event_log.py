@@ -94,7 +94,7 @@ class EventLog:
     def _wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._notify)
-        except RuntimeError:  # the loop is closed: nobody reads any more
+        except RuntimeError:  # the loop is closed, and all readers with it
             return
 
     def _notify(self) -> None:

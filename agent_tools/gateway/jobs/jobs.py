@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, suppress
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 
 from agent_tools.agents.cancel import Cancel
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.admission import Admission
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
 
@@ -63,7 +63,7 @@ class Job(ABC):
         self.log.append(event)
 
     def work(self) -> None:
-        """Do the work to its end, whatever happens, and record its events. For a thread."""
+        """Do the work to its end and record its events, also those of a failure. For a thread."""
         try:
             with closing(self.events()) as events:
                 for event in events:
@@ -78,8 +78,8 @@ class Job(ABC):
 
 
 @dataclass(frozen=True)
-class Place:
-    """A job's place among those that are active, and with a sandbox if it needs one."""
+class JobPlace:
+    """A job's place among the active ones, and its sandbox's place if it needs one."""
 
     owner: str
     needs_sandbox: bool
@@ -109,7 +109,7 @@ class Jobs:
         share = config.key_share if config.has_many_keys else 1.0
         places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
         queue, patience = config.max_queue, config.queue_timeout
-        self.admission = Admission(config.max_sandboxes, queue, patience, "sandbox", places)
+        self.admission = SandboxQueue(config.max_sandboxes, queue, patience, "sandbox", places)
         self._held: Counter[str] = Counter()
         self._following: dict[Job, str] = {}  # with their owners
         self._revoked: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ class Jobs:
         """The number of jobs that have entered, or wait for a sandbox."""
         return sum(self._held.values())
 
-    async def enter(self, owner: str, *, needs_sandbox: bool) -> Place:
+    async def enter(self, owner: str, *, needs_sandbox: bool) -> JobPlace:
         """Take a place for one job, waiting for a sandbox if it needs one.
 
         Raises:
@@ -144,19 +144,19 @@ class Jobs:
         except BaseException:
             self._held[owner] -= 1
             raise
-        place = Place(owner, needs_sandbox)
+        place = JobPlace(owner, needs_sandbox)
         if owner in self._revoked:
             self.leave(place)
             raise revoked()
         return place
 
-    def leave(self, place: Place) -> None:
-        """Give a place back."""
+    def leave(self, place: JobPlace) -> None:
+        """Free a place."""
         self._held[place.owner] -= 1
         if place.needs_sandbox:
             self.admission.leave(place.owner)
 
-    def follow(self, job: Job, place: Place) -> None:
+    def follow(self, job: Job, place: JobPlace) -> None:
         """Start a job that has entered; it leaves at its end."""
         self._following[job] = place.owner
         if place.owner in self._revoked:  # since it has entered
@@ -168,11 +168,11 @@ class Jobs:
         return [job for job in self._following if isinstance(job, kind)]
 
     def abandon(self, job: Job) -> None:
-        """End a job that nobody waits for."""
+        """End a job whose client has left."""
         self._loop.run_in_executor(None, job.cancel.set)
 
     def end_of(self, owners: frozenset[str]) -> None:
-        """End the jobs of owners whose key was revoked, and let none of theirs in that still waits. Thread-safe."""
+        """End the jobs of owners whose key was revoked, and reject those that still wait. Thread-safe."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end_of, owners)
 
@@ -201,28 +201,128 @@ class Jobs:
         await asyncio.gather(*ends, return_exceptions=True)
 
     async def _quiet(self, patience: float) -> None:
-        """Wait until no job is active, for so many seconds at most."""
+        """Wait until no job is active, at most `patience` seconds."""
         waiting = [asyncio.ensure_future(job.log.closed()) for job in self._following]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=patience)
             for each in late:
                 each.cancel()
 
-    def _work(self, job: Job, place: Place) -> None:
+    def _work(self, job: Job, place: JobPlace) -> None:
         try:
             job.work()
-        except Exception as exc:  # noqa: BLE001  (the end of a thread: nobody else would hear of it)
+        except Exception as exc:  # noqa: BLE001  (the end of a thread: nothing else would report it)
             _log.error("a job was not closed well: %s", type(exc).__name__)
         finally:
             self._end_soon(job, place)
 
-    def _end_soon(self, job: Job, place: Place) -> None:
+    def _end_soon(self, job: Job, place: JobPlace) -> None:
         try:
             self._loop.call_soon_threadsafe(partial(self._end, job, place))
         except RuntimeError:  # the loop is closed, and with it all places
             job.log.close()
 
-    def _end(self, job: Job, place: Place) -> None:
+    def _end(self, job: Job, place: JobPlace) -> None:
         self.leave(place)
         self._following.pop(job, None)
-        job.log.close()  # last: whoever waited for the end finds the place free
+        job.log.close()  # last: a reader that waited for the end finds the place free
+
+
+# Admission: a bounded number of places, with a bounded queue before them.
+
+
+class SandboxQueue:
+    """Places, handed out in turns, `most` of them to one owner. For one event loop."""
+
+    def __init__(self, places: int, queue: int, patience: float, what: str, most: int | None = None) -> None:
+        self._free = places
+        self._queue = queue
+        self._patience = patience
+        self._what = what
+        self._most = places if most is None else most
+        self._held: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by owner, the next one first
+
+    async def enter(self, owner: str) -> None:
+        """Take a place, waiting for one if need be.
+
+        Raises:
+            ApiError: 429, too many wait already; 503, none became free in time.
+        """
+        if self._free > 0 and self._held[owner] < self._most:  # then no job of this owner waits
+            self._take(owner)
+            return
+        self._make_room(owner)
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(place)
+        try:
+            with anyio.fail_after(self._patience):
+                await place
+        except BaseException as exc:
+            self._give_up(owner, place)
+            if isinstance(exc, TimeoutError):
+                raise busy(503, f"No {self._what} became free in time; try again later.", self._patience) from exc
+            raise
+
+    def leave(self, owner: str) -> None:
+        """Free the place; it goes to the next owner that may have another."""
+        self._free += 1
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        for other in list(self._waiting):
+            if self._held[other] < self._most and self._call_in(other):
+                return
+
+    def close(self, why: Exception) -> None:
+        """Refuse everyone who waits."""
+        for places in self._waiting.values():
+            for place in places:
+                if not place.done():
+                    place.set_exception(why)
+        self._waiting.clear()
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def _take(self, owner: str) -> None:
+        self._free -= 1
+        self._held[owner] += 1
+
+    def _call_in(self, owner: str) -> bool:
+        """Give a place to the first of an owner's queue that still waits, and move the owner to the end."""
+        places = self._waiting.pop(owner)
+        while places:
+            place = places.popleft()
+            if not place.done():
+                self._take(owner)
+                place.set_result(None)
+                if places:
+                    self._waiting[owner] = places
+                return True
+        return False
+
+    def _make_room(self, owner: str) -> None:
+        """Make room for one more in the queue: the last of the longest queue goes, if this owner's will be shorter."""
+        if self.waiting < self._queue:
+            return
+        longest = max(self._waiting, key=lambda each: len(self._waiting[each]), default=owner)
+        if len(self._waiting.get(longest, ())) <= len(self._waiting.get(owner, ())) + 1:
+            raise self._too_many()
+        place = self._waiting[longest].pop()
+        if not place.done():
+            place.set_exception(self._too_many())
+
+    def _too_many(self) -> ApiError:
+        return busy(429, f"Too many requests wait for a {self._what}; try again later.", self._patience)
+
+    def _give_up(self, owner: str, place: asyncio.Future[None]) -> None:
+        places = self._waiting.get(owner, deque())
+        if place in places:
+            places.remove(place)
+            if not places:
+                del self._waiting[owner]
+        elif place.done() and not place.cancelled() and not place.exception():
+            self.leave(owner)  # it was handed over at the very moment

@@ -28,14 +28,14 @@ _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
 @dataclass(frozen=True)
-class Pace:
+class StreamTimes:
     """The times of a stream in seconds: of silence before a comment, and for a client to take one part."""
 
     heartbeat: float = 15.0
     patience: float = 300.0
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before.
 
     A client that does not take a part in time counts as gone. With `named`, each event has its type as a name.
@@ -48,7 +48,7 @@ class EventStream(Response):
         *,
         start: int = 0,
         named: bool = True,
-        pace: Pace = Pace(),
+        pace: StreamTimes = StreamTimes(),
     ) -> None:
         super().__init__(None, 200, _HEADERS)
         self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -125,7 +125,7 @@ async def while_there(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
     """Return what some work gives.
 
     Raises:
-        ApiError: 499, the client has hung up meanwhile; the work was cancelled.
+        ApiError: 499, the client has hung up; the work was cancelled.
     """
     found: list[_T] = []
 

@@ -20,10 +20,10 @@ from starlette.routing import Route
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
-from agent_tools.gateway.http import Json, jobs_of, json_body, owner_of, services_of
+from agent_tools.gateway.http import JsonResponse, jobs_of, json_body, owner_of, services_of
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
-from agent_tools.gateway.jobs.sse import EventStream, Pace, while_there
+from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, while_there
 from agent_tools.gateway.page.figures import LIBRARIES, figure_libraries, library_file
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Given, Needed, read
@@ -104,7 +104,7 @@ def library(request: Request) -> Response:
 async def state(request: Request) -> Response:
     """GET /page/state: the owner's containers, the load of the gateway, and what is wrong with its upstream."""
     facts = await run_in_threadpool(_state, request)
-    return Json({**facts, "upstream_problem": await services_of(request).upstream.problem()})
+    return JsonResponse({**facts, "upstream_problem": await services_of(request).upstream.problem()})
 
 
 def _state(request: Request) -> JsonObject:
@@ -131,7 +131,7 @@ def chats(request: Request) -> Response:
     rows = services_of(request).store.newest(StoredConversation, MAX_CHATS, owner=owner_of(request))
     found = [(row, json.loads(row.notes)) for row in sorted(rows, key=lambda row: row.used_at, reverse=True)]
     shown = [{"id": row.id, "used_at": row.used_at, "notes": notes} for row, notes in found if _CHAT in notes]
-    return Json({"chats": shown, "now": time.time()})
+    return JsonResponse({"chats": shown, "now": time.time()})
 
 
 async def newest(request: Request) -> Response:
@@ -139,7 +139,7 @@ async def newest(request: Request) -> Response:
     services, owner = services_of(request), owner_of(request)
     running = {job.id: str(job.body["status"]) for job in jobs_of(request).all_of(ResponseJob)}
     work = partial(_newest, services, owner, running)
-    return Json(await services.large_json.in_thread(MAX_READ_BYTES, work))
+    return JsonResponse(await services.large_json.in_thread(MAX_READ_BYTES, work))
 
 
 def _newest(services: Services, owner: str, running: Mapping[str, str]) -> JsonObject:
@@ -167,7 +167,9 @@ async def try_code(request: Request) -> Response:
         jobs.leave(place)
         raise
     jobs.follow(job, place)
-    return EventStream(job.log, lambda: jobs.abandon(job), named=False, pace=Pace(services.config.heartbeat))
+    return EventStreamResponse(
+        job.log, lambda: jobs.abandon(job), named=False, pace=StreamTimes(services.config.heartbeat)
+    )
 
 
 async def stop_code(request: Request) -> Response:
@@ -177,7 +179,7 @@ async def stop_code(request: Request) -> Response:
     trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row.id]
     for trial in trials:
         await run_in_threadpool(trial.cancel.set)
-    return Json({"stopped": len(trials)})
+    return JsonResponse({"stopped": len(trials)})
 
 
 def _container(services: Services, owner: str, id_: str | None) -> ContainerRecord:

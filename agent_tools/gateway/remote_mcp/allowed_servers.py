@@ -1,4 +1,4 @@
-"""The servers that may be spoken to: those that an operator lists, where their names may lie.
+"""The MCP servers that requests may name: an operator lists them, and the addresses that their names may have.
 
 Which server a request names is its client's choice, so the list is empty by default; a listed name must have public
 addresses, or lie in a block that the operator lists as well, at every connection. Only the operator's own network is

@@ -1,4 +1,4 @@
-"""Connections to the MCP servers of one response, each in a session of its own, from the first word to the last.
+"""Connections to the MCP servers of one response, each in a session of its own, from the first message to the last.
 
 Theory of operation. The turn runs in a thread, MCP's client in an event loop. So a response that needs it has a loop in
 a thread of its own, from its first server to its end. A task for each server holds its session open; a call is a task
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 MAX_PAGES = 50  # of one server's list of tools
 
 
-class Connections:
+class McpConnections:
     """The connections of one response; `close` ends them. They are made in the turn's thread; calls may be in others.
 
     Attributes:
@@ -48,15 +48,15 @@ class Connections:
         self._lock = threading.Lock()
         self._is_cancelled = False
 
-    def tools(self, server: RemoteServer) -> tuple[Connection, list[JsonObject]]:
+    def tools(self, server: RemoteServer) -> tuple[McpConnection, list[JsonObject]]:
         """Connect to a server and list its tools.
 
         Raises:
             RemoteFailure: it may not be spoken to, or does not answer as it should.
         """
         portal = self._portal = self._portal or self._stack.enter_context(_portal())
-        self.wait(partial(_look_up, self.servers, server.url))  # first: what is wrong with it is told in its own words
-        connection = Connection(self, server)
+        self.wait(partial(_look_up, self.servers, server.url))  # first, since its errors name the cause
+        connection = McpConnection(self, server)
         ended, _ = portal.start_task(connection.hold)
         self._stack.callback(_end, ended)
         return connection, self.wait(connection.listed)
@@ -81,7 +81,7 @@ class Connections:
             return future.result()
         except CancelledError:
             raise RemoteFailure("The turn was ended before the server answered.") from None
-        except Exception as exc:  # a client's library may raise anything: it is told as the server's failure
+        except Exception as exc:  # a client's library may raise anything: it is shown as the server's failure
             raise remote_mcp.McpSession.failure(exc, self.config.mcp_timeout) from exc
         finally:
             with self._lock:
@@ -101,10 +101,10 @@ class Connections:
         self._stack.close()
 
 
-class Connection:
+class McpConnection:
     """The session with one server. Its coroutines are for the loop."""
 
-    def __init__(self, all_: Connections, server: RemoteServer) -> None:
+    def __init__(self, all_: McpConnections, server: RemoteServer) -> None:
         self._all = all_
         self.server = server
         self._client: Client | None = None

@@ -41,7 +41,7 @@ class McpSession:
 
     @staticmethod
     def failure(exc: BaseException, timeout: float) -> RemoteFailure:
-        """Return the failure that clients and models are told of: in words of ours, or the server's own."""
+        """Return the failure for clients and models, in words of ours or the server's own."""
         while inner := getattr(exc, "exceptions", None):  # of a group, which Python 3.10 does not know
             exc = inner[0]
         if isinstance(exc, RemoteFailure):

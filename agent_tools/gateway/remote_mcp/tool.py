@@ -12,7 +12,7 @@ from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, module_source
 from agent_tools.code_reader import load_json
 from agent_tools.gateway.remote_mcp.allowed_servers import RemoteFailure
-from agent_tools.gateway.remote_mcp.connection import Connection
+from agent_tools.gateway.remote_mcp.connection import McpConnection
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 from agent_tools.text import shorten
@@ -35,7 +35,7 @@ class RemoteTool(BaseTool):
         needs_approval: a person is asked before each call.
     """
 
-    def __init__(self, connection: Connection, listed: JsonObject, name: str, needs_approval: bool) -> None:
+    def __init__(self, connection: McpConnection, listed: JsonObject, name: str, needs_approval: bool) -> None:
         self.name = name
         self.own_name = str(listed["name"])
         self.label = connection.server.label
@@ -83,7 +83,7 @@ def _text(part: JsonObject) -> str:
 
 
 def _object_schema(schema: Any) -> JsonObject:
-    """Return the schema of a tool's arguments; what is none becomes one without properties."""
+    """Return the schema of a tool's arguments; a malformed one becomes one without properties."""
     given = schema if isinstance(schema, dict) else {}
     return {**given, "type": "object", "properties": given.get("properties") or {}}
 
@@ -92,13 +92,13 @@ def _object_schema(schema: Any) -> JsonObject:
 
 
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError, NotCrossing)
-"""The errors of a schema that is none."""
+"""The errors of a malformed schema."""
 
 
 class RemoteFunction:
     """`name(**arguments)` in the code. The server itself checks the arguments."""
 
-    def __init__(self, connection: Connection, listed: JsonObject, name: str, timeout: float) -> None:
+    def __init__(self, connection: McpConnection, listed: JsonObject, name: str, timeout: float) -> None:
         self._tool = str(listed["name"])
         self._connection = connection
         self.name = name

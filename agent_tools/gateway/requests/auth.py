@@ -15,7 +15,7 @@ _PLACES = ("api-key", "x-api-key")  # where clients made for other services put 
 
 
 @dataclass(frozen=True)
-class Caller:
+class AcceptedKey:
     """A key that is accepted.
 
     Attributes:
@@ -49,10 +49,10 @@ class RequestKeys:
         self._clock = clock
         self._named_at = clock()
         self._set = {
-            digest(key): Caller(owner_of_digest(digest(key)), f"setting-{number}")
+            digest(key): AcceptedKey(owner_of_digest(digest(key)), f"setting-{number}")
             for number, key in enumerate(keys, start=1)
         }
-        self._callers: Mapping[str, Caller] = self._set
+        self._callers: Mapping[str, AcceptedKey] = self._set
         self._owners = frozenset(caller.owner for caller in self._set.values())
 
     @property
@@ -65,8 +65,8 @@ class RequestKeys:
         """A key's holder may name users."""
         return any(caller.for_users for caller in self._callers.values())
 
-    def accept_named(self, callers: Mapping[str, Caller], revoked: Collection[str] = ()) -> frozenset[str]:
-        """Accept these keys, by digest, beside those of the setting, of which none that is revoked is.
+    def accept_named(self, callers: Mapping[str, AcceptedKey], revoked: Collection[str] = ()) -> frozenset[str]:
+        """Accept these keys, by digest, beside those of the setting that are not revoked.
 
         All that were named before are forgotten. Return the owners that had a key until now.
         """
@@ -87,10 +87,10 @@ class RequestKeys:
         return next((most for most in found if most is not None), usual)
 
     def name_of(self, owner: str) -> str:
-        """Return the name of an owner's key; that of nobody in particular if it is not accepted any more."""
+        """Return the name of an owner's key; `ANYONE` if it is not accepted any more."""
         return next((each.name for each in self._callers.values() if each.owner == owner), ANYONE)
 
-    def caller(self, headers: Mapping[str, str]) -> Caller:
+    def caller(self, headers: Mapping[str, str]) -> AcceptedKey:
         """Return the key of a request.
 
         Raises:
@@ -99,9 +99,11 @@ class RequestKeys:
         """
         if not self.are_needed:
             self.refuse_strangers(headers)
-            return Caller(ANYONE, ANYONE)
+            return AcceptedKey(ANYONE, ANYONE)
         given = key_of(headers)
-        found = self._callers.get(digest(given))  # of the digest, which nobody can choose, its time tells nothing
+        found = self._callers.get(
+            digest(given)
+        )  # no client can choose a digest, so the time of the look-up reveals nothing
         if found is None:
             message = "Incorrect API key provided." if given else "You didn't provide an API key."
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
@@ -117,9 +119,6 @@ class RequestKeys:
 
         On a gateway with keys, routes without an owner are open to everyone, under any host name: load balancers use
         the address.
-
-        Raises:
-            Refusal: 403.
         """
         if not self.are_needed and (message := web_page_refusal(headers, may_link=may_link)):
             raise Refusal("foreign_origin", 403, message, "foreign_origin")
@@ -132,7 +131,7 @@ def key_of(headers: Mapping[str, str]) -> str:
     return next((headers[name].strip() for name in _PLACES if name in headers), "")
 
 
-# Requests in a minute, for each key: a bucket of as many as its limit, which fills up again within a minute.
+# Requests in a minute, for each key: a token bucket of the size of its limit, which refills within a minute.
 
 
 MINUTE = 60.0
@@ -146,7 +145,7 @@ class Rates:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # by owner: what was left, and when
 
-    def check(self, caller: Caller) -> None:
+    def check(self, caller: AcceptedKey) -> None:
         """Count a request.
 
         Raises:

@@ -38,7 +38,7 @@ class Body:
             Refusal: 408 or 413.
         """
         if self.is_read:
-            return await self._receive()  # which tells that the client hung up, whenever it does
+            return await self._receive()  # it waits until the client hangs up
         started = time.monotonic()
         with anyio.move_on_after(self._patience) as waiting:
             message = await self._receive()
@@ -61,7 +61,7 @@ class UnpackedBudget:
         self._of_each: dict[object, int] = {}
 
     def take(self, body: object, size: int) -> None:
-        """Count bytes of a body. One alone may have as many as its own limit lets it.
+        """Count bytes of a body. A body alone is bounded by its own limit.
 
         Raises:
             ApiError: 503, together with others it has too many.
@@ -98,7 +98,7 @@ class UnpackedBody:
                 if self._left < 0:
                     raise too_large("The request is too large once it is unpacked.")
                 self._budget.take(self, len(piece))
-                await anyio.lowlevel.checkpoint()  # other clients have their turn between two pieces
+                await anyio.lowlevel.checkpoint()  # other clients are served between two pieces
                 return {"type": "http.request", "body": piece, "more_body": True}
             if self._has_come:
                 self._decoder.finish()
@@ -115,11 +115,7 @@ class UnpackedBody:
 def unpacked(
     scope: Scope, body: Body, config: GatewayConfig, budget: UnpackedBudget
 ) -> tuple[Scope, Body | UnpackedBody]:
-    """Return a request without its Content-Encoding, and its body likewise.
-
-    Raises:
-        ApiError: as for `decoder_of`.
-    """
+    """Return a request without its Content-Encoding, and its body likewise."""
     decoder = decoder_of(", ".join(Headers(scope=scope).getlist("content-encoding")))
     if decoder is None:
         return scope, body

@@ -105,7 +105,7 @@ def late(what: str) -> Refusal:
 
 
 def busy(status: int, message: str, seconds: float) -> ApiError:
-    """Return the error for a request without room; the client should ask again in so many seconds."""
+    """Return the error for a request without room; the client should ask again after `seconds`."""
     headers = {"Retry-After": str(max(1, round(seconds)))}
     return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
 

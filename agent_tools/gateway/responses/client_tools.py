@@ -90,11 +90,7 @@ class ClientTool:
 
 
 def read_client_tools(tool: Mapping[str, Any], path: str = "") -> tuple[list[ClientTool], JsonObject]:
-    """Read a function, a custom tool, or all tools of a namespace; return what the response repeats, too.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Read a function, a custom tool, or all tools of a namespace; return what the response repeats, too."""
     if tool["type"] != "namespace":
         found = _tool(read(_Function, tool, path) if tool["type"] == "function" else read(_Custom, tool, path))
         return [found], found.shown

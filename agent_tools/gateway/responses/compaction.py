@@ -27,7 +27,7 @@ class Compactor:
     usage: Usage = field(default_factory=Usage)
 
     def summarised(self, messages: Sequence[JsonObject], cancel: Cancel, note: Callable[[Step], object]) -> str:
-        """Return the summary; '' if the model wrote none, or was interrupted. `note` is told of what costs tokens.
+        """Return the summary; '' if the model wrote none, or was interrupted. `note` gets the steps that cost tokens.
 
         Raises:
             ModelError: the model could not be asked.
@@ -103,11 +103,10 @@ def _texts(values: Sequence[Any]) -> Iterator[str]:
             pending += value
 
 
-# A summary as an item: what the model is asked for, and what it is told of it later. Pure.
+# A summary as an item: the request for it, and its message for the model later. Pure.
 #
-# The item's `encrypted_content` is base64 of JSON, and hides nothing: the client has read all of it before. It stands
-# for
-# every item before it, as OpenAI's does.
+# The item's `encrypted_content` is base64 of JSON, and hides nothing: the client has read all of it before. It
+# replaces every item before it, as OpenAI's does.
 
 
 KIND = "compaction"
@@ -132,7 +131,7 @@ def read_summary(item: Mapping[str, Any], param: str) -> str:
     """Return the summary in an item.
 
     Raises:
-        ApiError: 400, there is none of ours.
+        ApiError: 400, the item was not made here.
     """
     content = item.get("encrypted_content")
     if not isinstance(content, str):
@@ -147,7 +146,7 @@ def read_summary(item: Mapping[str, Any], param: str) -> str:
 
 
 def summary_message(summary: str) -> JsonObject:
-    """Return what the model is told in place of the conversation."""
+    """Return the message that replaces the conversation."""
     return {"role": "user", "content": _TOLD.format(summary)}
 
 

@@ -58,12 +58,12 @@ class _Patch(Given):
 
 @dataclass(frozen=True)
 class CallHistory:
-    """The knowledge of earlier calls.
+    """What is known of earlier calls.
 
     Attributes:
         tool_name: the code interpreter's name for the model.
         shell_name: the shell's.
-        told: returns what the model was told of a call, by the id of its item or of its output's; None if unknown.
+        told: returns the model's answer to a call, by the id of its item or of its output's; None if unknown.
         file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
         server_fields: returns the fields of an item that only its model's server knows, with the model's name; None
             for an item without any.
@@ -113,11 +113,7 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
 
 
 def check_outputs(items: Sequence[Mapping[str, Any]], before: Iterable[JsonObject]) -> None:
-    """Check that each output of a client's tool belongs to a call, of the items or of the messages before them.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Check that each output of a client's tool belongs to a call, of the items or of the messages before them."""
     called = {str(item.get("call_id")) for item in items if item.get("type") in _CALLS}
     called |= {call["id"] for message in before for call in message.get("tool_calls") or ()}
     for index, item in enumerate(items):
@@ -130,8 +126,8 @@ def check_outputs(items: Sequence[Mapping[str, Any]], before: Iterable[JsonObjec
 def answered(messages: Iterable[JsonObject]) -> list[JsonObject]:
     """Return messages in which each call is followed by its result, as servers want it.
 
-    A result that comes later is moved to its call. A call that has none gets a sentence that says so, and a result of
-    no call is told by the user.
+    A result that comes later is moved to its call. A call without a result is answered by a sentence that says so; a
+    result without a call becomes a message of the user.
     """
     found = list(messages)
     latest: dict[str, int] = {}  # the places of calls without a result, by their ids, which may come again
@@ -171,7 +167,7 @@ def _thought(item: Mapping[str, Any], param: str, past: CallHistory) -> str:
 
 
 def _is_lone_thought(message: JsonObject) -> bool:
-    """Tell reasoning without the answer or the calls that it led to, which no server takes."""
+    """Return whether a message is reasoning without an answer or calls, which no server accepts."""
     return bool(message.get(REASONING)) and not message.get("content") and not message.get("tool_calls")
 
 
@@ -224,7 +220,7 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
 def _with_server_fields(
     messages: Iterable[Message | JsonObject], item: Mapping[str, Any], past: CallHistory
 ) -> Iterator[Message | JsonObject]:
-    """Give the first message that the model said the fields of its server, those that the client sends included."""
+    """Add the fields of the model's server to its first message, with those that the client sends."""
     own = {name: item[name] for name in SERVER_FIELDS_KNOWN if item.get(name)}
     holder = "call" if item.get("type") in ("function_call", "custom_tool_call") else "message"
     fields = {holder: own} if own else past.server_fields(item)
@@ -292,8 +288,8 @@ def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
 def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message]:
     """Yield the calls of an MCP server's tools, and what came of them.
 
-    Lists of tools are asked for anew. What was decided is done before the model is asked, but for what an earlier turn
-    refused.
+    Lists of tools are asked for anew. Approved calls are made before the model is asked; a call that the user
+    rejected in an earlier turn is answered here.
     """
     if kind == "mcp_approval_response" and item.get("approval_request_id") in past.asked - past.executed:
         for decision, _ in read_decisions([item]):

@@ -141,11 +141,7 @@ def upload_finder(uploads: Uploads, owner: str) -> Callable[[str], InputFile]:
 
 
 def _picture_kind(file: InputFile, param: str) -> str:
-    """Return the media type of a picture, by how it begins.
-
-    Raises:
-        ApiError: 400, it is none that models read.
-    """
+    """Return the media type of a picture, by how it begins."""
     with file.open() as content:
         head = content.read(12)
     for start, kind in _PICTURES.items():

@@ -126,18 +126,18 @@ class ResponseJob(TurnJob):
         yield from self._composer.fail(failure, self._usage)
 
     def record(self, event: Mapping[str, Any]) -> None:
-        """Append an event to the log; before the last one, let go of the container and store the response."""
+        """Append an event to the log; before the last one, release the container and store the response."""
         if event["type"] in TERMINAL:
             try:
                 self._end(event)
-            except Exception as exc:  # noqa: BLE001  (no stream ends without its last event, whatever this is)
+            except Exception as exc:  # noqa: BLE001  (no stream ends without its last event)
                 _log.error("the end of a response could not be kept: %s", type(exc).__name__)
                 self._give_up_storing()
                 self._not_stored(event["response"])
         super().record(event)
 
     def close(self) -> None:
-        """Let go of the container and hang up on servers, however the response ended, and whatever fails meanwhile."""
+        """Release the container and hang up on servers, even if one of these steps fails."""
         with ExitStack() as undo:
             undo.callback(self._give_up_storing)
             undo.callback(super().close)
@@ -188,7 +188,7 @@ class ResponseJob(TurnJob):
             self._server_fields |= {id_: packed({**each, "model": fields["model"]}) for id_, each in found.items()}
 
     def _with_model(self, message: JsonObject) -> JsonObject:
-        """Have fields that only the model's server knows stored with its name: no other one gets them."""
+        """Add the model's name to the fields of its server: no other server gets them."""
         fields = message.get(SERVER_FIELDS)
         return {**message, SERVER_FIELDS: {**fields, "model": self.plan.request.model}} if fields else message
 

@@ -171,11 +171,7 @@ class GivenServer:
 
 
 def read_server(tool: Mapping[str, Any], servers: AllowedServers, path: str) -> GivenServer:
-    """Read an `mcp` tool.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Read an `mcp` tool."""
     given = read(_Server, tool, path)
     try:
         servers.target(given.server_url)
@@ -194,9 +190,8 @@ def read_server(tool: Mapping[str, Any], servers: AllowedServers, path: str) -> 
 
 # The names under which a model, and code, know the tools of MCP servers. Pure.
 #
-# Two tools never share a name, nor does a tool get another's name in a later response, whose list may be another: a
-# name
-# that is not made of a label and a tool's own name in one way alone ends with a mark of both.
+# Two tools never share a name, and no tool gets another's name in a later response, which may list other tools: an
+# ambiguous name ends with a hash of label and tool name.
 
 
 _BETWEEN = "__"
@@ -226,7 +221,7 @@ def _marked(whole: str, label: str, name: str) -> str:
 
 
 REQUEST, RESPONSE = "mcp_approval_request", "mcp_approval_response"
-MAX_REASON = 2_000  # characters that the model is told
+MAX_REASON = 2_000  # characters that the model gets
 
 
 @dataclass(frozen=True)
@@ -243,7 +238,7 @@ class Decision:
 
     @property
     def refusal(self) -> str:
-        """The words that the model is told of a call that was not approved."""
+        """The model's answer to a call that the user did not approve."""
         return f"The user did not approve this call. {self.reason[:MAX_REASON]}".strip()
 
 
@@ -257,7 +252,7 @@ def read_decisions(items: Sequence[Mapping[str, Any]], path: str = "input") -> l
     """Return the decisions among items, each with its item's path.
 
     Raises:
-        ApiError: 400, one of them is none.
+        ApiError: 400, one of them is malformed.
     """
     found = []
     for index, item in enumerate(items):

@@ -90,7 +90,7 @@ class Chosen:
     """The container of a response; none without a tool that runs in one.
 
     Attributes:
-        notes: what the model is told of the container.
+        notes: sentences for the model on the container.
         brought: the names of uploads in it.
     """
 
@@ -190,7 +190,7 @@ class _Place:
 
 
 def look(services: Services, found: Found, look_at: Look) -> None:
-    """Look at the container of the conversation, of which nothing is changed or made.
+    """Find the container of the conversation without changing or making anything.
 
     Raises:
         ApiError, ContainersError, Elsewhere: as for `choose`.

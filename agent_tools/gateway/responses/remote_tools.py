@@ -17,7 +17,7 @@ from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure
-from agent_tools.gateway.remote_mcp.connection import Connection, Connections
+from agent_tools.gateway.remote_mcp.connection import McpConnection, McpConnections
 from agent_tools.gateway.remote_mcp.tool import RemoteFunction, RemoteTool
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.items import Event, McpCallItem, McpListItem
@@ -42,7 +42,7 @@ class RemoteTools:
 
     def __init__(self, config: GatewayConfig, servers: AllowedServers | None, decisions: Sequence[Decision]) -> None:
         self._config = config
-        self._connections = Connections(config, servers) if servers else None
+        self._connections = McpConnections(config, servers) if servers else None
         self._decisions = list(decisions)
         self._tools: dict[str, RemoteTool] = {}
         self._functions = Toolset(style="sync")
@@ -58,7 +58,7 @@ class RemoteTools:
             self._connections.close()
 
     def listed(self, servers: Sequence[GivenServer], turn: ToolLoop, composer: Composer) -> Iterator[Event]:
-        """Ask the servers for their tools. One that does not answer is told of in its item, and has none."""
+        """Ask the servers for their tools. A server that does not answer has an error in its item."""
         taken = {tool.name for tool in turn.tools} | {function["name"] for function in turn.client_functions}
         for given in servers:
             item = McpListItem(given.server.label)
@@ -89,8 +89,8 @@ class RemoteTools:
             self._tools[name] = RemoteTool(connection, each, name, needs_approval)
         return wanted
 
-    def _add_functions(self, connection: Connection, given: GivenServer, listed: Sequence[JsonObject]) -> None:
-        """Let code call tools, but none of which a person is to be asked before: nobody can be while code runs."""
+    def _add_functions(self, connection: McpConnection, given: GivenServer, listed: Sequence[JsonObject]) -> None:
+        """Let code call the tools that need no approval: a person cannot be asked while code runs."""
         names = [(given.server.label, str(each["name"])) for each in listed]
         alike = Counter(starmap(code_name, dict.fromkeys(names)))
         for each, (label, own) in zip(listed, names):
@@ -105,7 +105,7 @@ class RemoteTools:
                 raise RemoteFailure(f"The code cannot call the tool {own!r:.80}: {exc}") from exc
 
     def turn(self, turn: ToolLoop) -> ToolLoop:
-        """Return the turn with the tools that were listed; those that need approval are the client's to answer."""
+        """Return the turn with the listed tools; calls that need approval are left to the client."""
         for tool in turn.tools:
             if isinstance(tool, ContainerTool) and self._functions.functions:
                 tool.offer(self._functions)
@@ -138,19 +138,19 @@ class RemoteTools:
         return decision
 
     def _is_about(self, decision: Decision, call: OpenCall) -> bool:
-        """Tell a call by its tool, whose name for the model may have been another one then, and by its arguments."""
+        """Return whether a decision is about a call: the same tool, by its own name, and the same arguments."""
         named = self._tools.get(call.name)
         tool = (decision.label, decision.name)
         is_its = _own_name(named) == tool if named else model_name(*tool) == call.name
         return is_its and decision.arguments == call.arguments
 
     def _find(self, decision: Decision) -> RemoteTool | None:
-        """Return the very tool that was decided about, whatever its name for the model is now."""
+        """Return the tool that a decision is about; its name for the model may have changed."""
         wanted = (decision.label, decision.name)
         return next((tool for tool in self._tools.values() if _own_name(tool) == wanted), None)
 
     def _made(self, call: OpenCall, decision: Decision, composer: Composer) -> Generator[Event, None, str]:
-        """Make a call, and return what the model is told."""
+        """Make a call, and return the answer for the model."""
         item = McpCallItem(decision.label, decision.name, decision.request_id)
         yield from composer.insert(item)
         yield from composer.placed(item, item.write(CallDelta(call.id, call.arguments)))

@@ -16,8 +16,8 @@ from starlette.routing import Route, WebSocketRoute
 from agent_tools.containers.records import Record
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.http import (
-    Json,
-    JsonText,
+    JsonResponse,
+    JsonTextResponse,
     jobs_of,
     note_upstream,
     owner_of,
@@ -28,7 +28,7 @@ from agent_tools.gateway.http import (
     services_of,
 )
 from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
-from agent_tools.gateway.jobs.sse import EventStream, Pace, ended, unless_gone
+from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, ended, unless_gone
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
@@ -68,15 +68,11 @@ async def create_response(request: Request) -> Response:
         if job.failure:
             raise job.failure
     note_upstream(request, wanted.model, wanted.options, wanted.ignored)
-    return await services.large_json.read(len(job.answer), JsonText, job.answer)
+    return await services.large_json.read(len(job.answer), JsonTextResponse, job.answer)
 
 
 async def _await_refusal(request: Request, job: ResponseJob) -> None:
-    """Wait for the first thing that a response says, or a while: as long as nothing is sent, the status can still tell.
-
-    Raises:
-        ApiError: the response failed at its first step, with this; or 499.
-    """
+    """Wait for the first event with content, or for `refusal_wait`: until something is sent, the status can change."""
     with anyio.move_on_after(services_of(request).config.refusal_wait):
         if not await unless_gone(job.log.after(BEGINNING), request.receive):
             jobs_of(request).abandon(job)
@@ -89,7 +85,7 @@ async def _await_refusal(request: Request, job: ResponseJob) -> None:
 async def retrieve_response(request: Request) -> Response:
     """GET /v1/responses/{id}; with `stream=true`, its events after `starting_after`."""
     if job := _unstored(request):
-        return Json({**json.loads(job.answer), "status": "in_progress"})
+        return JsonResponse({**json.loads(job.answer), "status": "in_progress"})
     job, head = await _job_and_head(request)
     if request.query_params.get("stream") == "true":
         after = query_integer(request, "starting_after", -(2**53))
@@ -100,7 +96,7 @@ async def retrieve_response(request: Request) -> Response:
 
 
 async def delete_response(request: Request) -> Response:
-    """DELETE /v1/responses/{id}; one that is under way is given up."""
+    """DELETE /v1/responses/{id}; a response under way is cancelled."""
     if job := _unstored(request):
         jobs_of(request).abandon(job)
         await job.log.closed()  # then it is stored
@@ -110,7 +106,7 @@ async def delete_response(request: Request) -> Response:
     elif head.status in ACTIVE and (answer := await _from_its_gateway(request)):
         return answer
     await run_in_threadpool(forget, services_of(request).store, head.id)
-    return Json({"id": head.id, "object": "response.deleted", "deleted": True})
+    return JsonResponse({"id": head.id, "object": "response.deleted", "deleted": True})
 
 
 async def cancel_response(request: Request) -> Response:
@@ -143,20 +139,13 @@ async def _job_and_head(request: Request) -> tuple[ResponseJob | None, ResponseH
     """Return the job that makes a response here, if one does, and the response's short columns.
 
     The job is looked for first: it stores its end before it leaves, so columns that are read later know of it.
-
-    Raises:
-        ApiError: 404.
     """
     job = find_job(jobs_of(request), request.path_params["response_id"], owner_of(request))
     return job, await _head(request)
 
 
 async def _head(request: Request) -> ResponseHead:
-    """Return the short columns of a response, settled: it may have been lost with its gateway.
-
-    Raises:
-        ApiError: 404.
-    """
+    """Return the short columns of a response, settled: it may have been lost with its gateway."""
     services, id_ = services_of(request), request.path_params["response_id"]
     head = await run_in_threadpool(services.store.get, ResponseHead, id_, owner=owner_of(request))
     if head is None:
@@ -181,13 +170,13 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
     """Answer the body as it stands: the stored text itself, unless some of it is to be changed."""
     is_active, has_outputs = now.status in ACTIVE, not include or OUTPUTS in include
     if has_outputs and not is_active:
-        return JsonText(now.body)
+        return JsonTextResponse(now.body)
     body: JsonObject = json.loads(now.body)
     if is_active:
         body["status"] = "queued" if job and job.body["status"] == "queued" else "in_progress"
     if not has_outputs:
         body["output"] = [{**item, "outputs": None} if "outputs" in item else item for item in body["output"]]
-    return Json(body)
+    return JsonResponse(body)
 
 
 async def _stream_again(request: Request, head: ResponseHead, start: int) -> Response:
@@ -199,9 +188,9 @@ async def _stream_again(request: Request, head: ResponseHead, start: int) -> Res
     services = services_of(request)
     events = await services.large_json.in_thread(head.bytes, _kept_events, services.store, head.id)
     if events:
-        return EventStream(EventLog.of(events), lambda: None, start=start)
+        return EventStreamResponse(EventLog.of(events), lambda: None, start=start)
     end = await _read(request, head, ResponseBody, lambda now: _end(now, start))
-    return EventStream(EventLog.of([end]), lambda: None)
+    return EventStreamResponse(EventLog.of([end]), lambda: None)
 
 
 def _kept_events(store: Store, id_: str) -> list[Logged]:
@@ -215,7 +204,7 @@ def _end(now: ResponseBody, number: int) -> Logged:
 
 
 async def _from_its_gateway(request: Request) -> Response | None:
-    """Have the gateway answer that makes a response; None if it cannot be reached."""
+    """Forward the request to the gateway that makes the response; None if it cannot be reached."""
     services = services_of(request)
     gateway_id = await run_in_threadpool(services.background.gateway_of, request.path_params["response_id"])
     try:
@@ -230,10 +219,10 @@ def _elsewhere() -> NoReturn:
     raise ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
 
 
-def _stream(request: Request, job: ResponseJob, start: int) -> EventStream:
+def _stream(request: Request, job: ResponseJob, start: int) -> EventStreamResponse:
     jobs, is_kept = jobs_of(request), job.plan.request.background
-    pace = Pace(services_of(request).config.heartbeat)
-    return EventStream(job.log, lambda: None if is_kept else jobs.abandon(job), start=start, pace=pace)
+    pace = StreamTimes(services_of(request).config.heartbeat)
+    return EventStreamResponse(job.log, lambda: None if is_kept else jobs.abandon(job), start=start, pace=pace)
 
 
 routes = [

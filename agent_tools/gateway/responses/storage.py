@@ -104,7 +104,7 @@ class ResponseStorage:
                 self._store.add(*more)
                 if not self._change(snapshot, hidden, packed_events(events)):
                     forget(self._store, self._id, hidden.told)
-        except Exception as exc:  # noqa: BLE001  (whatever it is, the client gets the answer)
+        except Exception as exc:  # noqa: BLE001  (the client gets the answer, whatever fails here)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()
             return False
@@ -138,7 +138,7 @@ class ResponseStorage:
         )
 
     def _change(self, snapshot: Snapshot, hidden: Hidden, events: bytes) -> bool:
-        """Store the end of a background response with all its events; return False if it was deleted meanwhile."""
+        """Store the end of a background response with all its events; return False if the client has deleted it."""
         conversation = packed(snapshot.conversation)
         self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=events))
         return self._store.change(

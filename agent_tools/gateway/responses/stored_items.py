@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_tools.containers.records import MANY, Record, new_id
-from agent_tools.gateway.conversations.recent import RecentFields
-from agent_tools.gateway.conversations.stored import Hidden, ListedItem
+from agent_tools.gateway.conversations.stored import Hidden, ListedItem, RecentFields
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.mcp_tools import REQUEST, RESPONSE, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import (

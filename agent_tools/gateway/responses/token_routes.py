@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.containers.records import new_id
-from agent_tools.gateway.http import Json, jobs_of, owner_of, raw_body, read_json, services_of
+from agent_tools.gateway.http import JsonResponse, jobs_of, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.jobs.sse import ended
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError
@@ -47,7 +47,7 @@ async def count_input_tokens(request: Request) -> Response:
     source = "estimate" if count is None else "upstream"
     if count is None:
         count = await run_in_threadpool(estimate, messages, tools)
-    return Json({"object": "response.input_tokens", "input_tokens": count, "source": source})
+    return JsonResponse({"object": "response.input_tokens", "input_tokens": count, "source": source})
 
 
 def _sent(
@@ -89,7 +89,7 @@ async def compact(request: Request) -> Response:
     if job.failure:
         raise job.failure
     said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]
-    return Json(await run_in_threadpool(_compacted, job.answer, said))
+    return JsonResponse(await run_in_threadpool(_compacted, job.answer, said))
 
 
 def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseRequest:
@@ -101,11 +101,7 @@ def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseReque
 
 
 def _compacted(answer: str, said: Sequence[JsonObject]) -> JsonObject:
-    """Return the compaction in a response's answer, behind what the user said: the whole is the next input.
-
-    Raises:
-        ApiError: 502, the model wrote no summary.
-    """
+    """Return the compaction in a response's answer, behind what the user said: the whole is the next input."""
     body = json.loads(answer)
     messages = [item for item in body["output"] if item["type"] == "message"]
     summary = "".join(part.get("text", "") for item in messages for part in item["content"]).strip()

@@ -120,7 +120,7 @@ class Tools:
         container: where the tools of `built_in` run; None if none of them needs one.
         built_in: the container of each tool that may be called of `code_interpreter`, `shell` and `apply_patch`; None
             for a tool whose commands or changes the client makes.
-        clients: those that the client runs.
+        clients: the tools that the client runs.
         remote: the MCP servers whose tools are offered.
     """
 
@@ -148,9 +148,6 @@ def read_tools(
     """Read `tools` and `tool_choice`. Tools of other types are errors or left out, by `unknown`.
 
     `servers` are the MCP servers that may be named; without it, `mcp` is such another type.
-
-    Raises:
-        ApiError: 400.
     """
     found = Tools(shown_choice="auto" if choice is None else choice)
     for index, tool in enumerate(tools):
@@ -178,7 +175,7 @@ def read_tools(
 
 def _unknown_tool(kind: str, path: str) -> ApiError:
     if kind == "mcp":
-        message = "MCP servers are not spoken to here: whoever runs the gateway can list some (mcp_servers)."
+        message = "MCP servers are not available here: the operator of the gateway can list some (mcp_servers)."
     else:
         known = "'code_interpreter', 'shell', 'apply_patch', 'mcp', 'function', 'custom' and 'namespace' are."
         message = f"Tools of type {kind!r:.40} are not supported here; {known}"

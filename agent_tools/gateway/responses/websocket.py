@@ -30,7 +30,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.jobs.event_log import encoded
 from agent_tools.gateway.jobs.jobs import Jobs
-from agent_tools.gateway.jobs.sse import Pace, unless_gone
+from agent_tools.gateway.jobs.sse import StreamTimes, unless_gone
 from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Given, at_most, read
@@ -250,11 +250,7 @@ class _Connection:
             await self._close(_NOT_ALLOWED, "the key is not accepted")
 
     async def _respond(self, given: JsonObject, size: int, stream_id: str) -> ApiError | None:
-        """Make a response and send its events; return the error by which it failed, which the client knows then.
-
-        Raises:
-            ApiError: it cannot be made, or the client has left.
-        """
+        """Make a response and send its events; return the error by which it failed, which the client knows then."""
         services = self._services
         services.rates.check(services.keys.caller(self._ws.headers))
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
@@ -305,7 +301,7 @@ class _Connection:
         if stream_id:
             data = encoded({"stream_id": stream_id}).data[:-1] + b"," + data[1:]
         try:
-            with anyio.fail_after(Pace().patience):
+            with anyio.fail_after(StreamTimes().patience):
                 await self._ws.send_text(data.decode())
         except (OSError, WebSocketDisconnect, RuntimeError):  # RuntimeError: the connection is closed already
             self._gone.set()

@@ -23,7 +23,7 @@ from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.jobs import LAST_WORDS
-from agent_tools.gateway.jobs.sse import Pace
+from agent_tools.gateway.jobs.sse import StreamTimes
 from agent_tools.gateway.logs import log_config
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,
-            "ws_ping_timeout": Pace().patience,
+            "ws_ping_timeout": StreamTimes().patience,
         }
         super().__init__(uvicorn.Config(app, **{**own, **sockets, **options}))
         self._app = app

@@ -21,9 +21,9 @@ class ContainerLease:
     """Makes the container by `make` at the first call, if it does not exist; `close` releases it.
 
     Attributes:
-        note: what the model is still to be told of the container.
+        note: a sentence on the container that the model has not got yet.
         network: the domains that the code reaches, with spaces between them.
-        functions: functions of the host that code may call meanwhile, if there are any.
+        functions: functions of the host that code may call, if there are any.
         has_made: the container did not exist before.
     """
 

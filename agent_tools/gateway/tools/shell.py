@@ -54,7 +54,7 @@ class ContainerShell(CommandTool):
         super().__init__()
 
     def call(self, params: Params, **kwargs: Any) -> str:
-        """Run commands to their end and return what a model is told."""
+        """Run commands to their end and return the answer for the model."""
         answer: list[str] = []
 
         def running() -> Iterator[CommandNews]:
@@ -65,7 +65,7 @@ class ContainerShell(CommandTool):
         return answer[0]
 
     def run(self, params: Params, cancelled: threading.Event) -> Generator[CommandNews, None, str]:
-        """Run the commands of a call at once, yield their news, and return what a model is told."""
+        """Run the commands of a call at once, yield their news, and return the answer for the model."""
         call = read_shell_call(params)
         together = self._together(call)
         interpreter = self.lease.interpreter()
@@ -93,9 +93,9 @@ class ContainerShell(CommandTool):
 
 
 def carry_files(lease: ContainerLease, interpreter: CodeInterpreter) -> str:
-    """Have a sandbox on another machine, with files of its own, take and give files, as every run of code does.
+    """Copy files to and from a sandbox on another machine, as every run of code does.
 
-    Return what could not be carried, in words, '' as a rule.
+    Return a sentence on files that could not be copied, '' as a rule.
     """
     if lease.containers.runtime.guest(lease.containers.folder(lease.container_id)).shares_files:
         return ""
@@ -103,7 +103,7 @@ def carry_files(lease: ContainerLease, interpreter: CodeInterpreter) -> str:
 
 
 def told(ends: Sequence[CommandEnd]) -> str:
-    """Return what a model is told of commands that have ended."""
+    """Return the answer for the model on commands that have ended."""
     if len(ends) == 1:
         return _told(ends[0], "")
     return "\n\n".join(_told(end, f"command {end.index + 1}: ") for end in ends)
@@ -188,7 +188,7 @@ def _is_sound(given: Any) -> bool:
     except ValueError:
         return False
     except InvalidParams:
-        return True  # it is told of later
+        return True  # the call reports it later
     return True
 
 
@@ -278,7 +278,7 @@ class _Run:
                 cancelled=self.cancelled,
             )
             self._ended(output, result)
-        except BaseException as exc:  # noqa: BLE001  (raised again by whoever reads the news)
+        except BaseException as exc:  # noqa: BLE001  (the reader of the news raises it again)
             self.news.put(exc)
 
     def _printed(self, output: OutputText, stream: StreamName, data: bytes) -> None:
@@ -298,10 +298,8 @@ class _Run:
 # The commands in a shell call's arguments, read while the model writes them.
 #
 # Arguments are a JSON object with a list of strings under `commands`. Tokens are read up to each string's quote, then
-# the
-# string's pieces are unescaped and passed on, but for half an escape at their end. What has another form is left to
-# the
-# end of the call, when it is read whole. The work is linear in the length of the arguments, however they are cut.
+# the string's pieces are unescaped and passed on, but for half an escape at their end. Arguments of another form are
+# read whole at the end of the call. The work is linear in the length of the arguments, however they are cut.
 
 
 MAX_LEAD = 4_096  # characters before the first command; what comes later is not followed

@@ -48,12 +48,12 @@ class ContainerTool(CodeTool):
             self.parameters = given["parameters"]
 
     def offer(self, functions: Toolset) -> None:
-        """Let the code call functions of the host, until the container is let go of, and tell the model of them."""
+        """Let the code call functions of the host, until the container is released, and describe them to the model."""
         self.lease.functions = functions
         self.description = f"{self.description}\n\n{_FUNCTIONS}\n\n```python\n{functions.stubs()}\n```"
 
     def call(self, params: str | dict[str, Any], **kwargs: Any) -> str:
-        """Run code and return the result as a model is told of it."""
+        """Run code and return the result for the model."""
         return self.markdown(self.lease.interpreter().run(params))
 
     def stream(
@@ -67,7 +67,7 @@ class ContainerTool(CodeTool):
         return (yield from self.lease.interpreter().stream(params, None, timeout, cancelled))
 
     def markdown(self, execution: Execution) -> str:
-        """Return the execution as a model is told of it, with the files it made."""
+        """Return the execution as text for the model, with the files it made."""
         return self.lease.take_note() + self.lease.interpreter().markdown(execution) + _files(execution.changed)
 
     def cancel(self, cancelled: threading.Event) -> None:

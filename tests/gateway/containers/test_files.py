@@ -13,9 +13,8 @@ from openai.types.containers import FileCreateResponse
 
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import DRAW, INCLUDE, code, in_container, outputs, post, stream
+from tests.gateway.asking import BOUNDARY, DRAW, HEAD, INCLUDE, code, in_container, outputs, post, stream
 from tests.gateway.conftest import NewGateway
-from tests.gateway.requests.test_forms import BOUNDARY, HEAD
 from tests.gateway.strict import check
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.admission import Admission
+from agent_tools.gateway.jobs.jobs import SandboxQueue
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
@@ -52,7 +52,7 @@ class Scene:
     """Owners that ask for places, in order; `entered` are those who got one, `refused` those who were sent away."""
 
     def __init__(self, places: int, queue: int, **more: Any) -> None:
-        self.admission = Admission(places, queue, 60.0, "place", **more)
+        self.admission = SandboxQueue(places, queue, 60.0, "place", **more)
         self.entered: list[str] = []
         self.refused: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.jobs.sse import PART, EventStream, Pace
+from agent_tools.gateway.jobs.sse import PART, EventStreamResponse, StreamTimes
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway
@@ -40,7 +40,7 @@ def test_a_client_that_takes_nothing_counts_as_gone(is_over: bool) -> None:
         log = EventLog(1000)
         log.append({"type": "response.created"})
         log.is_closed = is_over
-        await EventStream(log, gone.set, pace=Pace(patience=0.01))({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
+        await EventStreamResponse(log, gone.set, pace=StreamTimes(patience=0.01))({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
@@ -80,7 +80,7 @@ def test_a_large_event_is_sent_in_parts() -> None:
         log.append({"type": "large", "text": "x" * 10 * PART})
         log.append({"type": "small"})
         log.close()
-        await EventStream(log, lambda: None)({}, receive, send)
+        await EventStreamResponse(log, lambda: None)({}, receive, send)
 
     asyncio.run(stream())
     assert max(map(len, sent)) <= 2 * PART

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
-from agent_tools.gateway.remote_mcp.connection import Connections
+from agent_tools.gateway.remote_mcp.connection import McpConnections
 
 SERVER = RemoteServer("box", "https://tools.example.com/mcp")
 
@@ -34,9 +34,9 @@ def resolver() -> Iterator[Resolver]:
     found.answer.set()
 
 
-def connections(resolver: Resolver, timeout: float) -> Connections:
+def connections(resolver: Resolver, timeout: float) -> McpConnections:
     reach = AllowedServers(["tools.example.com"], look_up=resolver.look_up)
-    return Connections(GatewayConfig(upstream="http://127.0.0.1:9/v1", mcp_timeout=timeout), reach)
+    return McpConnections(GatewayConfig(upstream="http://127.0.0.1:9/v1", mcp_timeout=timeout), reach)
 
 
 def test_a_resolver_that_does_not_answer_has_a_time_limit(resolver: Resolver) -> None:

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Given, Needed, read, scrubbed
-from tests.gateway.asking import FUNCTION, post
+from agent_tools.gateway.requests.fields import MAX_FILES, Given, Needed, read, scrubbed
+from tests.gateway.asking import FUNCTION, post, refused, upload
 from tests.gateway.conftest import NewGateway
 
 
@@ -100,3 +100,12 @@ def test_a_field_of_the_wrong_type_is_named() -> None:
         with pytest.raises(ApiError) as refused:
             read(Outer, given, "outer")
         assert refused.value.param == f"outer.{next(iter(given), 'needed')}"
+
+
+def test_a_new_container_is_given_so_many_files(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    id_ = upload(gateway.client(), 10).id
+    assert gateway.client().containers.create(name="a", file_ids=[id_] * MAX_FILES).name == "a"
+    auto = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": [id_] * (MAX_FILES + 1)}}
+    assert post(gateway, tools=[auto]).json()["error"]["param"] == "tools[0].container.file_ids"
+    assert refused(lambda: gateway.client().containers.create(name="a", file_ids=[id_] * (MAX_FILES + 1)))[0] == 400

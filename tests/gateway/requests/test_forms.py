@@ -18,10 +18,8 @@ from agent_tools.gateway.container_routes import LOOK_EVERY, MAX_FIELD_BYTES, MA
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.store import Store
 from agent_tools.limits import GIB, MIB
+from tests.gateway.asking import BOUNDARY, HEAD
 from tests.gateway.conftest import Gateway, NewGateway
-
-BOUNDARY = {"Content-Type": "multipart/form-data; boundary=b"}
-HEAD = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
 
 
 def sent(gateway: Gateway, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.gateway.requests.auth import Caller, Rates
+from agent_tools.gateway.requests.auth import AcceptedKey, Rates
 from agent_tools.gateway.requests.failures import ApiError
 from tests.gateway.asking import Clock
 
-USUAL, OWN, FREE = Caller("a", "usual"), Caller("b", "own", None, 60), Caller("c", "free", None, 0)
+USUAL, OWN, FREE = AcceptedKey("a", "usual"), AcceptedKey("b", "own", None, 60), AcceptedKey("c", "free", None, 0)
 
 
-def are_let_in(rates: Rates, caller: Caller, number: int) -> int:
+def are_let_in(rates: Rates, caller: AcceptedKey, number: int) -> int:
     """The number of so many requests at once that are let in."""
     return sum(is_let_in(rates, caller) for _ in range(number))
 
 
-def is_let_in(rates: Rates, caller: Caller) -> bool:
+def is_let_in(rates: Rates, caller: AcceptedKey) -> bool:
     try:
         rates.check(caller)
     except ApiError as exc:
@@ -56,4 +56,4 @@ def test_a_limit_that_is_lowered_holds_at_once() -> None:
     clock = Clock()
     rates = Rates(100, clock)
     are_let_in(rates, USUAL, 10)
-    assert are_let_in(rates, Caller("a", "usual", None, 5), 90) == 5
+    assert are_let_in(rates, AcceptedKey("a", "usual", None, 5), 90) == 5

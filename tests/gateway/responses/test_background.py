@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.containers.containers import Containers
-from agent_tools.gateway.background import MAX_SILENCE, Background
+from agent_tools.gateway.background import MAX_SILENCE, BackgroundResponses
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.store.records import (
     BackgroundClaim,
@@ -205,7 +205,7 @@ def test_a_stream_begins_after_any_number(new_gateway: NewGateway) -> None:
     assert got["9" * 15] == []
 
 
-class LateBackground(Background):
+class LateBackground(BackgroundResponses):
     """Returns a response's columns as they were, once the response has ended."""
 
     go_on = threading.Event()
@@ -313,7 +313,7 @@ def test_one_that_has_ended_is_not_overwritten_by_who_takes_it_for_lost(new_gate
             return replace(found, status="in_progress") if kind is ResponseBody else found
 
     late = Late(gateway.services.config.database_url, 5.0)
-    Background(late)._fail(id_, "lost")
+    BackgroundResponses(late)._fail(id_, "lost")
     late.close()
     assert store.get(ResponseHead, id_).status == "completed"
 

@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, KEYS, SLEEP, STOPPED, beside, code, post, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
-
-TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error", "response.steer.failed")
-Events = list[dict[str, Any]]
-
-
-@contextmanager
-def connected(gateway: Gateway, key: str = KEYS[0], **headers: str) -> Iterator[ClientConnection]:
-    url = gateway.url.replace("http", "ws", 1) + "/v1/responses"
-    sent = {"Authorization": f"Bearer {key}", **headers}
-    with connect(url, additional_headers=sent, open_timeout=60, close_timeout=5) as client:
-        yield client
-
-
-def send(client: ClientConnection, **fields: Any) -> None:
-    client.send(json.dumps({"type": "response.create", "model": "m", "input": "Go.", **fields}))
-
-
-def received(client: ClientConnection) -> Events:
-    """The events up to the end of a response."""
-    found: Events = []
-    while not found or found[-1]["type"] not in TERMINAL:
-        found.append(json.loads(client.recv(60)))
-    return found
-
-
-def asked(client: ClientConnection, **fields: Any) -> Events:
-    send(client, **fields)
-    return received(client)
+from tests.gateway.connections import asked, connected, received, send
 
 
 def refused(client: ClientConnection, **fields: Any) -> tuple[int, str]:

@@ -14,19 +14,12 @@ import pytest
 
 from agent_tools.gateway.serving.connection import FAREWELL, MAX_DROPPED, Farewell
 from agent_tools.testing import ScriptedReply
-from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.conftest import NewGateway
+from tests.gateway.connections import HEALTH, QUICK, counted, is_served
 from tests.recorder import connect, read_all, said_to
 
 KEY = b"Authorization: Bearer key-of-the-test\r\n"
-HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /v1/containers HTTP/1.1\r\nHost: localhost\r\n"
-QUICK = {"head_timeout": 0.3, "body_timeout": 0.3}
-
-
-def counted(gateway: Gateway, event: str) -> int:
-    found = gateway.services.metrics.registry.get_sample_value("agent_tools_security_events_total", {"event": event})
-    assert found is not None
-    return int(found)
 
 
 def code_of(answer: bytes) -> tuple[int, str | None]:
@@ -35,14 +28,6 @@ def code_of(answer: bytes) -> tuple[int, str | None]:
     assert answer.count(b"HTTP/1.1 ") == 1, answer
     assert b"connection: close" in head.lower()
     return int(head.split()[1]), json.loads(body)["error"]["code"]
-
-
-def is_served(connection: socket.socket) -> bool:
-    connection.sendall(HEALTH)
-    found = b""
-    while not found.endswith(b"}"):
-        found += connection.recv(65536)
-    return found.startswith(b"HTTP/1.1 200") and found.endswith(b'{"status":"ok"}')
 
 
 def dripped(connection: socket.socket, piece: bytes = b"a") -> bytes:

@@ -14,7 +14,7 @@ from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import until
 from tests.gateway.conftest import Gateway, NewGateway
-from tests.gateway.serving.test_connection import HEALTH, QUICK, counted, is_served
+from tests.gateway.connections import HEALTH, QUICK, counted, is_served
 from tests.recorder import connect, read_all, said_to
 
 ASKED = b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
