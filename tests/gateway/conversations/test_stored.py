@@ -169,12 +169,6 @@ def test_bad_requests_are_refused_by_name(new_gateway: NewGateway, body: dict[st
     assert answer.json()["error"]["param"].startswith(next(iter(body)))
 
 
-@pytest.mark.parametrize("body", [{"previous_response_id": "a", "conversation": "b"}, {"conversation": 3}], ids=str)
-def test_a_conversation_is_named_alone(new_gateway: NewGateway, body: dict[str, Any]) -> None:
-    answer = post(new_gateway({}), **body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "conversation")
-
-
 @pytest.mark.parametrize(
     ("limit", "most"), [("max_conversation_items", 1), ("max_conversation_bytes", 200), ("max_stored_bytes", 200)]
 )

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import MAX_FILES, Given, Needed, read, scrubbed
-from tests.gateway.asking import FUNCTION, post, refused, upload
+from tests.gateway.asking import CODE_TOOL, FUNCTION, post, refused, shell, upload
 from tests.gateway.conftest import NewGateway
 
 
@@ -37,11 +37,53 @@ from tests.gateway.conftest import NewGateway
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"stream_options": 7}, "stream_options"),
         ({"tools": [{**FUNCTION, "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
+        ({"input": [{"type": "shell_call", "call_id": "c", "action": {"commands": "ls"}}]}, "input[0].action.commands"),
+        ({"input": [{"type": "shell_call", "call_id": "c", "action": {"commands": [1]}}]}, "input[0].action.commands"),
+        ({"input": [{"type": "shell_call", "action": {"commands": ["ls"]}}]}, "input[0].call_id"),
+        ({"input": [{"type": "shell_call_output", "output": []}]}, "input[0].call_id"),
+        ({"input": [{"type": "shell_call_output", "call_id": "c", "output": "text"}]}, "input[0].output"),
+        ({"input": [{"type": "shell_call_output", "call_id": "c", "output": [{}] * 65}]}, "input[0].output"),
+        ({"input": [{"type": "shell_call_output", "call_id": "c", "output": [{}]}]}, "input[0].output[0].outcome.type"),
+        ({"tools": [{"type": "shell", "environment": {}}]}, "tools[0].environment.type"),
+        ({"tools": [{"type": "shell", "environment": {"type": "moon"}}]}, "tools[0].environment.type"),
+        (
+            {"tools": [{"type": "shell", "environment": {"type": "container_reference"}}]},
+            "tools[0].environment.container_id",
+        ),
+        ({"tools": [shell(skills=[{"type": "skill_reference", "skill_id": "s"}])]}, "tools[0].environment.skills"),
+        ({"tools": [shell(memory_limit="9g")]}, "tools[0].environment.memory_limit"),
+        (
+            {"tools": [shell(memory_limit="1g"), {**CODE_TOOL, "container": {"type": "auto", "memory_limit": "4g"}}]},
+            "tools",
+        ),
+        (
+            {"tools": [shell(network_policy={"type": "allowlist", "allowed_domains": ["a.example"]}), CODE_TOOL]},
+            "tools",
+        ),
+        ({"tools": [{**shell(), "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
+        ({"tools": [shell(), {**FUNCTION, "name": "shell"}]}, "tools"),
+        ({"truncation": "foo"}, "truncation"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
+        ({"text": {"format": {"type": "json_schema", "name": "answer"}}}, "text.format.schema"),
+        ({"context_management": [{"type": "other"}]}, "context_management[0].type"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management[0].compact_threshold"),
+        (
+            {"context_management": [{"type": "compaction", "compact_threshold": 10}]},
+            "context_management[0].compact_threshold",
+        ),
+        ({"context_management": "auto"}, "context_management"),
+        ({"input": [{"type": "compaction", "encrypted_content": "gAAAA"}]}, "input[0].encrypted_content"),
+        (
+            {"input": [{"type": "compaction", "encrypted_content": "WzFd"}]},
+            "input[0].encrypted_content",
+        ),
+        ({"input": [{"type": "compaction"}]}, "input[0].encrypted_content"),
+        ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
+        ({"previous_response_id": "a", "conversation": "b"}, "conversation"),
     ],
+    ids=lambda value: str(value)[:60],
 )
-def test_what_cannot_be_used_is_refused_by_name(
-    new_gateway: NewGateway, body: dict[str, Any], param: str | None
-) -> None:
+def test_a_field_that_cannot_be_used_is_named(new_gateway: NewGateway, body: dict[str, Any], param: str | None) -> None:
     answer = post(new_gateway({"m": []}), **body)
     error = answer.json()["error"]
     assert answer.status_code == 400, answer.text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 import httpx
@@ -103,31 +101,3 @@ def test_calls_that_are_being_answered_are_not_torn_apart() -> None:
     assert split(calling) == ([], calling)
     assert split([*calling, said("a"), said("b")]) == (calling, [said("a"), said("b")])
     assert split([said("a")]) == ([], [said("a")])
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({"context_management": [{"type": "other"}]}, "context_management[0].type"),
-        ({"context_management": [{"type": "compaction"}]}, "context_management[0].compact_threshold"),
-        (
-            {"context_management": [{"type": "compaction", "compact_threshold": 10}]},
-            "context_management[0].compact_threshold",
-        ),
-        ({"context_management": "auto"}, "context_management"),
-        ({"input": [{"type": "compaction", "encrypted_content": "gAAAA"}]}, "input[0].encrypted_content"),
-        (
-            {
-                "input": [
-                    {"type": "compaction", "encrypted_content": base64.b64encode(json.dumps([1]).encode()).decode()}
-                ]
-            },
-            "input[0].encrypted_content",
-        ),
-        ({"input": [{"type": "compaction"}]}, "input[0].encrypted_content"),
-    ],
-    ids=str,
-)
-def test_what_is_wrong_is_refused_by_name(new_gateway: NewGateway, body: dict[str, Any], param: str) -> None:
-    answer = post(new_gateway({}), **body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text

@@ -300,13 +300,3 @@ def test_code_and_a_function_of_the_client_in_one_turn(new_gateway: NewGateway) 
     asked = gateway.upstream.requests[1]["messages"]
     assert [message["role"] for message in asked] == ["user", "assistant", "tool", "tool"]
     assert {message.get("tool_call_id") for message in asked[2:]} == {"c1", "c2"}
-
-
-def test_deltas_are_padded_if_that_is_asked_for(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": [code("print(6 * 7)", piece=8), ScriptedReply(text="It is 42.", piece=4)]})
-    answer = post(gateway, stream=True, stream_options={"include_obfuscation": True})
-    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
-    deltas = [event for event in events if event["type"].endswith(".delta")]
-    assert {(len(event["delta"]) + len(event["obfuscation"])) % 16 for event in deltas} == {0}
-    assert len({event["obfuscation"] for event in deltas}) == len(deltas) > 3
-    assert not any("obfuscation" in event for event in events if event not in deltas)

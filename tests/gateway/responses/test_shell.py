@@ -201,23 +201,6 @@ def test_output_that_a_client_made_up_is_told_as_one_of_ours(new_gateway: NewGat
     )
 
 
-@pytest.mark.parametrize(
-    ("item", "param"),
-    [
-        ({"type": "shell_call", "call_id": "c", "action": {"commands": "ls"}}, "input[0].action.commands"),
-        ({"type": "shell_call", "call_id": "c", "action": {"commands": [1]}}, "input[0].action.commands"),
-        ({"type": "shell_call", "action": {"commands": ["ls"]}}, "input[0].call_id"),
-        ({"type": "shell_call_output", "output": []}, "input[0].call_id"),
-        ({"type": "shell_call_output", "call_id": "c", "output": "text"}, "input[0].output"),
-        ({"type": "shell_call_output", "call_id": "c", "output": [{}] * 65}, "input[0].output"),
-        ({"type": "shell_call_output", "call_id": "c", "output": [{}]}, "input[0].output[0].outcome.type"),
-    ],
-)
-def test_items_that_are_none_are_refused_by_name(new_gateway: NewGateway, item: dict[str, Any], param: str) -> None:
-    answer = post(new_gateway({"m": ["Never."]}), tools=[shell()], input=[item])
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-
-
 @pytest.mark.parametrize("arguments", ['{"commands": [', "[]", '{"commands": []}', '{"commands": [3]}', '{"a": 1}'])
 def test_arguments_without_commands_are_told_to_the_model(new_gateway: NewGateway, arguments: str) -> None:
     gateway = new_gateway({"m": [ScriptedReply(calls=[ScriptedCall("shell", arguments)]), "Sorry."]})
@@ -268,25 +251,6 @@ def test_the_choice_of_tools(new_gateway: NewGateway, choice: Any, sent: Any, to
 def test_a_choice_of_a_shell_that_is_not_there_is_refused(new_gateway: NewGateway) -> None:
     answer = post(new_gateway({"m": ["Never."]}), tool_choice={"type": "shell"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tool_choice")
-
-
-@pytest.mark.parametrize(
-    ("tools", "param"),
-    [
-        ([{"type": "shell", "environment": {}}], "tools[0].environment.type"),
-        ([{"type": "shell", "environment": {"type": "moon"}}], "tools[0].environment.type"),
-        ([{"type": "shell", "environment": {"type": "container_reference"}}], "tools[0].environment.container_id"),
-        ([shell(skills=[{"type": "skill_reference", "skill_id": "s"}])], "tools[0].environment.skills"),
-        ([shell(memory_limit="9g")], "tools[0].environment.memory_limit"),
-        ([shell(memory_limit="1g"), {**CODE_TOOL, "container": {"type": "auto", "memory_limit": "4g"}}], "tools"),
-        ([shell(network_policy={"type": "allowlist", "allowed_domains": ["a.example"]}), CODE_TOOL], "tools"),
-        ([{**shell(), "allowed_callers": ["programmatic"]}], "tools[0].allowed_callers"),
-        ([shell(), {**FUNCTION, "name": "shell"}], "tools"),
-    ],
-)
-def test_what_cannot_be_honoured_is_refused_by_name(new_gateway: NewGateway, tools: list[Any], param: str) -> None:
-    answer = post(new_gateway({"m": ["Never."]}), tools=tools)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 def test_a_container_made_ahead_is_used(new_gateway: NewGateway) -> None:

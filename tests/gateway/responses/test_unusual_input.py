@@ -79,21 +79,6 @@ def test_without_the_tool_a_call_is_only_text(new_gateway: NewGateway) -> None:
     assert item["content"][0]["text"] == text
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({"truncation": "foo"}, "truncation"),
-        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
-        ({"text": {"format": {"type": "json_schema", "name": "answer"}}}, "text.format.schema"),
-    ],
-)
-def test_a_word_that_is_none_of_the_apis_is_refused_by_name(
-    new_gateway: NewGateway, body: dict[str, Any], param: str
-) -> None:
-    answer = post(new_gateway({}), **body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-
-
 def test_code_that_printed_nothing_is_not_told_as_unknown(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": [code("x = 1"), "Ok.", "Ok."]})
     first = post(gateway, store=False, include=INCLUDE).json()
