@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 import sys
+import tempfile
 import threading
 import tokenize
 from collections import defaultdict
@@ -17,8 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from starlette.testclient import TestClient
+
 from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.code_mode import Toolset
+from agent_tools.gateway.app import create_app
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.runtime.engines import shared_runtime
+from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent_tools"
@@ -33,6 +41,7 @@ GOALS = {
     "files entered by a warm call": 26,
     "files entered by a first call": 60,
     "files entered by a call of a host function": 36,
+    "files entered by the second response of a gateway": 90,
 }
 
 
@@ -110,7 +119,26 @@ def traced() -> dict[str, int]:
     with Sandbox(hostcalls=Toolset([double])) as sandbox:
         sandbox.run_code("double(1)")
         count("call of a host function", lambda: sandbox.run_code("double(2)"))
+    found["files entered by the second response of a gateway"] = len(of_a_response())
     return found
+
+
+def of_a_response() -> set[str]:
+    """Return the files that a gateway enters for a response with code that goes on from another one."""
+    calls = [ScriptedReply(calls=[ScriptedCall("python", {"code": f"print({number})"})]) for number in range(2)]
+    body: dict[str, Any] = {"model": "m", "input": "Go.", "stream": True}
+    body["tools"] = [{"type": "code_interpreter", "container": {"type": "auto"}}]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ScriptedServer({"m": [calls[0], "Done.", calls[1], "Done."]}) as upstream,
+        entered() as files,  # from the start: threads that run already are not followed
+    ):
+        config = GatewayConfig(upstream=upstream.base_url, data_dir=Path(folder), pool=0)
+        with TestClient(create_app(config, shared_runtime()), "http://127.0.0.1") as client:
+            id_ = re.findall('"id":"(resp_[^"]+)"', client.post("/v1/responses", json=body).text)[0]
+            files.clear()
+            client.post("/v1/responses", json={**body, "previous_response_id": id_}).raise_for_status()
+            return {name for name in files if "/testing/" not in name}
 
 
 def double(number: int) -> int:

@@ -67,9 +67,8 @@ class Item:
 class CompactionItem(Item):
     """A summary in place of the conversation before it."""
 
-    def __init__(self, value: JsonObject) -> None:
-        super().__init__("cmp", "compaction")
-        self.value = value
+    def __init__(self, encrypted_content: str) -> None:
+        super().__init__("cmp", "compaction", encrypted_content=encrypted_content)
 
 
 # What the model says.

@@ -109,7 +109,7 @@ class ResponseJob(TurnJob):
         self._summary_usage = compactor.usage
         self._usage += compactor.usage
         if summary:
-            item = CompactionItem(compaction_item(summary, long.newest_text))
+            item = CompactionItem(compaction_item(summary, long.newest_text)["encrypted_content"])
             yield from self._composer.insert(item)
             yield from self._composer.placed(item, item.done())
             self._conversation = [summary_message(summary), *long.newest]
