@@ -198,8 +198,8 @@ def bundle(data: Mapping[str, Any]) -> dict[str, Any]:
     return {mime: base64.b64encode(each).decode() if isinstance(each, bytes) else each for mime, each in data.items()}
 
 
-async def while_connected(request: Request, work: Callable[[], T], cancel: Callable[[], object]) -> T | None:
-    """Do something that blocks, in a thread; a client that leaves calls `cancel`, and gets None."""
+async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
+    """Wait for something that a client waits for; if the client leaves, cancel it and return None."""
     found: list[T] = []
     failed: list[Exception] = []
     async with anyio.create_task_group() as group:
@@ -211,7 +211,7 @@ async def while_connected(request: Request, work: Callable[[], T], cancel: Calla
 
         group.start_soon(leave)
         try:
-            found.append(await in_thread(work, cancel))
+            found.append(await work)
         except Exception as exc:  # noqa: BLE001  (raised below as it is, and not in the group of a task group)
             failed.append(exc)
         group.cancel_scope.cancel()

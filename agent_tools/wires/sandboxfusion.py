@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
@@ -34,6 +35,7 @@ from agent_tools.limits import MIB
 from agent_tools.results.command import CommandResult
 from agent_tools.results.execution import Error, Execution
 from agent_tools.results.outputs import Died, Display, Result, TimedOut
+from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Routes, application, aside, while_connected
 
@@ -68,11 +70,13 @@ class Wire:
             self._scripts += 1
             name = f"shared-{self._scripts // SHARED_SCRIPTS}"
             async with self._shared:
-                return await while_connected(call.request, lambda: self._in_shared(call.owner, name, work), cancel)
+                return await while_connected(
+                    call.request, in_thread(partial(self._in_shared, call.owner, name, work), cancel)
+                )
         await self._places.acquire()
         made: list[str] = []
         try:
-            return await while_connected(call.request, lambda: self._alone(call.owner, made, work), cancel)
+            return await while_connected(call.request, in_thread(partial(self._alone, call.owner, made, work), cancel))
         finally:
             end = asyncio.create_task(self._end(call.owner, made))  # beside the answer; its place is taken until then
             self._ends.add(end)

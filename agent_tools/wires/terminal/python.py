@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Error, Execution, Output
 from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut, pictures_of
+from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import bundle, while_connected
 from agent_tools.wires.opened import CodeRun, Opened
@@ -63,10 +64,8 @@ async def _run(
 ) -> tuple[Execution, str]:
     """Run code while the client waits for it; return it with a note for the model."""
     run = CodeRun(call.wire.containers, call.caller.ensure)
-    return await while_connected(call.request, lambda: run.run(code, seconds, kernel_of), run.cancel) or (
-        Execution(()),
-        "",
-    )
+    done = await while_connected(call.request, in_thread(lambda: run.run(code, seconds, kernel_of), run.cancel))
+    return done or (Execution(()), "")
 
 
 # -- notebooks ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,344 @@
+"""LibreChat's code API, for `LIBRECHAT_CODE_BASEURL=http://HOST:PORT/librechat`.
+
+A session is a container: files and variables stay from one call to the next. Its id is hard to guess, and belongs to
+the key that made it. A file's id is a digest of the session and its name, so nothing is stored for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import posixpath
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.contents import Contents
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.spec import ContainerSpec
+from agent_tools.limits import MIB
+from agent_tools.machine.folder import safe_name
+from agent_tools.results.outputs import pictures_of
+from agent_tools.runtime.in_thread import in_thread
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.http import Json, Routes, application, aside, while_connected
+from agent_tools.wires.librechat.calls import Script, started
+from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
+
+ORIGIN = f"{NAMED}librechat"
+MAX_OUTPUT = MIB  # of a shell's stream
+MAX_FILES = 200  # that an answer names, or a request brings
+MAX_SCRIPTS = 16  # of one session that wait for their tools
+_ID = re.compile(r"[A-Za-z0-9_-]{21}")
+_HOMES = ("/mnt/data/", "/workspace/")
+Milliseconds = Annotated[float | None, Field(gt=0, le=600_000)]
+Text = Annotated[str, Field(max_length=256)]
+
+
+class File(BaseModel):
+    """A file of a session, which code is to find."""
+
+    id: str = ""
+    name: str = ""
+    storage_session_id: str = ""
+
+
+class Result(BaseModel):
+    """The answer of a tool."""
+
+    call_id: str
+    result: Any = None
+    is_error: bool = False
+    error_message: str | None = None
+
+
+Files = Annotated[list[File] | None, Field(max_length=MAX_FILES)]
+
+
+class Wire:
+    """The sessions, and scripts that wait for their tools."""
+
+    def __init__(self, containers: Containers[Any], rows: Rows) -> None:
+        self.containers = containers
+        self.contents = Contents(containers, rows)
+        self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
+        self.scripts: dict[str, Script] = {}
+
+
+class Call:
+    """A request. Its methods block, but for those that are awaited: for a thread."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.owner: str = request.scope["owner"]
+        self.wire: Wire = request.app.state.wire
+        self.containers = self.wire.containers
+
+    def find(self, session: str) -> str | None:
+        """Return the id of a session's container; None if this owner has no such session."""
+        row = self.containers.find_named(self.owner, ORIGIN, session) if _ID.fullmatch(session) else None
+        return str(row.id) if row else None
+
+    def ensure(self, session: str) -> str:
+        """Return the id of a session's container, which is made if there is none."""
+        most: int = self.containers.config.max_containers
+        return str(self.containers.named(self.owner, ContainerSpec(session, origin=ORIGIN), most).id)
+
+    def choose(self, session_id: str | None, user: str, hint: str, files: list[File]) -> str:
+        """Return the session that a request means: by its hint, its id, or that of its files; else a new one."""
+        if hint:
+            return _digest(user, hint)
+        for known in (session_id or "", *(each.storage_session_id for each in files)):
+            if self.find(known):
+                return known
+        return secrets.token_urlsafe(16)[:21]
+
+    def listed(self, session: str) -> dict[str, Any]:
+        """Return what is known of each file of a session, by name."""
+        container = self.find(session)
+        return dict(self.wire.contents.listed(container)[0]) if container else {}
+
+    def file(self, session: str, id_: str) -> tuple[str, str]:
+        """Return the container and the name of a file.
+
+        Raises:
+            HTTPException: 404, there is none.
+        """
+        container = self.find(session)
+        names = self.listed(session) if container and _ID.fullmatch(id_) else {}
+        name = next((name for name in names if _digest(session, name) == id_), None)
+        if container is None or name is None:
+            raise HTTPException(404, "File not found")
+        return container, name
+
+    def bring(self, sandbox: Sandbox, session: str, files: list[File]) -> None:
+        """Copy files of other sessions into this one; a file that is gone is left out."""
+        for each in files:
+            if each.storage_session_id == session:
+                continue
+            try:
+                container, name = self.file(each.storage_session_id, each.id)
+            except HTTPException:
+                continue
+            with self.wire.contents.opened(container, name) as content:
+                if content is not None:
+                    sandbox.write_file(_inside(each.name or name), content)
+
+    def changed(self, session: str, before: dict[str, Any]) -> list[dict[str, Any]]:
+        """List the files that are new or changed since a listing, as answers have them."""
+        names = [name for name, facts in self.listed(session).items() if before.get(name) != facts]
+        return [
+            {"id": _digest(session, name), "name": name, "storage_session_id": session, "kind": "user"}
+            for name in sorted(names)[:MAX_FILES]
+        ]
+
+
+ROUTES = Routes(Call)
+
+
+@ROUTES.on("POST", "/exec")
+async def _exec(
+    call: Call,
+    lang: Text,
+    code: str,
+    args: Annotated[list[str] | None, Field(max_length=1_000)] = None,
+    session_id: Text | None = None,
+    user_id: Text = "",
+    files: Files = None,
+    runtime_session_hint: Text = "",
+    timeout: Milliseconds = None,
+) -> Any:
+    session = await aside(call.choose, session_id, user_id, runtime_session_hint, files or [])
+    told: dict[str, Any] = {"session_id": session, "stdout": "", "stderr": ""}
+    if lang not in ("py", "bash"):  # an answer that the model reads
+        return {**told, "stderr": f"{lang} is not available here: use py or bash."}
+    is_new = await aside(call.find, session) is None
+    if runtime_session_hint:
+        told |= {"runtime_session_id": session, "runtime_status": "new" if is_new else "reused"}
+    run = CodeRun(call.containers, lambda: call.ensure(session))
+    seconds = timeout / 1_000 if timeout else None
+
+    def work() -> dict[str, Any]:
+        with call.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
+            call.bring(sandbox, session, files or [])
+            before = call.listed(session)
+            if lang == "bash":
+                command = ["/bin/bash", "-c", code, "bash", *(args or [])]
+                ran = sandbox.run_command(command, timeout=seconds, max_output=MAX_OUTPUT)
+                stdout, stderr = ran.texts
+                stderr += f"[{ran.reason}]\n" if ran.reason else ""
+            else:
+                stdout, stderr = _python(run, sandbox, code, args or [], seconds)
+        return {**told, "stdout": stdout, "stderr": stderr, "files": call.changed(session, before)}
+
+    return await while_connected(call.request, in_thread(work, run.cancel)) or told
+
+
+def _python(run: CodeRun, sandbox: Sandbox, code: str, args: list[str], seconds: float | None) -> tuple[str, str]:
+    """Run Python in the kernel of a session; return its stdout and stderr. Figures that it shows become files."""
+    sandbox.run_code(f"import sys; sys.argv = {['main.py', *args]!r}")
+    done, note = run.run(code, seconds)
+    figures = [picture for output in done.outputs for picture in pictures_of(output)]
+    for picture in figures:
+        kind = picture.mime.rpartition("/")[2].partition("+")[0]
+        sandbox.write_file(f"figure-{secrets.token_hex(4)}.{kind}", picture.data)
+    stdout = done.stdout + (f"{done.result.text}\n" if done.result else "")
+    notes = "".join(f"{each}\n" for each in (note, *done.notes) if each)
+    return stdout, done.stderr + (f"{done.error.text}\n" if done.error else "") + notes
+
+
+@ROUTES.on("POST", "/exec/programmatic")
+async def _programmatic(
+    call: Call,
+    code: str = "",
+    tools: Annotated[list[dict[str, Any]] | None, Field(max_length=500)] = None,
+    lang: Text = "py",
+    session_id: Text | None = None,
+    user_id: Text = "",
+    files: Files = None,
+    runtime_session_hint: Text = "",
+    timeout: Milliseconds = None,
+    continuation_token: Text = "",
+    tool_results: Annotated[list[Result] | None, Field(max_length=500)] = None,
+) -> Any:
+    if continuation_token:
+        script = call.wire.scripts.get(continuation_token)
+        if script is None or script.thing.place[0] != call.owner:
+            raise HTTPException(404, "There is no such continuation_token: the script is over.")
+        del call.wire.scripts[continuation_token]
+        await script.take([each.model_dump() for each in tool_results or []])
+    else:
+        if lang != "py":
+            raise HTTPException(400, f"{lang} cannot call tools here: use py.")
+        session = await aside(call.choose, session_id, user_id, runtime_session_hint, files or [])
+        script = await _script(call, session, code, tools or [], files or [], (timeout or 60_000) / 1_000)
+    answer = await while_connected(call.request, script.go_on())
+    if answer is None:
+        script.thing.it.kill()
+        return {"status": "error", "error": "The client has left."}
+    if answer["status"] == "tool_call_required":
+        call.wire.scripts[script.thing.id] = script
+        for old in [id_ for id_, each in call.wire.scripts.items() if each.thing.it.is_over]:
+            del call.wire.scripts[old]
+    return answer
+
+
+async def _script(
+    call: Call, session: str, code: str, tools: list[dict[str, Any]], files: list[File], seconds: float
+) -> Script:
+    def bring() -> dict[str, Any]:
+        with call.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
+            call.bring(sandbox, session, files)
+        return call.listed(session)
+
+    before = await aside(bring)
+    names = [str(tool.get("name", ""))[:256] for tool in tools]
+    thing = await started(call.wire.processes, (call.owner, session), lambda: call.ensure(session), code, names)
+    return Script(thing, session, seconds, lambda: call.changed(session, before))
+
+
+@ROUTES.on("POST", "/upload")
+async def _upload(call: Call) -> Any:
+    session, stored = secrets.token_urlsafe(16)[:21], list[dict[str, Any]]()
+    async with call.request.form(max_files=MAX_FILES, max_fields=32) as form:
+        for _, file in form.multi_items():
+            if isinstance(file, UploadFile):
+                name = _inside(file.filename or "upload")
+                await aside(lambda name=name, file=file: call.wire.contents.put(call.ensure(session), name, file.file))
+                stored.append({"status": "success", "filename": name, "fileId": _digest(session, name)})
+    if not stored:
+        raise HTTPException(400, "No files provided")
+    ids = {"session_id": session, "storage_session_id": session}
+    return {"message": "success", **ids, "files": stored, "succeeded": len(stored), "failed": 0}
+
+
+ROUTES.on("POST", "/upload/batch")(_upload)
+
+
+@ROUTES.on("GET", "/download/{session}/{file}")
+async def _download(call: Call, session: str, file: str) -> Any:
+    container, name = await aside(call.file, session, file)
+
+    def pieces() -> Iterator[bytes]:
+        with call.wire.contents.opened(container, name) as content:
+            while content and (piece := content.read(MIB)):
+                yield piece
+
+    shown = safe_name(posixpath.basename(name)).encode("ascii", "replace").decode()
+    headers = {"Content-Disposition": f'attachment; filename="{shown}"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(pieces(), media_type="application/octet-stream", headers=headers)
+
+
+@ROUTES.on("GET", "/files/{session}")
+async def _files(call: Call, session: str) -> Any:
+    if await aside(call.find, session) is None:
+        raise HTTPException(404, "Session not found")
+    names = await aside(call.listed, session)
+    return [
+        {
+            "id": _digest(session, name),
+            "name": f"{session}/{_digest(session, name)}{posixpath.splitext(name)[1]}",
+            "metadata": {"original-filename": name},
+            "storage_session_id": session,
+        }
+        for name in sorted(names)
+    ]
+
+
+@ROUTES.on("GET", "/sessions/{session}/objects/{file}")
+async def _object(call: Call, session: str, file: str) -> Any:
+    container, name = await aside(call.file, session, file)
+    info = await aside(call.wire.contents.stat, container, name)
+    if info is None:
+        raise HTTPException(404, "File not found")
+    return {"size": info.size, "lastModified": int(info.modified * 1_000), "etag": _digest(name, str(info.modified))}
+
+
+@ROUTES.on("DELETE", "/sessions/{session}/objects/{file}")
+async def _delete(call: Call, session: str, file: str) -> Any:
+    await aside(lambda: call.wire.contents.delete(*call.file(session, file)))
+    return {"message": "File deleted"}
+
+
+ROUTES.on("DELETE", "/files/{session}/{file}")(_delete)
+
+
+async def _health(_: Request) -> Json:
+    return Json({"status": "ok"})
+
+
+def _digest(*parts: str) -> str:
+    """Return an id of 21 characters; no two lists of texts have the same."""
+    return base64.urlsafe_b64encode(hashlib.sha256(json.dumps(parts).encode()).digest())[:21].decode()
+
+
+def _inside(name: str) -> str:
+    """Return the name of a file relative to the session's folder, which it does not leave."""
+    for home in _HOMES:
+        name = name.removeprefix(home)
+    return posixpath.normpath(f"/{name}".replace("\0", "")).lstrip("/") or "upload"
+
+
+@asynccontextmanager
+async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGIApp]:
+    routes = [Route("/health", _health), *ROUTES.made()]
+    app = application(routes, lambda detail, status: Json({"error": detail}, status))
+    app.state.wire = wire = Wire(containers, rows)
+    yield app
+    await wire.processes.close()
+
+
+MOUNT = Mount("/librechat", _opened, has_tree=True, public=("/health",))

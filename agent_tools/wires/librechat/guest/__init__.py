@@ -1,0 +1,1 @@
+"""The part of the wire that runs in the sandbox."""
