@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from corpus_cells import Cell, Notebook, data_folder, extract, notebooks_of, repositories
+from corpus_cells import Notebook, data_folder, extract, notebooks_of, repositories
 from corpus_reasons import REASONS, Outcome, sort_all
 
 from agent_tools.errors import AgentToolsError
@@ -87,18 +87,18 @@ def _outcomes(cache: Path, options: dict[str, Any], notebook: Notebook) -> list[
         tool.run(f"import os, sys\nos.chdir({folder!r})\nsys.path.insert(0, {folder!r})\ndel os, sys")
         for number, cell in enumerate(notebook.cells):
             is_late = time.monotonic() - begun > BUDGET
-            outcome = {"kind": "slow"} if is_late else _run_cell(tool, cell)
+            outcome = {"kind": "slow"} if is_late else run_cell(tool, cell.code)
             place = {"repository": notebook.repository.name, "path": notebook.path, "cell": number}
             lines.append({**place, "code": cell.code, "is_meant_to_fail": cell.is_meant_to_fail, **outcome})
     print(f"{notebook.repository.name}/{notebook.path} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return lines
 
 
-def _run_cell(tool: CodeInterpreter, cell: Cell) -> dict[str, Any]:
+def run_cell(tool: CodeInterpreter, code: str) -> dict[str, Any]:
     """Run one cell; return the fields of `Outcome` that tell how it ended."""
     begun = time.monotonic()
     try:
-        execution = tool.run({"code": cell.code}, timeout=TIMEOUT)
+        execution = tool.run({"code": code}, timeout=TIMEOUT)
     except AgentToolsError as exc:
         return {"kind": "refused", "name": type(exc).__name__, "message": str(exc)[:500]}
     return {**_ending(execution), "seconds": round(time.monotonic() - begun, 3)}

@@ -64,7 +64,7 @@ def extract(git_folders: Path, repository: Repository, target: Path) -> None:
 
     A file that a clone lists and does not have (some keep large ones elsewhere) is left out.
     """
-    git = ("git", "-C", str(_git_folder(git_folders / repository.folder)))
+    git = ("git", "-C", str(git_folder(git_folders / repository.folder)))
     listing = subprocess.run([*git, "ls-tree", "-rz", repository.commit], capture_output=True, text=True, check=True)
     entries = [line.split("\t", 1) for line in listing.stdout.split("\0") if line]
     blobs = {path: head.split()[2] for head, path in entries if head.startswith("100")}
@@ -95,7 +95,7 @@ def _contents(answer: bytes) -> Iterator[bytes | None]:
         place += size + 1
 
 
-def _git_folder(top: Path) -> Path:
+def git_folder(top: Path) -> Path:
     """Return the git folder of a clone, however it was laid: with a work tree, bare, or one folder further down."""
     for candidate in (top / "repo" / ".git", top / "repo", top / ".git", top):
         if (candidate / "HEAD").exists():

@@ -43,7 +43,7 @@ from agent_tools.tools import CodeInterpreter
 PLAIN_KERNEL = ["/opt/kernel/bin/python", "-P", "-m", "ipykernel_launcher", "-f", "/run/kernel/kernel1.json"]
 
 SECONDS = 10.0  # for which many sessions call at once
-EARLY = 30  # calls; a checkpoint follows each of the first few
+EARLY = 30  # calls; the second waits for the checkpoint after the first
 QUIET = 0.5  # seconds before each start, in which the engine is done with what was closed before
 PRINT = "print(1)"
 FIGURE = "import matplotlib.pyplot as plt; plt.plot([1, 2, 3]); plt.title('title'); plt.show()"
@@ -202,7 +202,7 @@ ROWS = {
     "whole": "cold: a fresh Python process to its end",
     "cold": "cold: new instance to first result",
     "kernel": "a fresh kernel to its first result",
-    "early": f"warm: {PRINT}, of the first calls, a few of which wait for the copy of the kernel after the one before",
+    "early": f"warm: {PRINT}, of the first calls, the second of which waits for the copy of the kernel after the first",
     "warm": f"warm: {PRINT}",
     "figure": "one more figure",
     "close": "close",

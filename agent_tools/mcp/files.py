@@ -93,11 +93,11 @@ async def contents_of(call: McpCall, container: str, path: str) -> TextResourceC
     return TextResourceContents(uri=uri, mime_type=mime if mime.startswith("text/") else "text/plain", text=text)
 
 
-async def first_files(call: McpCall, container: str) -> list[tuple[str, int]]:
-    """Return the names and sizes in bytes of the newest files."""
-    found, _ = await anyio.to_thread.run_sync(call.services.contents.listed, container)
+async def first_files(call: McpCall, container: str) -> tuple[list[tuple[str, int]], bool]:
+    """Return the names and sizes in bytes of the newest files, and whether these are all."""
+    found, is_complete = await anyio.to_thread.run_sync(call.services.contents.listed, container)
     newest = sorted(found.items(), key=lambda each: -each[1][1])[:MAX_LINKS]
-    return [(name, facts[0]) for name, facts in newest]
+    return [(name, facts[0]) for name, facts in newest], is_complete and len(found) <= MAX_LINKS
 
 
 def _read(container: str, contents: Contents, path: str, offset: int) -> tuple[bytes, int]:

@@ -100,12 +100,16 @@ async def call_tool(context: Context, params: CallToolRequestParams) -> CallTool
 
 
 async def list_resources(context: Context, _: PaginatedRequestParams | None) -> ListResourcesResult:
-    """List the newest files of a client that has the server for itself; handles of others are for nobody to see."""
+    """List the newest files of a client that has the server for itself; handles of others are for nobody to see.
+
+    `_meta` says whether these are all.
+    """
     call = _call(context)
     usual = call.services.handles.usual
-    found = [file_of(usual, *each) for each in await files.first_files(call, usual)] if usual else []
+    newest, is_complete = await files.first_files(call, usual) if usual else ([], True)
+    found = [file_of(usual, *each) for each in newest]
     resources = [Resource(name=each.path, uri=each.uri, size=each.size, mime_type=mime_of(each.path)) for each in found]
-    return ListResourcesResult(resources=resources)
+    return ListResourcesResult(resources=resources, _meta={"agent_tools/is_complete": is_complete})
 
 
 async def list_templates(_: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:

@@ -241,6 +241,25 @@ def test_a_fork_bomb_in_a_fork_ends_in_time(sandbox: Sandbox, bomb: str) -> None
     assert comes_to(lambda: processes(sandbox), before)
 
 
+WITNESS = """
+import subprocess, sys
+witness = "import signal, time; signal.signal(signal.SIGCONT, lambda *_: open('stood', 'w').close()); open('ready', 'w')"
+subprocess.Popen([sys.executable, "-c", witness + "; [time.sleep(0.05) for _ in iter(int, 1)]"])
+"""
+
+
+def test_every_process_stands_still_while_what_a_forks_kernel_left_is_killed(sandbox: Sandbox) -> None:
+    # Or what forks would outrun a list of it. A process of other code hears that it was stopped and goes on.
+    with sandbox.fork() as fork:
+        run(fork, "1")
+        run(sandbox, WITNESS)
+        assert comes_to(lambda: sandbox.exists("ready"), True)
+        run(fork, "1")
+        assert not sandbox.exists("stood")
+        assert crash(fork).kept
+        assert comes_to(lambda: sandbox.exists("stood"), True)
+
+
 def test_no_more_than_max_branches() -> None:
     with Sandbox({"limits": {**LIMITS, "max_branches": 2}}) as sandbox:
         run(sandbox, "x = 1")

@@ -18,8 +18,16 @@ from agent_tools.results.execution import Died, Error, Restarted
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
+from tests.docker.lasting import begin_anew
 
 MIB = 1024 * 1024
+
+
+@pytest.fixture
+def sandbox(sandbox: Sandbox) -> Sandbox:
+    """A sandbox that was asked for a checkpoint: from then on each call has one, however fast they follow."""
+    sandbox.checkpoint()
+    return sandbox
 
 
 def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> None:
@@ -340,11 +348,19 @@ def test_code_that_waits_for_all_its_children_meets_none_of_ours(sandbox: Sandbo
     run(sandbox, "assert (x, ended) == (2, []) and signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL")
 
 
-def test_of_many_calls_in_a_row_a_crash_takes_back_as_many_as_it_says(sandbox: Sandbox) -> None:
-    run(sandbox, "x = 0", *["x += 1"] * 30)
-    told = crash(sandbox)
+def test_of_many_calls_in_a_row_a_crash_takes_back_as_many_as_it_says(used_sandbox: Sandbox) -> None:
+    begin_anew(used_sandbox)
+    run(used_sandbox, "x = 0", *["x += 1"] * 30)
+    told = crash(used_sandbox)
     assert told.kept
-    assert sandbox.run_code("x").value == 30 - (told.undone - 1)
+    assert used_sandbox.run_code("x").value == 30 - (told.undone - 1)
+
+
+def test_the_first_code_is_kept_however_fast_the_next_follows(used_sandbox: Sandbox) -> None:
+    begin_anew(used_sandbox)
+    run(used_sandbox, "x = 1")
+    assert crash(used_sandbox) == Variables(kept=True, undone=1)
+    assert used_sandbox.run_code("x").value == 1
 
 
 def test_host_functions_and_prelude_are_there_afterwards() -> None:
@@ -378,6 +394,7 @@ def test_code_that_fits_into_the_memory_fits_without_checkpoints() -> None:
 
 def test_code_that_fits_into_the_memory_fits_with_checkpoints_and_what_does_not_costs_no_variable() -> None:
     with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
+        sandbox.checkpoint()
         run(sandbox, STATE, *[FITS, "state -= 1; del more"] * 4)
         for code in ("more = np.ones(2**28)", "more = []\nwhile True: more.append(bytearray(2**20))"):
             error = sandbox.run_code(code).error

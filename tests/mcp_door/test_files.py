@@ -8,6 +8,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextResourceContents
 
+from agent_tools.mcp.answers import MAX_LINKS
 from agent_tools.mcp.files import MAX_BLOB_BYTES
 from tests.mcp_door.conftest import Converse, text_of
 
@@ -25,8 +26,10 @@ def test_a_file_goes_in_is_listed_and_comes_back(converse: Converse) -> None:
         (resource,) = (await client.read_resource(file["uri"])).contents
         assert isinstance(resource, TextResourceContents)
         assert (resource.text, resource.mime_type) == ("a,b\n1,2\n", "text/csv")
-        (listed,) = (await client.list_resources()).resources
+        resources = await client.list_resources()
+        (listed,) = resources.resources
         assert (listed.uri, listed.size) == (file["uri"], 8)
+        assert (resources.meta or {})["agent_tools/is_complete"] is True
 
     converse(talk)
 
@@ -89,6 +92,19 @@ def test_a_list_says_that_there_are_more_files_than_are_looked_at(converse: Conv
     async def talk(client: Client) -> None:
         await client.call_tool("run_python", {"code": "import os\nfor n in range(10_001): os.mkdir(str(n))"})
         assert "some may be missing here" in text_of(await client.call_tool("list_files", {}))
+        listed = await client.list_resources()
+        assert (listed.meta or {})["agent_tools/is_complete"] is False
+
+    converse(talk)
+
+
+def test_resources_are_the_newest_files_and_say_that_there_are_more(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        code = f"import os\nfor n in range({MAX_LINKS} + 1):\n    open(str(n), 'w').close(); os.utime(str(n), (n, n))"
+        await client.call_tool("run_python", {"code": code})
+        found = await client.list_resources()
+        assert [each.name for each in found.resources] == [str(n) for n in range(MAX_LINKS, 0, -1)]
+        assert (found.meta or {})["agent_tools/is_complete"] is False
 
     converse(talk)
 

@@ -24,7 +24,7 @@ SHARE = 0.003  # of the time that passes, which copies may take of a processor: 
 WORK_SHARE = 0.05  # of what the code takes of a processor
 BURST = 0.1  # seconds of a processor that copies may take at once
 PAUSE = 0.05  # seconds without a request
-LATEST = 0.25  # seconds of requests without a copy, after which the next copy does not wait for a pause
+LATEST = 1.0  # seconds of requests without a copy, after which the next copy does not wait for a pause
 LINE_SECONDS = 1.0  # for which the line of the next copy is waited for
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
@@ -119,7 +119,7 @@ class Checkpoints:
         self._keeper, self._told = socket.socket(fileno=os.dup(descriptor)), ""
         self._say(AWAKE)
 
-    def note(self, run: object, is_urgent: object = False, *, is_cell: bool = True) -> None:
+    def note(self, run: object, is_urgent: object = False, *, is_cell: bool) -> None:
         """Want a copy after the request with this number, at once if it is urgent; none after one without."""
         if isinstance(run, int) and run > 0:
             self.run, self._is_due = run, True
