@@ -49,7 +49,7 @@ class Limits:
     kill_grace: float = 0.5
     """Processor time from the host's interrupt to the kernel's end (SIGKILL); in wall time at most twice that."""
     cancel_grace: float = 0.5
-    """Likewise where the caller cancelled the code before its time limit."""
+    """Likewise from the interrupt of code that the caller cancelled before its time limit."""
     start_timeout: float = 60.0
     """Seconds until a sandbox and its kernel must be ready."""
     restart_timeout: float = 2.0

@@ -45,6 +45,13 @@ class Alarm:
         return signal.SIGKILL
 
 
+    def ring_early(self, now: float, used: float, grace: float) -> None:
+        """Note that the kernel is interrupted before its time, and has another grace from now on."""
+        if self._used is None:
+            self._used, self._grace, self._last = used, grace, now + grace * MAX_GRACES
+            self.at = min(now + grace, self._last)
+
+
 class Alarms:
     """The signals that are due to the kernel of one supervisor."""
 
@@ -57,6 +64,7 @@ class Alarms:
         self._shown: Alarm | None = None  # by the page of memory, which knows nothing of the orders
         self._page: AlarmReader | None = None
         self._wanted: int | None = None  # the run that is to be interrupted, by the number it was armed by
+        self._grace = 0.0  # that it has then; 0.0: it is not killed
 
     def read_page(self, descriptor: int) -> None:
         """Look at the host's page from now on, if it has one and was not known."""
@@ -85,10 +93,13 @@ class Alarms:
         """Forget all that is due: the kernel has ended."""
         self._ordered = self._shown = self._wanted = None
 
-    def interrupt(self, number: int) -> None:
-        """Have the run interrupted that was armed by the page's change of this number, 0: by an order."""
-        if self._is_armed(number):
-            self._wanted = number
+    def interrupt(self, number: int, grace: float) -> None:
+        """Have the run interrupted that was armed by the page's change of this number, 0: by an order.
+
+        It is killed after a grace, unless that is 0.
+        """
+        if self._armed(number):
+            self._wanted, self._grace = number, grace
 
     def seconds(self) -> list[float]:
         """Return the seconds until something is due without anyone's word."""
@@ -102,10 +113,13 @@ class Alarms:
                 yield number
         if self._wanted is None or not kernel_pid:
             return
-        if not self._is_armed(self._wanted):
+        run = self._armed(self._wanted)
+        if not run:
             self._wanted = None
         elif not ignores(kernel_pid, signal.SIGINT):
             self._wanted = None
+            if self._grace:
+                run.ring_early(self._clock(), self._used(kernel_pid), self._grace)
             yield signal.SIGINT
 
     def close(self) -> None:
@@ -116,7 +130,7 @@ class Alarms:
     def _alarms(self) -> list[Alarm]:
         return [alarm for alarm in (self._ordered, self._shown) if alarm and not alarm.is_over]
 
-    def _is_armed(self, number: int) -> bool:
+    def _armed(self, number: int) -> Alarm | None:
         if number == 0:
-            return bool(self._ordered)
-        return bool(self._shown) and self._page is not None and self._page.number == number
+            return self._ordered
+        return self._shown if self._page and self._page.number == number else None

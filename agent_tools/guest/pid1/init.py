@@ -150,8 +150,8 @@ class Init:
                 self.alarms.arm(interrupt, kill)
             case Disarm():
                 self.alarms.disarm()
-            case Interrupt(number):
-                self.alarms.interrupt(number)
+            case Interrupt(number, kill):
+                self.alarms.interrupt(number, kill)
                 self.ring()
             case Mark(run):
                 self.hear()

@@ -12,7 +12,8 @@ channel 0 (mux.py).
                      mark <run>                  keep the copy that was left after this run
                      branch <number> <run>       with one socket: a fork of that copy is the supervisor of a branch
                      end_branch <number>         end it, and all that comes from it
-                     interrupt [<number>]        of the alarm's page by which the run was armed
+                     interrupt <number> <kill>   of the alarm's page by which the run was armed, 0: by an order; seconds
+                                                 from SIGINT until SIGKILL, 0: never
                      disarm | kill | end_commands | pause | resume | rouse
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
@@ -95,12 +96,13 @@ class Disarm:
 
 @frozen
 class Interrupt:
-    """Send the kernel SIGINT, if the run goes on that it is meant for.
+    """Send the kernel SIGINT, if the run goes on that it is meant for, and kill it after a grace, unless that is 0.
 
     That is the one armed by the page's change of this number (alarm.py), or by an order if there is no number.
     """
 
     number: int = 0
+    kill: float = 0.0
 
 
 @frozen
@@ -204,14 +206,12 @@ _NUMBERED: "dict[str, Callable[[int], Order]]" = {
     "files": Files,
     "spawn": Spawn,
     "proxy": Proxy,
-    "interrupt": Interrupt,
     "mark": Mark,
     "end_branch": EndBranch,
 }
 _OF_RUNS: "dict[str, Callable[[int, int], Order]]" = {"wake": Wake, "branch": Branch}
 _BARE: "dict[str, Order]" = {
     "disarm": Disarm(),
-    "interrupt": Interrupt(),
     "kill": Kill(),
     "end_commands": EndCommands(),
     "pause": Pause(),
@@ -237,8 +237,8 @@ def write_order(order: Order) -> bytes:
         return f"mark {order.run}".encode()
     if isinstance(order, EndBranch):
         return f"end_branch {order.number}".encode()
-    if isinstance(order, Interrupt) and order.number:
-        return f"interrupt {order.number}".encode()
+    if isinstance(order, Interrupt):
+        return f"interrupt {order.number} {order.kill:.3f}".encode()
     if isinstance(order, Arm):
         return f"arm {order.interrupt:.3f} {order.kill:.3f}".encode()
     return _BARE_WORDS[order].encode()
@@ -267,6 +267,8 @@ def read_order(line: bytes) -> "Order | None":
             return _NUMBERED[words[0]](int(words[1]))
         if len(words) == 3 and words[0] == "arm":
             return Arm(float(words[1]), float(words[2]))
+        if len(words) == 3 and words[0] == "interrupt":
+            return Interrupt(int(words[1]), float(words[2]))
         if len(words) == 3 and words[0] in _OF_RUNS:
             return _OF_RUNS[words[0]](int(words[1]), int(words[2]))
     except ValueError:

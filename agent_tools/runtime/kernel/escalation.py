@@ -83,9 +83,10 @@ class Running:
 
 @frozen
 class Interrupted:
-    """An interrupt was ordered before the time limit."""
+    """An interrupt was ordered before the time limit; PID 1 kills the kernel after a grace of its processor time."""
 
     at: float
+    grace: float = 0.0
 
 
 @frozen
@@ -119,7 +120,9 @@ class Replied:
 
 @frozen
 class Cancelled:
-    """The caller does not want the run any more."""
+    """The caller does not want the run any more; its code has a grace, in seconds."""
+
+    grace: float = 0.0
 
 
 @frozen
@@ -178,8 +181,8 @@ def due(state: State, deadline: float, limits: Limits) -> float:
     match state:
         case Running():
             return last
-        case Interrupted(at):
-            return min(last, at + limits.cancel_grace)
+        case Interrupted(at, grace):
+            return min(last, at + grace * MAX_GRACES + KILL_MARGIN)
         case HungUp(at):
             return min(at + HANG_UP_GRACE, max(last, at + LATE_HANG_UP_GRACE))
         case Killed(at):
@@ -206,8 +209,8 @@ def lapse(state: State, moment: Moment) -> State:
 def order_on_entering(state: State) -> Order | None:
     """Return the order that PID 1 gets when a run enters a state."""
     match state:
-        case Interrupted():
-            return Interrupt()
+        case Interrupted(_, grace):
+            return Interrupt(kill=grace)
         case Killed(why=why):
             return None if why is Why.CONDEMNED else Kill()  # whoever condemned it has ordered that
     return None
@@ -217,8 +220,8 @@ def _answer(_state: State, _event: Event, moment: Moment) -> State:
     return Over(Answer(moment.now))
 
 
-def _interrupt(_state: State, _event: Event, moment: Moment) -> State:
-    return Interrupted(moment.now)
+def _interrupt(_state: State, event: Any, moment: Moment) -> State:
+    return Interrupted(moment.now, event.grace)
 
 
 def _hang_up(_state: State, _event: Event, moment: Moment) -> State:
@@ -239,6 +242,13 @@ def _lose(_state: State, _event: Event, _moment: Moment) -> State:
 
 def _lose_killed(state: Any, _event: Event, _moment: Moment) -> State:
     return Over(Ended(Gone(), state.why, state.detail, state.cause))
+
+
+def _end_interrupted(state: Any, event: Any, moment: Moment) -> State:
+    was_stopped = event.exit.signal == signal.SIGKILL and not event.exit.oom
+    if was_stopped and state.at + state.grace <= moment.now < moment.deadline:
+        return Over(Ended(event.exit, Why.DEAF))
+    return _end(state, event, moment)
 
 
 def _end(_state: State, event: Any, moment: Moment) -> State:
@@ -269,7 +279,7 @@ TABLE: Mapping[type[State], Mapping[type[Event], Move]] = {
         Closed: _hang_up,
         Broke: _break,
         Condemned: _condemn,
-        Exited: _end,
+        Exited: _end_interrupted,
         Lost: _lose,
     },
     HungUp: {Broke: _break, Condemned: _condemn, Exited: _end, Lost: _lose},

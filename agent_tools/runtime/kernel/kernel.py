@@ -121,7 +121,7 @@ class Kernel:
         """Interrupt the run that goes on, unless it was already; what does not end then is killed."""
         with self._lock:
             if self._run:
-                self._advance(self._run, escalation.Cancelled())
+                self._advance(self._run, escalation.Cancelled(self._limits.cancel_grace))
 
     def kill(self, reason: str = "", cause: Cause = "") -> None:
         """End the kernel and everything it started. The reason and the cause, if any, are told with its end."""
@@ -216,7 +216,7 @@ class Kernel:
         with self._lock:
             # No descriptor tells of a cancelled run, so it is looked for at least every CANCEL_SECONDS.
             if run.cancelled.is_set():
-                self._advance(run, escalation.Cancelled())
+                self._advance(run, escalation.Cancelled(self._limits.cancel_grace))
             moment = Moment(self._clock(), run.limit.deadline)
             if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
                 self._enter(run, escalation.lapse(run.state, moment))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -46,7 +47,7 @@ class Lifeline:
         if connected is None:
             return False
         if isinstance(order, Interrupt) and self._armed:
-            order = Interrupt(self._armed.number)  # the page of the next run may be seen before this order
+            order = replace(order, number=self._armed.number)  # the page of the next run may be seen before this order
         try:
             if descriptors and isinstance(connected, socket.socket):
                 socket.send_fds(connected, [write_order(order)], list(descriptors))

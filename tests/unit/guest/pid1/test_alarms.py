@@ -58,6 +58,25 @@ def test_the_grace_of_a_kernel_is_its_processor_time_within_a_bound(share: float
     assert machine.signals(60) == []
 
 
+@pytest.mark.parametrize(("share", "killed_after"), [(1.0, 0.3), (0.5, 0.6), (0.0, 0.3 * MAX_GRACES)])
+def test_a_cancelled_run_has_a_grace_of_processor_time_of_its_own(share: float, killed_after: float) -> None:
+    machine = Machine(share)
+    machine.alarms.arm(TIMEOUT, GRACE)
+    machine.alarms.interrupt(0, 0.3)
+    interrupted, killed = machine.signals(60)
+    assert (interrupted[1], killed[1]) == (signal.SIGINT, signal.SIGKILL)
+    assert killed[0] - interrupted[0] == pytest.approx(killed_after, abs=0.051)
+    assert machine.signals(60) == []
+
+
+def test_an_interrupt_without_a_grace_leaves_the_time_limit_as_it_is() -> None:
+    machine = Machine(1.0)
+    machine.alarms.arm(TIMEOUT, GRACE)
+    machine.alarms.interrupt(0, 0.0)
+    numbers = [number for _, number in machine.signals(60)]
+    assert numbers == [signal.SIGINT, signal.SIGINT, signal.SIGKILL]
+
+
 def test_a_late_look_interrupts_first_and_kills_within_the_bound() -> None:
     machine = Machine(0.1)
     machine.alarms.arm(TIMEOUT, GRACE)

@@ -45,7 +45,8 @@ from agent_tools.runtime.kernel.escalation import (
     order_on_entering,
 )
 
-LIMITS = Limits(interrupt_grace=0.2, kill_grace=0.5, cancel_grace=0.4)
+LIMITS = Limits(interrupt_grace=0.2, kill_grace=0.5)
+GRACE = 0.4  # of a run that was cancelled
 DEADLINE = 100.0
 IN_TIME, LATE = 50.0, 100.0  # before the deadline, and at it
 LEFT = Exit(1, code=3)
@@ -53,7 +54,7 @@ STOPPED = Exit(1, signal=9)
 STOPPED_BY_MEMORY = Exit(1, signal=9, oom=True)
 CRASHED = Exit(1, signal=11)
 
-RUNNING, INTERRUPTED, HUNG_UP = Running(), Interrupted(40.0), HungUp(40.0)
+RUNNING, INTERRUPTED, HUNG_UP = Running(), Interrupted(40.0, GRACE), HungUp(40.0)
 OVERDUE = Killed(40.0, Why.OVERDUE)
 BROKEN = Killed(40.0, Why.BROKE, "bytes that are no message", "protocol_violation")
 ANSWERED = Over(Answer(40.0))
@@ -65,8 +66,8 @@ ROWS: list[Row] = [
     # in this state, this happens, now (the time is up at 100), and this is the next state
     (RUNNING, Replied(), IN_TIME, Over(Answer(50.0))),
     (RUNNING, Replied(), LATE, Over(Answer(100.0))),
-    (RUNNING, Cancelled(), IN_TIME, Interrupted(50.0)),
-    (RUNNING, Cancelled(), LATE, Interrupted(100.0)),
+    (RUNNING, Cancelled(GRACE), IN_TIME, Interrupted(50.0, GRACE)),
+    (RUNNING, Cancelled(GRACE), LATE, Interrupted(100.0, GRACE)),
     (RUNNING, Closed(), IN_TIME, HungUp(50.0)),
     (RUNNING, Closed(), LATE, HungUp(100.0)),
     (RUNNING, BROKE, IN_TIME, Killed(50.0, Why.BROKE, "noise", "protocol_violation")),
@@ -85,7 +86,9 @@ ROWS: list[Row] = [
     (INTERRUPTED, BROKE, IN_TIME, Killed(50.0, Why.BROKE, "noise", "protocol_violation")),
     (INTERRUPTED, CONDEMNED, IN_TIME, Killed(50.0, Why.CONDEMNED, "it filled work_dir", "work_dir_quota")),
     (INTERRUPTED, Exited(LEFT), IN_TIME, Over(Ended(LEFT))),
-    (INTERRUPTED, Exited(STOPPED), IN_TIME, Over(Ended(STOPPED))),
+    (INTERRUPTED, Exited(STOPPED), IN_TIME, Over(Ended(STOPPED, Why.DEAF))),
+    (INTERRUPTED, Exited(STOPPED), 40.0 + GRACE / 2, Over(Ended(STOPPED))),
+    (INTERRUPTED, Exited(STOPPED_BY_MEMORY), IN_TIME, Over(Ended(STOPPED_BY_MEMORY))),
     (INTERRUPTED, Exited(STOPPED), LATE, Over(Ended(STOPPED, Why.OVERDUE))),
     (INTERRUPTED, Lost(), IN_TIME, Over(Ended(Gone()))),
     (HUNG_UP, Replied(), IN_TIME, HUNG_UP),
@@ -138,7 +141,7 @@ def test_a_clock_that_stands_still_stops_nothing_for_its_time() -> None:
     assert advance(RUNNING, Exited(STOPPED), held) == Over(Ended(STOPPED))
     assert lapse(INTERRUPTED, held) == Killed(LATE, Why.DEAF)
     assert due(RUNNING, math.inf, LIMITS) == math.inf
-    assert due(Interrupted(40.0), math.inf, LIMITS) == 40.4
+    assert due(INTERRUPTED, math.inf, LIMITS) == pytest.approx(40.0 + GRACE * MAX_GRACES + KILL_MARGIN)
 
 
 # -- time that passes -------------------------------------------------------------------------------------------------
@@ -146,9 +149,9 @@ def test_a_clock_that_stands_still_stops_nothing_for_its_time() -> None:
 LAST = DEADLINE + 0.2 + 0.5 * MAX_GRACES + KILL_MARGIN
 DUE: list[tuple[State, float]] = [
     (RUNNING, LAST),
-    (Interrupted(40.0), 40.4),
-    (Interrupted(DEADLINE), DEADLINE + 0.4),
-    (Interrupted(LAST), LAST),
+    (INTERRUPTED, 40.0 + GRACE * MAX_GRACES + KILL_MARGIN),
+    (Interrupted(DEADLINE, GRACE), DEADLINE + GRACE * MAX_GRACES + KILL_MARGIN),
+    (Interrupted(LAST, GRACE), LAST),
     (HungUp(40.0), 40.0 + HANG_UP_GRACE),
     (HungUp(LAST - 1.0), LAST),
     (HungUp(LAST), LAST + LATE_HANG_UP_GRACE),
@@ -196,7 +199,7 @@ def test_every_state_is_tried_with_time_that_passes() -> None:
 
 ORDERS: list[tuple[State, Order | None]] = [
     (RUNNING, None),
-    (INTERRUPTED, Interrupt()),
+    (INTERRUPTED, Interrupt(kill=GRACE)),
     (HUNG_UP, None),
     (Killed(1.0, Why.OVERDUE), Kill()),
     (Killed(1.0, Why.DEAF), Kill()),
