@@ -2,9 +2,9 @@
 
     scripts/try programs SOURCES [--kinds ds1000 seaborn ...] [--most 100] [--flavour full]
 
-SOURCES is a folder with git clones named `<owner>+<name>` and unpacked source distributions of PyPI: KINDS has the list.
-Each program has its own kernel. A failure is sorted by its words, as in `corpus_reasons.py`: for `ours` the sandbox
-is to blame. The end is a table and every failure of ours; the exit code is 1 if there is one.
+SOURCES is a folder with git clones named `<owner>+<name>`, and unpacked source distributions of PyPI: see KINDS.
+Each program has its own kernel. Failures are sorted as in `corpus_reasons.py`: for `ours` the sandbox is to blame. It
+prints a table and every failure of ours; the exit code is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -30,15 +30,14 @@ from corpus_reasons import REASONS, Outcome, sort_all
 
 from agent_tools.tools import CodeInterpreter
 
-VERSIONS = "import importlib.metadata as m\nfor n in {names!r}.split(): print(n, m.version(n), end='; ')"
 PACKAGES = "numpy pandas matplotlib scikit-learn scipy seaborn"
+VERSIONS = f"import importlib.metadata as m\nfor n in {PACKAGES!r}.split(): print(n, m.version(n), end='; ')"
 SPLIT = re.compile(r"(?m)^# ?%%.*$|^#{20,}$")  # where the galleries of Sphinx cut a script into cells
-NOT_HERE = re.compile(r"user_interfaces|sgskip|widgets/|conf\.py|__init__")  # windows, and helpers
+NOT_HERE = re.compile(r"user_interfaces|sgskip|widgets/|conf\.py|__init__")
 PASSED = "test_execution(_solution)\nif 'test_string' in globals(): test_string(_solution)\n"
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """One program: its path in its source, and its cells."""
 
     path: str
@@ -49,8 +48,7 @@ def problems(path: str, text: str) -> Iterator[Program]:
     """Yield the problems of DS-1000, each with its published solution and its own test."""
     for number, line in enumerate(text.splitlines()):
         row = json.loads(line)
-        library = row["metadata"]["library"]
-        if library not in ("Pytorch", "Tensorflow"):
+        if (library := row["metadata"]["library"]) not in ("Pytorch", "Tensorflow"):
             code = f"{row['code_context']}\n_solution = {row['reference_code']!r}\n{PASSED}"
             yield Program(f"{path}#{number} {library}", (code,))
 
@@ -91,14 +89,12 @@ KINDS: dict[str, tuple[str, str, Read]] = {
 def laid_out(sources: Path, name: str, target: Path) -> tuple[Path, str]:
     """Copy a source to a fresh folder; return it, and the commit or version."""
     found = sorted(sources.glob(name))
-    if not found:
-        raise SystemExit(f"{sources / name}: not there; clone it, or unpack its source distribution")
+    assert found, f"{sources / name} is not there: clone it, or unpack its source distribution"
     if "+" not in found[0].name:
         shutil.copytree(found[0], target)
-        subprocess.run(["chmod", "-R", "a+rwX", str(target)], check=True)
+        subprocess.check_call(["chmod", "-R", "a+rwX", target])
         return target, found[0].name.rpartition("-")[2]
-    git = ["git", "-C", str(git_folder(found[0])), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    commit = subprocess.check_output(["git", "-C", git_folder(found[0]), "rev-parse", "HEAD"], text=True).strip()
     extract(sources, Repository(found[0].name, commit), target)
     return target, commit[:8]
 
@@ -106,27 +102,26 @@ def laid_out(sources: Path, name: str, target: Path) -> tuple[Path, str]:
 def programs_of(folder: Path, pattern: str, read: Read, most: int) -> list[Program]:
     """Return the programs of a source, at random if there are more than wanted."""
     paths = [path for path in sorted(folder.glob(pattern)) if not NOT_HERE.search(str(path.relative_to(folder)))]
-    texts = ((str(path.relative_to(folder)), path.read_text(encoding="utf-8", errors="replace")) for path in paths)
-    found = [program for path, text in texts for program in read(path, text) if program.cells]
+    read_all = (read(str(path.relative_to(folder)), path.read_text("utf-8", "replace")) for path in paths)
+    found = [program for programs in read_all for program in programs if program.cells]
     return random.Random(7).sample(found, most) if len(found) > most else found
 
 
 def outcomes(kind: str, folder: Path, programs: list[Program], flavour: str) -> Iterator[Outcome]:
     """Run programs, each in a fresh kernel and in its own folder, and yield the outcome of each cell."""
     with CodeInterpreter({"work_dir": str(folder), "flavour": flavour}) as tool:
-        print(f"{kind}: {tool.run(VERSIONS.format(names=PACKAGES)).stdout}", file=sys.stderr)
-        for number, program in enumerate(programs):
+        print(f"{kind}: {tool.run(VERSIONS).stdout}", file=sys.stderr)
+        for program in programs:
             tool.restart()
             where = f"/workspace/{program.path.partition('#')[0]}"
             tool.run(f"import os\nos.chdir(os.path.dirname({where!r})); __file__ = {where!r}")
             for place, code in enumerate(program.cells):
                 at = {"repository": kind, "path": program.path, "cell": place, "code": code}
                 yield Outcome.read({**at, **run_cell(tool, code)})
-            print(f"\r{kind} {number + 1}/{len(programs)}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Run, print the table, and exit by whether a program fails because of us."""
+    """Run, print, and exit by whether a program fails because of us."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sources", type=Path)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -144,8 +139,8 @@ def main() -> None:
         reasons = sort_all([run])[0]
         failures += [each for each, reason in zip(run, reasons) if reason == "ours"]
         counts = Counter(reasons)
-        cells = " | ".join(str(counts[reason]) for reason in REASONS)
-        print(f"\r| {kind} | {version} | {len(programs)} | {len(run)} | {cells} |", flush=True)
+        columns = kind, version, len(programs), len(run), *(counts[reason] for reason in REASONS)
+        print(f"| {' | '.join(map(str, columns))} |", flush=True)
     for each in failures:
         print(f"ours: {each.repository} {each.path} cell {each.cell}: {each.kind} {each.name}: {each.message[:300]}")
     sys.exit(bool(failures))

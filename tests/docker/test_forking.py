@@ -241,11 +241,14 @@ def test_a_fork_bomb_in_a_fork_ends_in_time(sandbox: Sandbox, bomb: str) -> None
     assert comes_to(lambda: processes(sandbox), before)
 
 
-WITNESS = """
+WITNESS = '''
 import subprocess, sys
-witness = "import signal, time; signal.signal(signal.SIGCONT, lambda *_: open('stood', 'w').close()); open('ready', 'w')"
-subprocess.Popen([sys.executable, "-c", witness + "; [time.sleep(0.05) for _ in iter(int, 1)]"])
-"""
+witness = """import signal, time
+signal.signal(signal.SIGCONT, lambda *_: open('stood', 'w').close())
+open('ready', 'w').close()
+while True: time.sleep(0.05)"""
+subprocess.Popen([sys.executable, "-c", witness])
+'''
 
 
 def test_every_process_stands_still_while_what_a_forks_kernel_left_is_killed(sandbox: Sandbox) -> None:
