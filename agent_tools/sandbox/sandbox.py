@@ -364,7 +364,7 @@ class Sandbox:
     def undo(self) -> None:
         """Take the variables back to where they were before the last code; files stay as they are.
 
-        There is a checkpoint after each call that no other follows within 50 ms, and, once one was asked for, after all.
+        There is a checkpoint after each call that no other follows within 50 ms; once one was asked for, after each.
 
         Raises:
             CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.

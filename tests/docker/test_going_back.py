@@ -356,6 +356,15 @@ def test_of_many_calls_in_a_row_a_crash_takes_back_as_many_as_it_says(used_sandb
     assert used_sandbox.run_code("x").value == 30 - (told.undone - 1)
 
 
+def test_once_a_checkpoint_was_asked_for_there_is_one_after_each_call(used_sandbox: Sandbox) -> None:
+    begin_anew(used_sandbox)
+    run(used_sandbox, "x = 1")  # which has one already
+    used_sandbox.checkpoint()
+    run(used_sandbox, "x = 2", "x = 3")
+    used_sandbox.undo()
+    assert used_sandbox.run_code("x").value == 2
+
+
 def test_the_first_code_is_kept_however_fast_the_next_follows(used_sandbox: Sandbox) -> None:
     begin_anew(used_sandbox)
     run(used_sandbox, "x = 1")

@@ -138,15 +138,16 @@ class Checkpoints:
         return max(self._allowance.patience(), 0.0 if self._is_lost else self._pace.patience())
 
     def begin(self, is_urgent: object = False) -> None:
-        """Note that a request has come, perhaps before a copy could be taken; an urgent one asks for that copy.
+        """Note that a request has come, perhaps before a copy could be taken; an urgent one asks for it, and for more.
 
         Raises:
             Woken: as for `take`.
         """
-        if is_urgent is True and self.patience() is not None:
+        if is_urgent is True:
             self._pace.is_exact = True
-            self.take()
-            self.settle()
+            if self.patience() is not None:
+                self.take()
+                self.settle()
         if self._is_due:
             self._skip(TIME)
         self._pace.begin()

@@ -63,8 +63,8 @@ def execute_request(
     """Return the id and the bytes of a request to run code.
 
     Its metadata carry the time limit in seconds, that nobody watches how far it has come, so that neither `busy`,
-    `idle` nor an echo of the code is sent, and the number of the run if a checkpoint is to be taken after it; an urgent
-    one is taken however much time earlier ones took.
+    `idle` nor an echo of the code is sent, and the number of the run if a checkpoint is to be taken after it. An urgent
+    request has those taken that are due, however much time earlier ones took, and one after each run from now on.
     """
     request_id = uuid.uuid4().hex
     header = {
@@ -84,7 +84,7 @@ def execute_request(
         "stop_on_error": False,
     }
     metadata: dict[str, object] = {"timeout": timeout, "is_unwatched": True}
-    if run:
+    if run or is_urgent:
         metadata |= {"checkpoint": run, "is_urgent": is_urgent}
     return request_id, pack(SHELL, [_to_json(part).encode() for part in (header, {}, metadata, content)])
 
