@@ -44,7 +44,6 @@ class Alarm:
         self.is_over = True
         return signal.SIGKILL
 
-
     def ring_early(self, now: float, used: float, grace: float) -> None:
         """Note that the kernel is interrupted before its time, and has another grace from now on."""
         if self._used is None:
