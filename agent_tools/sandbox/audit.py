@@ -1,0 +1,207 @@
+"""The audit log: who ran what, when, in which container, with which outcome. Off unless a file is named.
+
+A line is one JSON object, ASCII, of at most MAX_LINE bytes; docs/audit.md lists its fields. A run writes two: `begun`
+before its code is sent, so that a crash leaves the first, and `ended`. Messages, outputs, tracebacks, headers and keys
+are never written, code only with `code=True`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agent_tools.errors import AgentToolsError
+from agent_tools.limits import KIB
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import Error, Execution, TimedOut
+
+VERSION = 1
+MAX_LINE = 64 * KIB  # bytes; the code, if it is written, may come to as much again
+MAX_ITEMS = 50  # files, connections and host calls of a run that are listed
+MAX_PATH = 1_024  # characters
+CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
+STDOUT = "-"
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_who: ContextVar[Mapping[str, str]] = ContextVar("audited", default=MappingProxyType({}))
+
+
+class AuditUnavailable(AgentToolsError):
+    """The audit log cannot be written, so nothing runs."""
+
+
+@contextlib.contextmanager
+def audited(**fields: str) -> Iterator[None]:
+    """Add fields to all lines that this thread writes within: door, owner, key, container, response, call."""
+    token = _who.set({**_who.get(), **{name: value for name, value in fields.items() if value}})
+    try:
+        yield
+    finally:
+        _who.reset(token)
+
+
+class AuditLog:
+    """A file of lines, to which threads, processes and gateways of one machine may append at the same time.
+
+    It is made with mode 0600, never through a symbolic link, and may be moved away at any time (logrotate).
+
+    Args:
+        path: the file, or '-' for stdout.
+        code: write the code of runs and the words of commands as well.
+        required: nothing runs while the log cannot be written; without it, work goes on unaudited.
+    """
+
+    def __init__(self, path: str | Path, *, code: bool = False, required: bool = True) -> None:
+        self.path = str(path)
+        self._has_code, self._is_required = code, required
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append a line; None and empty fields are left out.
+
+        Raises:
+            AuditUnavailable: it could not be written, and the log is required.
+        """
+        line = _line({"v": VERSION, "at": _now(), "event": event, **_who.get(), **fields})
+        try:
+            _append(self.path, line)
+        except OSError as exc:
+            if self._is_required:
+                raise AuditUnavailable(
+                    f"The audit log {self.path} cannot be written ({exc.strerror}), so nothing runs. Make room or "
+                    "correct its permissions; audit_required=false runs without."
+                ) from exc
+
+    @contextlib.contextmanager
+    def run(self, code: str) -> Iterator[Run]:
+        """Write that code begins and, at the end of the block, how it ended. Errors as for `write`, before the code."""
+        run = Run()
+        what = {"code_sha256": _digest(code), "code_bytes": len(code.encode("utf-8", "replace"))}
+        self.write("begun", run=run.id, **what, code=code if self._has_code else None)
+        yield from self._ended("ended", run)
+
+    @contextlib.contextmanager
+    def command(self, words: str | Iterable[str]) -> Iterator[Run]:
+        """The same for a command."""
+        run = Run()
+        text = words if isinstance(words, str) else json.dumps(list(map(str, words)))
+        what = {"code_sha256": _digest(text), "code_bytes": len(text.encode("utf-8", "replace"))}
+        self.write("command_begun", run=run.id, **what, code=text if self._has_code else None)
+        yield from self._ended("command_ended", run)
+
+    def _ended(self, event: str, run: Run) -> Iterator[Run]:
+        outcome = "cancelled"
+        try:
+            yield run
+            outcome = ""
+        except Exception:
+            outcome = "refused"
+            raise
+        finally:
+            with contextlib.suppress(AuditUnavailable):  # its code has run
+                duration = round(time.monotonic() - run.began, 3)
+                self.write(event, run=run.id, **{"duration": duration, **(run.about or {"outcome": outcome or "ok"})})
+
+
+class Run:
+    """One run of code or a command that is being audited."""
+
+    def __init__(self) -> None:
+        self.id = f"r_{secrets.token_hex(8)}"
+        self.began = time.monotonic()
+        self.about: Mapping[str, Any] = {}
+
+    def executed(self, execution: Execution) -> None:
+        """Note how code ended, and what it touched."""
+        files, connections, calls = execution.changes, execution.connections, execution.host_calls
+        self.about = {
+            **_ending(execution),
+            "duration": round(execution.duration, 3),
+            "queued": round(execution.queued, 3),
+            "files": [{"path": change.name[:MAX_PATH], "size": change.size} for change in files[:MAX_ITEMS]],
+            "files_left_out": len(files[MAX_ITEMS:]),
+            "connections": [
+                {
+                    "host": each.host[:MAX_PATH],
+                    "port": each.port,
+                    "status": each.status,
+                    "bytes_in": each.bytes_in,
+                    "bytes_out": each.bytes_out,
+                }
+                for each in connections[:MAX_ITEMS]
+            ],
+            "connections_left_out": len(connections[MAX_ITEMS:]) + execution.connections_left_out,
+            "host_calls": [{"name": call.name, "ok": call.status == "ok"} for call in calls[:MAX_ITEMS]],
+            "host_calls_left_out": len(calls[MAX_ITEMS:]),
+        }
+
+    def commanded(self, result: CommandResult) -> None:
+        """Note how a command ended."""
+        outcome = "timed_out" if result.timed_out else "ok" if result.ok else "error"
+        self.about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
+
+
+def _ending(execution: Execution) -> dict[str, Any]:
+    match execution.error:
+        case None:
+            return {"outcome": "ok"}
+        case Error(name):
+            return {"outcome": "error", "error": name if CLASS.fullmatch(name) else "_OTHER"}
+        case TimedOut():
+            return {"outcome": "timed_out"}
+        case died:
+            return {"outcome": "died", "cause": died.cause}
+
+
+def _line(fields: Mapping[str, Any]) -> bytes:
+    code = fields.get("code")
+    kept = {name: value for name, value in fields.items() if name != "code" and not _is_empty(name, value)}
+    line = _json(kept)
+    if len(line) > MAX_LINE:
+        line = _json({name: value for name, value in kept.items() if not isinstance(value, list)} | {"cut": True})
+    if code is None:
+        return line + b"\n"
+    text = _json({"code": code})
+    if len(text) > MAX_LINE:
+        text = _json({"code": code[: MAX_LINE // 12], "code_cut": True})  # a character is up to 12 bytes
+    return line[:-1] + b"," + text[1:] + b"\n"
+
+
+def _is_empty(name: str, value: object) -> bool:
+    return value is None or value in ("", []) or (value == 0 and name.endswith("_left_out"))
+
+
+def _json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _append(path: str, line: bytes) -> None:
+    file = 1 if path == STDOUT else os.open(path, FLAGS, 0o600)  # anew for each line: the file may be rotated
+    try:
+        if path != STDOUT and not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(None, "it is no regular file")
+        if os.write(file, line) != len(line):
+            os.write(file, b"\n")  # the next line begins anew
+            raise OSError(None, "the disk is full")
+    finally:
+        if path != STDOUT:
+            os.close(file)

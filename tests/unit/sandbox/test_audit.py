@@ -1,0 +1,157 @@
+"""The audit log: two lines a run, whole under threads, processes and rotation, and nothing runs without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.results.command import CommandResult
+from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.execution import Execution
+from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
+from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable, audited
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("ascii").splitlines()]
+
+
+def test_a_run_is_two_lines_and_its_code_is_a_digest(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit")
+    with audited(door="mcp", owner="o", key=""), audited(call="c1"), log.run("print('ä')") as run:
+        assert [line["event"] for line in lines_of(tmp_path / "audit")] == ["begun"]
+        run.executed(Execution(duration=1.25))
+    begun, ended = lines_of(tmp_path / "audit")
+    assert begun["run"] == ended["run"]
+    assert (begun["door"], begun["owner"], begun["call"], begun["code_bytes"]) == ("mcp", "o", "c1", 11)
+    assert len(begun["code_sha256"]) == 64
+    assert "code" not in begun
+    assert "key" not in begun
+    assert (ended["event"], ended["outcome"], ended["duration"]) == ("ended", "ok", 1.25)
+    assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Error("ZeroDivisionError", "x", ""), {"outcome": "error", "error": "ZeroDivisionError"}),
+        (Error('X"\n{"evil": 1}', "x", ""), {"outcome": "error", "error": "_OTHER"}),
+        (TimedOut(3.0, state_kept=True), {"outcome": "timed_out"}),
+        (Died("x", "work_dir_quota"), {"outcome": "died", "cause": "work_dir_quota"}),
+    ],
+)
+def test_an_ending_is_written_without_words_of_the_code(tmp_path: Path, output: Any, expected: dict[str, str]) -> None:
+    log = AuditLog(tmp_path / "audit")
+    with log.run("x") as run:
+        run.executed(Execution((output,)))
+    ended = lines_of(tmp_path / "audit")[1]
+    assert {name: ended[name] for name in expected} == expected
+
+
+def test_lists_are_bounded_and_hostile_names_stay_within_their_line(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit")
+    changed = Changes([FileChange(f"{number}\n\u202e" + "ä" * 4_000, 1, True) for number in range(MAX_ITEMS + 3)])
+    connection = NetworkConnection("evil\r\nhost", 443, "refused")
+    call = HostCall(1, "f", "secret", 0.0, 0.1, "error")
+    with log.run("x") as run:
+        run.executed(Execution((call,), changed=changed, connections=(connection,)))
+    assert max(map(len, (tmp_path / "audit").read_bytes().splitlines())) <= MAX_LINE
+    ended = lines_of(tmp_path / "audit")[1]
+    assert ended["files_left_out"] == 3
+    assert ended["cut"]
+    assert "secret" not in json.dumps(ended)
+
+
+def test_code_and_commands_are_written_only_where_asked_for(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit", code=True)
+    with log.run("print(1)"), log.command(["rm", "a"]) as command:
+        command.commanded(CommandResult(2))
+    with log.run("\U0001f600" * MAX_LINE):
+        pass
+    code, command_begun, command_ended, _, long = lines_of(tmp_path / "audit")[:5]
+    assert code["code"] == "print(1)"
+    assert (command_begun["code"], command_ended["outcome"], command_ended["exit_code"]) == ('["rm", "a"]', "error", 2)
+    assert long["code_cut"]
+    assert set(long["code"]) == {"\U0001f600"}
+
+
+def test_a_run_that_was_refused_or_left_early_says_so(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit")
+    with pytest.raises(ValueError, match="x"), log.run("x"):
+        raise ValueError("x")
+    with pytest.raises(KeyboardInterrupt), log.run("x"):
+        raise KeyboardInterrupt
+    assert [line.get("outcome") for line in lines_of(tmp_path / "audit")] == [None, "refused", None, "cancelled"]
+
+
+def test_nothing_runs_where_the_log_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe", "absent/log"):
+        with pytest.raises(AuditUnavailable, match="nothing runs"), AuditLog(tmp_path / name).run("x"):
+            pytest.fail("it ran")
+        with AuditLog(tmp_path / name, required=False).run("x"):
+            pass
+
+
+FULL = """
+import resource, signal, sys
+from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+log = AuditLog(sys.argv[1])
+try:
+    for number in range(100):
+        log.write("begun", run=str(number))
+except AuditUnavailable as exc:
+    print(number > 1, "File too large" in str(exc) or "full" in str(exc))
+"""
+
+
+def test_a_full_disk_stops_runs_and_spoils_no_line_that_was_written(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", FULL, tmp_path / "audit"], capture_output=True, text=True, check=True)
+    assert ended.stdout == "True True\n"
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    whole = (tmp_path / "audit").read_bytes().rpartition(b"\n")[0].splitlines()
+    assert all(json.loads(line)["event"] == "begun" for line in whole)
+
+
+WRITER = """
+import sys, threading
+from agent_tools.sandbox.audit import AuditLog
+log = AuditLog(sys.argv[1])
+def write(thread):
+    for number in range(300):
+        log.write("begun", process=sys.argv[2], thread=thread, number=number, x="\\u202e" * (number % 90))
+threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def test_no_line_of_several_processes_is_lost_or_torn_by_a_rotation(tmp_path: Path) -> None:
+    path, rotated = tmp_path / "audit", tmp_path / "audit.1"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, str(number)]) for number in range(2)]
+    while not path.exists() or path.stat().st_size < 20_000:
+        assert any(writer.poll() is None for writer in writers)
+    path.rename(rotated)
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    lines = lines_of(rotated) + lines_of(path)
+    assert len({(line["process"], line["thread"], line["number"]) for line in lines}) == len(lines) == 2 * 4 * 300
+
+
+def test_the_fields_of_one_thread_are_not_those_of_another(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit")
+    with audited(door="mcp"):
+        other = threading.Thread(target=log.write, args=("begun",))
+        other.start()
+        other.join()
+    assert "door" not in lines_of(tmp_path / "audit")[0]
