@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,6 +75,17 @@ def sandbox_options(command: Command) -> Command:
     for option in reversed((*_OPTIONS, _SET)):
         command = option(command)
     return command
+
+
+def notebook_option(command: Command) -> Command:
+    """Add the option for a notebook of what was run."""
+    text = "Write the code and its outputs to this Jupyter notebook at the end."
+    return click.option("--notebook", type=PathOption(dir_okay=False), metavar="OUT.ipynb", help=text)(command)
+
+
+def write_notebook(path: Path, notebook: Mapping[str, Any]) -> None:
+    """Write a notebook, as Jupyter does."""
+    path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", "utf-8", "replace")
 
 
 def pair(text: str) -> tuple[str, str]:

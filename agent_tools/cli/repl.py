@@ -14,10 +14,11 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import PathOption, interpreter, sandbox_options
+from agent_tools.cli.options import PathOption, interpreter, notebook_option, sandbox_options, write_notebook
 from agent_tools.cli.terminal.show import notes, show
 from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
 from agent_tools.results.saved_state import VariablesReport
+from agent_tools.sandbox.options import MAX_HISTORY
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 try:
@@ -44,8 +45,11 @@ HELP = (
     type=PathOption(dir_okay=False),
     help="Go on with the session in this file, if it is there, and save it there when you leave.",
 )
+@notebook_option
 @sandbox_options
-def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **options: Any) -> None:
+def repl(
+    files: tuple[str, ...], timeout: float | None, session: Path | None, notebook: Path | None, **options: Any
+) -> None:
     """Talk to a sandbox: variables live until you leave, figures are saved and their paths shown.
 
     A block ends with an empty line. Inputs are remembered in ~/.local/state/agent_tools/history.
@@ -54,7 +58,8 @@ def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **
     into work_dir, over files of the same names, and runs in the sandbox alone: a file from a stranger can do there what
     his code could, and no more. Variables that cannot be kept, such as connections, are named.
     """
-    with interpreter(**options, limits={"max_text_chars": MAX_TEXT_CHARS}) as tool, _history():
+    history = MAX_HISTORY if notebook else 0
+    with interpreter(**options, limits={"max_text_chars": MAX_TEXT_CHARS}, history=history) as tool, _history():
         if not tool.options.image:
             ensure_with_progress(tool.options.recipe)
         if session:
@@ -64,6 +69,8 @@ def repl(files: tuple[str, ...], timeout: float | None, session: Path | None, **
         notes.print(f"Python in a sandbox. work_dir: {tool.work_dir}\n{HELP}", style="dim", markup=False)
         while (code := _read_block()) is not None:
             _obey(code, tool, timeout)
+        if notebook:
+            write_notebook(notebook, tool.as_sandbox.notebook())
         if session and tool.sandbox and not save(session, tool):
             sys.exit(1)
 

@@ -13,12 +13,15 @@ from typing import Any, BinaryIO
 import click
 
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import interpreter, sandbox_options
+from agent_tools.cli.options import interpreter, notebook_option, sandbox_options, write_notebook
 from agent_tools.cli.terminal.show import is_figure, notes, show_files
 from agent_tools.limits import MAX_TIMEOUT, size_text
+from agent_tools.machine.folder import opened
 from agent_tools.results.command import SIGNALLED, CommandResult
 from agent_tools.results.execution import Changes
+from agent_tools.results.notebook import MAX_BYTES, code_cell, display, error, notebook_from, stream
 from agent_tools.runtime.files.workspace import watch_changes
+from agent_tools.text import neutralise
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 FIGURES_IN_FILES = {"MPLBACKEND": "module://agent_tools_guest.figure_files"}
@@ -32,6 +35,7 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
 @click.option("-t", "--timeout", type=float, help="Seconds it may run.  [default: a day]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, instead of the output.")
+@notebook_option
 @sandbox_options
 def run(
     script: str | None,
@@ -40,6 +44,7 @@ def run(
     files: tuple[str, ...],
     timeout: float | None,
     as_json: bool,
+    notebook: Path | None,
     **options: Any,
 ) -> None:
     """Run SCRIPT with ARGS as `python SCRIPT ARGS` would, in a sandbox; likewise -c CODE, or code on standard input.
@@ -70,6 +75,8 @@ def run(
         with _placed(tool, argv):
             result, changed = _ran(tool, argv, timeout, as_json=as_json)
         folder = tool.as_sandbox.workspace.path
+        if notebook:
+            write_notebook(notebook, _as_notebook(script, code, result, changed, folder))
         if as_json:
             print(json.dumps(_as_json(result, changed, folder, _reason(tool, result, timeout) or _last_line(result))))
         else:
@@ -189,6 +196,22 @@ def _last_line(result: CommandResult) -> str | None:
         return None
     lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else f"exit code {result.exit_code}"
+
+
+def _as_notebook(
+    script: str | None, code: str | None, result: CommandResult, changed: Changes, folder: Path
+) -> dict[str, Any]:
+    """Return the run as a notebook of one cell, with its output and figures."""
+    source = code or (Path(script).read_text("utf-8", "replace") if script not in (None, "-") else "")
+    texts = {"stdout": result.stdout, "stderr": result.stderr}
+    outputs = [stream(name, neutralise(text.decode("utf-8", "replace"))) for name, text in texts.items() if text]
+    for figure in filter(is_figure, changed.files):
+        with opened(folder, figure.name) as file:
+            if file and figure.name.endswith(".png"):
+                outputs.append(display({"image/png": file.read(MAX_BYTES)}))
+    if not result.ok:
+        outputs.append(error("SystemExit", str(result.exit_code), _last_line(result) or ""))
+    return notebook_from([code_cell(1, source, outputs, {"duration": round(result.duration, 3)})])
 
 
 def _as_json(result: CommandResult, changed: Changes, folder: Path, error: str | None) -> dict[str, Any]:

@@ -64,6 +64,13 @@ class History:
         self._runs.append((code, execution, size))
         self._bytes += size
 
+    def copy(self) -> History:
+        """Return a history of its own that begins with these runs."""
+        copied = History(self._runs.maxlen or 0)
+        copied._runs.extend(self._runs)
+        copied._bytes = self._bytes
+        return copied
+
     def _drop(self) -> None:
         self._bytes -= self._runs.popleft()[2]
 
@@ -88,10 +95,10 @@ def notebook_of(runs: Iterable[tuple[str, Execution]], *, rich: bool = False) ->
         if files := [change.name for change in execution.changes]:
             about["files"] = files
         cells.append(code_cell(number, code, [each for each in shown if each], about))
-    return notebook(cells)
+    return notebook_from(cells)
 
 
-def notebook(cells: Sequence[Json]) -> Json:
+def notebook_from(cells: Sequence[Json]) -> Json:
     """Return cells as a notebook."""
     return {
         "nbformat": 4,

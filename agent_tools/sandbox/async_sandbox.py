@@ -152,6 +152,10 @@ class AsyncSandbox:
     load = awaited(Sandbox.load)
     stage = awaited(Sandbox.stage)
 
+    def notebook(self, *, rich: bool = False) -> dict[str, Any]:
+        """Return the last runs as a Jupyter notebook, as `Sandbox.notebook` does."""
+        return self.sync.notebook(rich=rich)
+
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; does not wait."""
         self.sync.interrupt()

@@ -84,23 +84,23 @@ class AuditLog:
                 ) from exc
 
     @contextlib.contextmanager
-    def run(self, code: str) -> Iterator[Run]:
+    def run(self, code: str) -> Iterator[AuditedRun]:
         """Write that code begins and, at the end of the block, how it ended. Errors as for `write`, before the code."""
-        run = Run()
+        run = AuditedRun()
         what = {"code_sha256": _digest(code), "code_bytes": len(code.encode("utf-8", "replace"))}
         self.write("begun", run=run.id, **what, code=code if self._has_code else None)
         yield from self._ended("ended", run)
 
     @contextlib.contextmanager
-    def command(self, words: str | Iterable[str]) -> Iterator[Run]:
+    def command(self, words: str | Iterable[str]) -> Iterator[AuditedRun]:
         """The same for a command."""
-        run = Run()
+        run = AuditedRun()
         text = words if isinstance(words, str) else json.dumps(list(map(str, words)))
         what = {"code_sha256": _digest(text), "code_bytes": len(text.encode("utf-8", "replace"))}
         self.write("command_begun", run=run.id, **what, code=text if self._has_code else None)
         yield from self._ended("command_ended", run)
 
-    def _ended(self, event: str, run: Run) -> Iterator[Run]:
+    def _ended(self, event: str, run: AuditedRun) -> Iterator[AuditedRun]:
         outcome = "cancelled"
         try:
             yield run
@@ -114,7 +114,7 @@ class AuditLog:
                 self.write(event, run=run.id, **{"duration": duration, **(run.about or {"outcome": outcome or "ok"})})
 
 
-class Run:
+class AuditedRun:
     """One run of code or a command that is being audited."""
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.sandbox.sandbox import MIN_SECONDS
 from agent_tools.runtime.sandbox.spec import Ahead, SessionSpec
+from agent_tools.sandbox.audit import AuditLog
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
@@ -29,6 +30,7 @@ Config = dict[str, Any]
 FRESH = "fresh"
 MAX_POOL = 32  # sandboxes of one kind that are kept ready
 """As `work_dir`: a temporary folder that goes with the sandbox."""
+MAX_HISTORY = 100_000  # runs
 Size = Union[int, float, str]
 """Bytes, or text such as '512m' and '4g'."""
 
@@ -62,6 +64,10 @@ class Keywords(TypedDict, total=False):
     transport: TransportName
     describe: str
     call_limits: CallLimits | Mapping[str, float | str | bool]
+    history: int
+    audit: str | Path | AuditLog | None
+    audit_code: bool
+    audit_required: bool
     record: str | Path | None
     replay: str | Path | None
     checkpoint: bool
@@ -119,6 +125,7 @@ def read_options(pairs: Sequence[str]) -> Config:
 
 
 _BASE_OPTIONS = ("name", "name_for_human", "args_format")
+_AUDIT = ("audit_code", "audit_required")
 _RECIPE = ("packages", "debian_packages", "flavour")
 _FORBIDDEN = frozenset(
     (
@@ -147,6 +154,8 @@ class Options:
     describe: Literal["", "versions"] = ""
     hostcalls: HostCallsLike | None = None
     call_limits: CallLimits = field(default_factory=CallLimits)
+    history: int = 0
+    audit: AuditLog | None = None
     record: Path | None = None
     replay: Path | None = None
     checkpoint: bool = True
@@ -196,6 +205,8 @@ class Options:
             describe=_describe(cfg.get("describe") or ""),
             hostcalls=_hostcalls(cfg.get("hostcalls")),
             call_limits=_call_limits(cfg.get("call_limits") or {}),
+            history=_history(cfg.get("history", 0)),
+            audit=_audit(cfg),
             record=_path(cfg, "record"),
             replay=_path(cfg, "replay"),
             pool=pool,
@@ -308,6 +319,22 @@ def _pool(size: Any) -> int:
     return size
 
 
+def _history(length: Any) -> int:
+    if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MAX_HISTORY:
+        raise InvalidParams(
+            f"history={length!r:.80} is not usable: give the number of runs to keep, at most {MAX_HISTORY:,}."
+        )
+    return length
+
+
+def _audit(cfg: Config) -> AuditLog | None:
+    given = cfg.get("audit")
+    if isinstance(given, AuditLog):
+        return given
+    path, code, required = _path(cfg, "audit"), _flag(cfg, "audit_code", False), _flag(cfg, "audit_required", True)
+    return AuditLog(path, code=code, required=required) if path else None
+
+
 def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, (list, tuple)) or not all(map(_is_module, names)):
         raise InvalidParams(f"preload={names!r:.80} is not usable: give a list of modules, e.g. ['numpy', 'pandas'].")
@@ -360,7 +387,7 @@ def _checked(option: str, overrides: object, of: type) -> dict[str, Any]:
     return overrides
 
 
-_NAMES = {each.name for each in fields(Options)} - {"recipe"} | {*_BASE_OPTIONS, *_RECIPE}
+_NAMES = {each.name for each in fields(Options)} - {"recipe"} | {*_BASE_OPTIONS, *_AUDIT, *_RECIPE}
 
 
 def _isolation(cfg: Config) -> Isolation:

@@ -18,6 +18,7 @@ from agent_tools.results.checkpoint import Mark
 from agent_tools.results.command import CommandResult, OnOutput
 from agent_tools.results.execution import Error, Execution, Notice, Output, StagedFile, finished
 from agent_tools.results.file_info import FileInfo
+from agent_tools.results.notebook import History, notebook_of
 from agent_tools.results.saved_state import SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.session.session import Session
     from agent_tools.runtime.sessions import FilesLike, Sessions
+    from agent_tools.sandbox.audit import AuditedRun
 
 
 # The opening of a fork: its session is there from the beginning, and once.
@@ -128,6 +130,7 @@ class Sandbox:
         if owner and self.cfg.get("engine"):
             raise InvalidParams("Give engine or runtime, not both: a runtime has its engine already.")
         self._opening = Opening(Options.read(self.cfg), owner, takes_functions=self.takes_functions)
+        self._history = History(self.options.history) if self.options.history else None
 
     @property
     def id(self) -> str:
@@ -209,11 +212,32 @@ class Sandbox:
         notes = tuple(map(Notice, reading.notes))
         yield from notes
         workspace = self.workspace  # which makes work_dir anew where it is gone
-        outputs = self._opening.session().stream(reading.code, seconds, cancelled)
-        with contextlib.closing(outputs):
-            execution = yield from outputs
+        with self._audited(reading.code) as run:
+            with contextlib.closing(self._opening.session().stream(reading.code, seconds, cancelled)) as outputs:
+                execution = yield from outputs
+            if run:
+                run.executed(execution)
         workspace.last_changes = weakref.ref(execution.changed)
-        return replace(execution, outputs=(*notes, *execution.outputs)) if notes else execution
+        if notes:
+            execution = replace(execution, outputs=(*notes, *execution.outputs))
+        if self._history:
+            self._history.add(reading.code, execution)
+        return execution
+
+    def notebook(self, *, rich: bool = False) -> dict[str, Any]:
+        """Return the last `history` runs of code as a Jupyter notebook (nbformat 4.5), for `json.dump`.
+
+        HTML, SVG and JavaScript of the code's are left out, unless `rich`: a browser runs them in a trusted notebook.
+
+        Raises:
+            InvalidParams: the sandbox was made without `history`.
+        """
+        if self._history is None:
+            raise InvalidParams("No runs were kept: make the sandbox with history=N, for its last N runs.")
+        return notebook_of(self._history.runs, rich=rich)
+
+    def _audited(self, code: str) -> contextlib.AbstractContextManager[AuditedRun | None]:
+        return self.options.audit.run(code) if self.options.audit else contextlib.nullcontext()
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run or the command that was given this event. Variables stay. For any thread."""
@@ -278,7 +302,12 @@ class Sandbox:
         seconds = timeout_of(timeout, limits.command_timeout)
         request = self._request(command, cwd, env, max_output)
         request = replace(request, stdin=bytes_or_file(stdin, "stdin"), timeout=seconds)
-        return self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
+        audit = self.options.audit
+        with audit.command(command) if audit else contextlib.nullcontext() as run:
+            result = self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
+            if run:
+                run.commanded(result)
+        return result
 
     def start_command(
         self,
@@ -407,7 +436,8 @@ class Sandbox:
             EngineError: a container was needed and could not be started.
         """
         forked = object.__new__(type(self))
-        vars(forked).update(vars(self), _opening=ForkedOpening(self._opening))
+        history = self._history.copy() if self._history else None
+        vars(forked).update(vars(self), _opening=ForkedOpening(self._opening), _history=history)
         return forked
 
     def fresh_kernel(self: Self) -> Self:

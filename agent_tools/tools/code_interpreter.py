@@ -91,6 +91,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
       with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
     * allow_private_urls: let `files` name URLs on private addresses. Default False.
     * hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
+    * history: the number of runs to keep for `as_sandbox.notebook()`. Default 0.
+    * audit, audit_code, audit_required: a file in which each run leaves two lines: see docs/audit.md. Default: none.
     * record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
     * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.engines.network`), or an engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
