@@ -131,7 +131,7 @@ class CallLimits:
     allow_outside_run: bool = False
     """Let code call that still runs in the background after a run."""
     tell_errors: bool = True
-    """Tell the code the type and the message of a host function's exception; its traceback is never told."""
+    """Send the code the type and the message of a host function's exception; its traceback is never sent."""
 
 
 @frozen

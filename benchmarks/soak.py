@@ -21,6 +21,7 @@ from pathlib import Path
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import Owner
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.tools import CodeInterpreter
 
 CODE = {
@@ -69,6 +70,7 @@ def main(calls: int, sessions: int) -> bool:
         with CodeInterpreter({"work_dir": str(folder / "calls")}) as tool:
             is_flat = soak("calls", calls, lambda n: tool.call(kinds[n % len(kinds)]), warm_up=20)
         is_flat &= soak("sessions", sessions, open_and_close, warm_up=3)
+        shared_runtime().settle()  # sandboxes are removed in the background
         left = len(DockerEngine().strays(Owner.current().labels))
         print(f"\nsandboxes left: {left}")
         return is_flat and not left

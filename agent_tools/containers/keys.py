@@ -18,6 +18,11 @@ MIN_KEY_CHARS = 8
 _LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d{1,5})?", re.IGNORECASE)
 
 
+def share_of(most: int, part: float) -> int:
+    """Return how many of `most` places one key may have at once: at least one."""
+    return max(1, int(most * part))
+
+
 class Keys:
     """The keys that are accepted; only their digests are kept."""
 

@@ -300,6 +300,11 @@ class GatewayConfig(ContainersConfig):
         return not self.upstream_key and not self.api_keys and not self.named_keys
 
     @property
+    def share_of_key(self) -> float:
+        """The part of all places that one key may have."""
+        return self.key_share if self.has_many_keys else 1.0
+
+    @property
     def has_many_keys(self) -> bool:
         """There may be several keys, which share the places there are."""
         return len(self.api_keys) > 1 or self.named_keys

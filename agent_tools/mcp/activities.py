@@ -22,14 +22,14 @@ from anyio.abc import TaskGroup
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.containers.keys import ANYONE
+from agent_tools.containers.keys import ANYONE, share_of
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles
 from agent_tools.results.command import CommandResult
 from agent_tools.results.execution import Execution, Output, Stream
 from agent_tools.runtime.kernel.budget import Settling
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.command_tool import OutputText, StreamName
+from agent_tools.tools.command_tool import OutputText, StreamName, run_bounded
 
 # An activity: one run of code or of a command, in a thread of its own, which may outlive the call that began it.
 #
@@ -180,16 +180,7 @@ class CommandActivity(Activity):
         self._result: CommandResult | None = None
 
     def _work(self, sandbox: Sandbox, cancelled: threading.Event) -> None:
-        result = sandbox.run_command(
-            self._command,
-            timeout=self._timeout,
-            max_output=1,  # it is kept here
-            on_output=lambda stream, data: self._add(stream, self._output.add(stream, data)),
-            cancelled=cancelled,
-        )
-        self._add("stdout", self._output.finish("stdout"))
-        self._add("stderr", self._output.finish("stderr", f"{result.reason}\n" if result.reason else ""))
-        self._result = result
+        self._result = run_bounded(sandbox, self._command, self._output, self._add, self._timeout, cancelled)
 
     def _add(self, stream: StreamName, text: str) -> None:
         with self._lock:
@@ -292,7 +283,7 @@ class Activities:
         if len(active) >= self._bounds.max_runs:
             raise NoSandbox("Too much is under way on this server; try again later.")
         if place.owner != ANYONE:
-            most = max(1, int(place.containers.config.max_sandboxes * KEY_SHARE))
+            most = share_of(place.containers.config.max_sandboxes, KEY_SHARE)
             used = {container for owner, container, _ in active if owner == place.owner} - {place.container}
             if len(used) >= most:
                 raise NoSandbox(

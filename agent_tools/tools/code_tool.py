@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
@@ -15,8 +14,7 @@ from agent_tools.tools.base import BaseTool
 class CodeTool(BaseTool):
     """A tool that runs code; `CodeInterpreter` is one.
 
-    A class says so by inheriting from this one. A `BaseTool` that has all three methods with these parameters counts
-    as a subclass, too: tools were recognised by them before this class existed.
+    An agent shows the outputs of subclasses while the code runs; the methods of other tools are not looked at.
     """
 
     @abstractmethod
@@ -37,11 +35,6 @@ class CodeTool(BaseTool):
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event. For any thread."""
 
-    @classmethod
-    def __subclasshook__(cls, other: type) -> bool:
-        is_like_one = cls is CodeTool and BaseTool in other.__mro__ and all(_takes(other, name) for name in _METHODS)
-        return is_like_one or NotImplemented
-
 
 @runtime_checkable
 class ReadsCode(Protocol):
@@ -54,16 +47,3 @@ class ReadsCode(Protocol):
             InvalidParams: there is none, or none that may run.
         """
         ...
-
-
-_METHODS = {
-    "stream": {"params", "files", "timeout", "cancelled"},
-    "markdown": {"execution"},
-    "cancel": {"cancelled"},
-}
-
-
-def _takes(cls: type, method: str) -> bool:
-    """Return whether a class has the method, with all parameters that it is called with."""
-    function = getattr(cls, method, None)
-    return inspect.isfunction(function) and _METHODS[method] <= inspect.signature(function).parameters.keys()

@@ -7,10 +7,12 @@ import re
 import threading
 from abc import abstractmethod
 from collections import Counter, defaultdict, deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, Union
 
+from agent_tools.results.command import CommandResult
+from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
 
@@ -138,3 +140,24 @@ class OutputText:
             self._left_out[name] += excess
             if excess < len(first):
                 self._end.appendleft((name, first[excess:]))
+
+
+def run_bounded(
+    sandbox: Sandbox,
+    command: str,
+    output: OutputText,
+    on_text: Callable[[StreamName, str], None],
+    timeout: float,
+    cancelled: threading.Event,
+) -> CommandResult:
+    """Run a command and pass its output on as text, within the limit of `output`; the reason of its end comes last."""
+    result = sandbox.run_command(
+        command,
+        timeout=timeout,
+        max_output=1,  # `output` has it
+        on_output=lambda stream, data: on_text(stream, output.add(stream, data)),
+        cancelled=cancelled,
+    )
+    on_text("stdout", output.finish("stdout"))
+    on_text("stderr", output.finish("stderr", f"{result.reason}\n" if result.reason else ""))
+    return result

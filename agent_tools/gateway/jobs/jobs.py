@@ -18,6 +18,7 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 
 from agent_tools.agents.cancel import Cancel
+from agent_tools.containers.keys import share_of
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs.event_log import EventLog
@@ -106,8 +107,9 @@ class Jobs:
         self._pool = pool
         self._waited = waited
         self._give_up = give_up
-        share = config.key_share if config.has_many_keys else 1.0
-        places, self._most = (max(1, int(most * share)) for most in (config.max_sandboxes, config.max_responses))
+        places, self._most = (
+            share_of(most, config.share_of_key) for most in (config.max_sandboxes, config.max_responses)
+        )
         queue, patience = config.max_queue, config.queue_timeout
         self.admission = SandboxQueue(config.max_sandboxes, queue, patience, "sandbox", places)
         self._held: Counter[str] = Counter()

@@ -24,6 +24,7 @@ import anyio
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from agent_tools.containers.keys import share_of
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
@@ -71,7 +72,7 @@ class ResponseSockets:
         self.lifetime = LIFETIME
         self.closing = asyncio.Event()
         self._most = max(1, config.max_connections // 2)
-        self._most_of_one = max(1, int(self._most * (config.key_share if config.has_many_keys else 1)))
+        self._most_of_one = share_of(self._most, config.share_of_key)
         self._held: Counter[str] = Counter()
         self._recent: OrderedDict[tuple[object, str], ResponseEnd] = OrderedDict()  # the oldest first
         self._bytes = 0

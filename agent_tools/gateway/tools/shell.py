@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Union
 
 from agent_tools.agents.turn.code_stream import WHOLE_CHARS
@@ -22,12 +21,20 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.limits import Limits
-from agent_tools.results.command import SIGNALLED, CommandResult
+from agent_tools.results.command import SIGNALLED
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, OutputText, StreamName
+from agent_tools.tools.command_tool import (
+    CommandEnd,
+    CommandNews,
+    CommandText,
+    CommandTool,
+    OutputText,
+    StreamName,
+    run_bounded,
+)
 
 MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
 _DESCRIPTION = (
@@ -270,25 +277,12 @@ class _Run:
             return
         output = OutputText(self.together.max_output)
         try:
-            result = self.sandbox.run_command(
-                self.together.commands[self.index],
-                timeout=self.together.timeout,
-                max_output=1,  # it is kept here
-                on_output=partial(self._printed, output),
-                cancelled=self.cancelled,
-            )
-            self._ended(output, result)
+            command, timeout = self.together.commands[self.index], self.together.timeout
+            result = run_bounded(self.sandbox, command, output, self._tell, timeout, self.cancelled)
+            texts = (output.text("stdout"), output.text("stderr"))
+            self.news.put(CommandEnd(self.index, result.exit_code, *texts, result.timed_out, self.cancelled.is_set()))
         except BaseException as exc:  # noqa: BLE001  (the reader of the news raises it again)
             self.news.put(exc)
-
-    def _printed(self, output: OutputText, stream: StreamName, data: bytes) -> None:
-        self._tell(stream, output.add(stream, data))
-
-    def _ended(self, output: OutputText, result: CommandResult) -> None:
-        self._tell("stdout", output.finish("stdout"))
-        self._tell("stderr", output.finish("stderr", f"{result.reason}\n" if result.reason else ""))
-        texts = (output.text("stdout"), output.text("stderr"))
-        self.news.put(CommandEnd(self.index, result.exit_code, *texts, result.timed_out, self.cancelled.is_set()))
 
     def _tell(self, stream: StreamName, text: str) -> None:
         if text:

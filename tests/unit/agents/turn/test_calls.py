@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from agent_tools.agents.turn.calls import code_reader
 from agent_tools.errors import InvalidParams
+from agent_tools.results.execution import Execution, Output
 from agent_tools.tools import BaseTool, CodeInterpreter
-from tests.unit.test_code_tool import WithMethods
+from agent_tools.tools.code_tool import CodeTool
 
 
-class Shouting(WithMethods):
-    """Reads code in a way of its own."""
-
-    name = "shouting"
-    description = "Runs code."
-    parameters: Any = ()
-
-    def call(self, params: Any, **kwargs: Any) -> str:
-        return ""
-
-    def read_code(self, params: object) -> str:
-        return str(params).upper()
-
-
-class Plain(WithMethods):
-    """Says nothing of how it reads code."""
+class NeverRun(CodeTool):
+    """A code tool whose code no test runs."""
 
     name = "plain"
     description = "Runs code."
@@ -35,6 +23,25 @@ class Plain(WithMethods):
 
     def call(self, params: Any, **kwargs: Any) -> str:
         return ""
+
+    def stream(
+        self, params: Any, files: Any = None, timeout: float | None = None, cancelled: Any = None
+    ) -> Generator[Output, None, Execution]:
+        raise NotImplementedError
+
+    def markdown(self, execution: Execution) -> str:
+        return ""
+
+    def cancel(self, cancelled: Any) -> None: ...
+
+
+class Shouting(NeverRun):
+    """Reads code in a way of its own."""
+
+    name = "shouting"
+
+    def read_code(self, params: object) -> str:
+        return str(params).upper()
 
 
 class NoCode(BaseTool):
@@ -50,7 +57,7 @@ class NoCode(BaseTool):
 
 
 def test_a_tool_s_own_way_and_limits_go_before_the_usual_ones() -> None:
-    own, usual = code_reader(Shouting()), code_reader(Plain())
+    own, usual = code_reader(Shouting()), code_reader(NeverRun())
     assert own is not None
     assert usual is not None
     assert own('{"code": "x"}') == '{"CODE": "X"}'

@@ -32,7 +32,7 @@ from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Execution, Output, Stream
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
-from agent_tools.tools import BaseTool
+from agent_tools.tools import BaseTool, CodeTool
 
 HI = [Message(USER, "hi")]
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
@@ -64,7 +64,7 @@ class Failing(BaseTool):
         raise self.failure
 
 
-class Coder(BaseTool):
+class Coder(CodeTool):
     """A tool that runs code, or says so: one output for each line; it can be made to wait after the first."""
 
     name = "python"
