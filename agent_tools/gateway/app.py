@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: its routes behind the door, and its services for as long as it runs."""
+"""The gateway as an ASGI application: its routes behind the middleware, and its services while it runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import container_routes, conversation_routes
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
-from agent_tools.gateway.door import Door, failed
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
 from agent_tools.gateway.jobs.jobs import Jobs
+from agent_tools.gateway.middleware import GatewayMiddleware, failed
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
@@ -62,7 +62,7 @@ def create_app(
     routes = [
         *(*token_routes.routes, *token_routes.compact_routes, *response_routes.routes, *container_routes.routes),
         *(*conversation_routes.routes, *chat_routes.routes),
-        *(*page_routes.routes, *passed_on_routes(config.endpoints), *_PROBES),
+        *(*page_routes.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *map(_route, mounts),
     ]
@@ -71,7 +71,7 @@ def create_app(
     trees = [f"{mount.path}/" for mount in mounts if mount.has_tree]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Door, owned=[mount.path for mount in mounts], public=public, trees=trees)],
+        middleware=[Middleware(GatewayMiddleware, owned=[mount.path for mount in mounts], public=public, trees=trees)],
         exception_handlers={HTTPException: _unknown},
         lifespan=partial(_lifespan, partial(Services, config, runtime, tracer), mounts, give_up),
     )
@@ -83,7 +83,9 @@ def create_app(
 def create_second_app(app: Starlette) -> Starlette:
     """Build the application of the second port, on the services of the first one's."""
     second = Starlette(
-        routes=[*_PROBES, _METRICS], middleware=[Middleware(Door)], exception_handlers={HTTPException: _unknown}
+        routes=[*_PROBES, _METRICS],
+        middleware=[Middleware(GatewayMiddleware)],
+        exception_handlers={HTTPException: _unknown},
     )
     second.state = app.state
     return second
@@ -214,7 +216,7 @@ class _Opened:
 _V1 = "/v1/"
 
 
-def passed_on_routes(endpoints: Sequence[str]) -> list[Route]:
+def proxied_routes(endpoints: Sequence[str]) -> list[Route]:
     """Return a route for each of these names."""
     return [Route(_V1 + name, pass_on, methods=["POST"]) for name in endpoints]
 

@@ -90,7 +90,7 @@ def jobs_of(request: Request) -> Jobs:
 
 
 def owner_of(request: Request) -> str:
-    """Return the owner of a request, as the door has set it."""
+    """Return the owner of a request, as the middleware has set it."""
     return str(request.scope["owner"])
 
 

@@ -69,7 +69,7 @@ class Job(ABC):
             with closing(self.events()) as events:
                 for event in events:
                     self.record(event)
-        except Exception as exc:  # noqa: BLE001  (the outermost loop of a door)
+        except Exception as exc:  # noqa: BLE001  (the outermost loop of a job)
             cause = client_error(exc, is_clients_key=self._is_clients_key)
             self.failure = stopped() if self.is_stopped else cause
             for event in self.failed(self.failure):

@@ -59,13 +59,13 @@ class RemoteTool(BaseTool):
         if not isinstance(arguments, dict):
             raise RemoteFailure("The arguments are no JSON object.", "mcp_tool_execution_error")
         answer = self._connection.call(self.own_name, arguments)
-        text = shorten(told(answer), MAX_OUTPUT)
+        text = shorten(answer_text(answer), MAX_OUTPUT)
         if answer.get("isError"):
             raise RemoteFailure(text or "The tool failed.", "mcp_tool_execution_error")
         return text or _NO_RESULT
 
 
-def told(answer: JsonObject) -> str:
+def answer_text(answer: JsonObject) -> str:
     """Return an answer's text: its parts, with pictures and other things named, else its structured content."""
     parts = [part for part in answer.get("content") or () if isinstance(part, dict)]
     found = "\n".join(_text(part) for part in parts)
@@ -118,9 +118,9 @@ class RemoteFunction:
         given = {name: value for name, value in kwargs.items() if value is not None}
         answer = await asyncio.to_thread(self._connection.call, self._tool, given)
         if answer.get("isError"):
-            raise RemoteFailure(told(answer) or "The tool failed.", "mcp_tool_execution_error")
+            raise RemoteFailure(answer_text(answer) or "The tool failed.", "mcp_tool_execution_error")
         structured = answer.get("structuredContent")
-        return told(answer) if structured is None else structured
+        return answer_text(answer) if structured is None else structured
 
 
 def _stub(name: str, listed: JsonObject) -> Stub:

@@ -16,7 +16,7 @@ from agent_tools.gateway.responses.compaction import first_kept, read_summary, s
 from agent_tools.gateway.responses.input_files import picture_part
 from agent_tools.gateway.responses.mcp_tools import asked, executed, model_name, read_decisions
 from agent_tools.gateway.tools.patch import PATCH_NAME, patch_arguments
-from agent_tools.gateway.tools.shell import MAX_COMMANDS, told
+from agent_tools.gateway.tools.shell import MAX_COMMANDS, commands_text
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, FunctionCall, Message
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
@@ -449,4 +449,4 @@ def shell_told(item: Mapping[str, Any], param: str) -> str:
         CommandEnd(index, each.outcome.exit_code, each.stdout, each.stderr, each.outcome.type == "timeout")
         for index, each in enumerate(read(_ShellOutput, item, param).output)
     ]
-    return told(ends) if ends else NO_OUTPUT
+    return commands_text(ends) if ends else NO_OUTPUT

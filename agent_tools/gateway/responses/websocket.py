@@ -234,7 +234,7 @@ class _Connection:
         with metrics.in_flight.track_inprogress():
             try:
                 error = await self._respond(given, size, stream_id)
-            except Exception as exc:  # noqa: BLE001  (answered, as the door answers any failure of a request)
+            except Exception as exc:  # noqa: BLE001  (answered, as the middleware answers any failure of a request)
                 error = client_error(exc)
                 await self._refuse(error, stream_id)
         if error and error.status != 499 and isinstance(previous := given.get("previous_response_id"), str):

@@ -1,6 +1,6 @@
 """One client's connection: uvicorn's, with a deadline for heads and a limit on connections.
 
-The door (door.py) keeps the deadline of a body, since it knows when the body is waited for. Answers have no deadline:
+The middleware keeps the deadline of a body, since it knows when the body is waited for. Answers have no deadline:
 streams last as long as they last.
 """
 

@@ -36,7 +36,7 @@ class Socket(WebSocketsSansIOProtocol):
         self, limits: GatewayConfig, note: Callable[[SecurityEvent], None], trees: tuple[str, ...], **uvicorns: Any
     ) -> None:
         super().__init__(**uvicorns)
-        self.logger = self.conn.logger = _log  # the door logs connections
+        self.logger = self.conn.logger = _log  # the middleware logs connections
         self.conn.debug = False  # it would log what clients and models say
         self._limits = limits
         self._note = note

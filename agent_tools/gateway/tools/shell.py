@@ -81,9 +81,9 @@ class ContainerShell(CommandTool):
             mine.set()
         with tool_errors():
             notes = [*(f"note: {note}" for note in call.notes), carry_files(self.lease, interpreter)]
-            with closing(run_at_once(interpreter.as_sandbox, together, mine)) as news:
+            with closing(run_parallel(interpreter.as_sandbox, together, mine)) as news:
                 ends = yield from news
-            notes += [told(ends), carry_files(self.lease, interpreter)]
+            notes += [commands_text(ends), carry_files(self.lease, interpreter)]
         return self.lease.take_note() + "\n\n".join(filter(None, notes))
 
     def cancel(self) -> None:
@@ -93,10 +93,10 @@ class ContainerShell(CommandTool):
         if (interpreter := self.lease.used_interpreter) and self._cancelled is not None:
             interpreter.as_sandbox.cancel(self._cancelled)
 
-    def _together(self, call: ShellCall) -> Together:
+    def _together(self, call: ShellCall) -> ParallelCommands:
         seconds = self._config.timeout if call.timeout_ms is None else call.timeout_ms / 1000
         characters = min(MAX_OUTPUT, MAX_OUTPUT if call.max_output_length is None else call.max_output_length)
-        return Together(call.commands, min(seconds, self._config.max_shell_timeout), characters)
+        return ParallelCommands(call.commands, min(seconds, self._config.max_shell_timeout), characters)
 
 
 def carry_files(lease: ContainerLease, interpreter: CodeInterpreter) -> str:
@@ -109,14 +109,14 @@ def carry_files(lease: ContainerLease, interpreter: CodeInterpreter) -> str:
     return interpreter.markdown(interpreter.run(""))
 
 
-def told(ends: Sequence[CommandEnd]) -> str:
+def commands_text(ends: Sequence[CommandEnd]) -> str:
     """Return the answer for the model on commands that have ended."""
     if len(ends) == 1:
-        return _told(ends[0], "")
-    return "\n\n".join(_told(end, f"command {end.index + 1}: ") for end in ends)
+        return _command_text(ends[0], "")
+    return "\n\n".join(_command_text(end, f"command {end.index + 1}: ") for end in ends)
 
 
-def _told(end: CommandEnd, head: str) -> str:
+def _command_text(end: CommandEnd, head: str) -> str:
     printed = (("stdout", end.stdout), ("stderr", end.stderr))
     parts = [f"{name}:\n\n{fence(fold_lines(text).rstrip())}" for name, text in printed if text.strip()]
     return "\n\n".join([f"{head}{_ending(end)}", *(parts or ["(no output)"])])
@@ -224,7 +224,7 @@ _Queue = queue.SimpleQueue[Union[CommandText, CommandEnd, BaseException]]
 
 
 @dataclass(frozen=True)
-class Together:
+class ParallelCommands:
     """Commands for the shell, each with the same limits: seconds, and characters of its output."""
 
     commands: tuple[str, ...]
@@ -232,8 +232,8 @@ class Together:
     max_output: int
 
 
-def run_at_once(
-    sandbox: Sandbox, together: Together, cancelled: threading.Event
+def run_parallel(
+    sandbox: Sandbox, together: ParallelCommands, cancelled: threading.Event
 ) -> Generator[CommandNews, None, tuple[CommandEnd, ...]]:
     """Run commands at once, each in a shell of its own; yield their news, return how each ended, in their order.
 
@@ -266,7 +266,7 @@ class _Run:
     """One of them, for a thread of its own."""
 
     sandbox: Sandbox
-    together: Together
+    together: ParallelCommands
     index: int
     cancelled: threading.Event
     news: _Queue

@@ -1,4 +1,4 @@
-"""The door: it finds the owner of each request, bounds and counts it, and answers every failure."""
+"""The middleware of all requests: it finds the owner of each, bounds and counts it, and answers every failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _AZURES = re.compile(r"/openai/(?:v1/|deployments/[^/]+/)?")
 _GONE = 499  # the client left before there was an answer
 
 
-class Door:
+class GatewayMiddleware:
     """Middleware around all routes. Failures are answered in the API's own shape."""
 
     def __init__(
