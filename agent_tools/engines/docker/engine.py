@@ -312,11 +312,14 @@ class DockerEngine:
     def processes(self, container: Container) -> list[int]:
         """Return the pids of a running container's processes, as the engine's host numbers them.
 
-        Podman 5 answers `top` with the container's own numbers, and a rootless engine may not answer at all: then the
-        pids are those of the container's first process and of its descendants.
+        Podman's `top` is not asked: it executes `ps` in the container, beside code that is not trusted and may be
+        stopped, and answers with the container's own numbers. A rootless engine may not answer at all. Then the pids
+        are those of the container's first process and of its descendants.
         """
         api = self.connection.api()
         first = int(api.inspect_container(container.id)["State"]["Pid"])
+        if self.connection.engine == "Podman":
+            return list(family(first))
         with contextlib.suppress(docker.errors.APIError, ValueError):
             named = [int(row[0]) for row in api.top(container.id, ps_args="-eo pid")["Processes"] or ()]
             if first in named:

@@ -222,8 +222,9 @@ class ListingApi:
 class ListingConnection:
     """As much of a connection as listing processes needs."""
 
-    def __init__(self, listed: list[int]) -> None:
+    def __init__(self, listed: list[int], engine: str = "Docker") -> None:
         self.listed = listed
+        self.engine = engine
 
     def api(self) -> ListingApi:
         return ListingApi(self.listed)
@@ -244,3 +245,11 @@ def test_processes_that_top_names_by_the_numbers_of_the_host_are_taken_from_it()
     engine = DockerEngine(TIMEOUT)
     engine.connection = ListingConnection([os.getpid(), 4_000_000])  # type: ignore[assignment]
     assert engine.processes(Container("c1")) == [os.getpid(), 4_000_000]
+
+
+def test_podman_is_not_asked_for_processes_since_it_would_execute_ps_in_the_container() -> None:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = ListingConnection([os.getpid(), 4_000_000], "Podman")  # type: ignore[assignment]
+    found = engine.processes(Container("c1"))
+    assert os.getpid() in found
+    assert 4_000_000 not in found
