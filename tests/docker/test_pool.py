@@ -69,7 +69,8 @@ def test_it_is_a_sandbox_like_any_other(
     assert len({os.stat(work_dir / "a" / name).st_uid for name in ("", "by_service", "made.txt", "more.csv")}) == 1
     assert runtime.pools.takes == {"hit": 1}
     assert sandbox.container
-    assert docker_engine.inspect(sandbox.container)["HostConfig"]["CpuShares"] == SHARES  # the weight of all others
+    shares = docker_engine.inspect(sandbox.container)["HostConfig"]["CpuShares"]
+    assert shares == (SHARES if docker_engine.info().changes_shares else 0)  # the weight of all others
 
 
 def test_an_undo_goes_back_to_before_the_first_cell(new: Callable[..., Sandbox], runtime: Runtime) -> None:
