@@ -397,7 +397,8 @@ def test_what_is_refused_while_a_stream_is_read_changes_nothing(session: Session
     next(stream)
     with pytest.raises(SessionBusy):
         getattr(session, how)()
-    assert [output.text for output in stream if isinstance(output, Stream)] == ["b\n"]
+    rest = "".join(output.text for output in stream if isinstance(output, Stream))
+    assert rest.lstrip("\n") == "b\n", "the end of the first line may come by itself"
     assert session.run("x", 30).outputs == (Result({"text/plain": "1"}),)
 
 
@@ -681,10 +682,11 @@ def test_a_scripts_own_event_loop_runs_in_a_cell(session: Session, code: str) ->
 
 
 @pytest.mark.parametrize("before", ["", "await asyncio.sleep(0)\n"])
-def test_a_scripts_own_event_loop_ends_at_the_time_limit(session: Session, before: str) -> None:
+def test_a_scripts_own_event_loop_ends_at_the_time_limit(used_sessions: Callable[..., Session], before: str) -> None:
+    session = used_sessions(kill_grace=20.0)  # on a busy machine it may take long to obey
     session.run("import asyncio\nx = 1", 20)
     outputs = session.run(f"{before}asyncio.run(asyncio.sleep(600))", 1).outputs
-    assert any(isinstance(output, TimedOut) for output in outputs)
+    assert any(isinstance(output, TimedOut) for output in outputs), outputs
     assert not any(isinstance(output, Died) for output in outputs)
     assert session.run("x, await asyncio.sleep(0, 2), asyncio.run(asyncio.sleep(0, 3))", 20).result == Result(
         {"text/plain": "(1, 2, 3)"}

@@ -104,7 +104,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.mark.parametrize(("name", "code"), KEPT.items(), ids=KEPT)
 def test_a_crash_costs_one_cell(sandbox: Sandbox, name: str, code: str) -> None:
-    assert sandbox.run_code(ALIVE).ok
+    assert sandbox.run_code(ALIVE, timeout=4 * ENOUGH).ok
     began = time.monotonic()
     code = f"x = 0; double = None; ticks.clear(); file.close(); del frame\n{code}"
     ended = sandbox.run_code(code, timeout=ENOUGH / 2 if name in BY_ITSELF else TIMEOUT)

@@ -237,6 +237,7 @@ def test_an_orphan_that_prints_on_neither_waits_nor_breaks(sandbox: Sandbox) -> 
 
 def test_a_daemon_outlives_its_command_and_not_the_sandbox(sandbox: Sandbox) -> None:
     assert sandbox.run_command(f"setsid sleep {LONG} >/dev/null 2>&1 &").ok
+    _eventually(lambda: _running(sandbox, "sleep", LONG) == 1)
     sandbox.restart()
     assert _running(sandbox, "sleep", LONG) == 1
     sandbox.reset()
