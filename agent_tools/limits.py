@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from agent_tools.guest.wire.frozen import frozen
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 MAX_TIMEOUT = 86_400.0  # the longest time limit a caller may ask for
@@ -38,7 +37,7 @@ def size_text(size: float) -> str:
     return f"{size:g} bytes"
 
 
-@frozen
+@dataclass(frozen=True)
 class Limits:
     """Bounds on one session, all enforced on the host. Times are seconds, sizes bytes."""
 
@@ -106,7 +105,7 @@ class Limits:
     """Entries of work_dir looked at to find new and changed files; with more, answers say that some may be missing."""
 
 
-@frozen
+@dataclass(frozen=True)
 class CallLimits:
     """Bounds on the calls of host functions, all enforced on the host. Times are seconds, sizes bytes."""
 
@@ -134,7 +133,7 @@ class CallLimits:
     """Send the code the type and the message of a host function's exception; its traceback is never sent."""
 
 
-@frozen
+@dataclass(frozen=True)
 class EgressLimits:
     """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes.
 

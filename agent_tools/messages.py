@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Union
-
-from agent_tools.guest.wire.frozen import frozen
 
 SYSTEM = "system"
 USER = "user"
@@ -61,7 +59,7 @@ class _Fields:
         return self.to_dict()
 
 
-@frozen
+@dataclass(frozen=True)
 class FunctionCall(_Fields):
     """A call that a model asks for. `arguments` is the text as the model wrote it, JSON or not."""
 
@@ -80,7 +78,7 @@ class FunctionCall(_Fields):
         )
 
 
-@frozen
+@dataclass(frozen=True)
 class ContentItem(_Fields):
     """A part of a message: exactly one of its fields is set. All but `text` are paths, URLs or data: URLs."""
 
@@ -122,7 +120,7 @@ class ContentItem(_Fields):
 Content = Union[str, tuple[ContentItem, ...]]
 
 
-@frozen
+@dataclass(frozen=True)
 class Message(_Fields):
     """One message. A model's reply with several calls is several messages, each with its `function_call`.
 

@@ -27,7 +27,7 @@ import pydantic
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.checks import ArgumentCheck
 from agent_tools.guest.wire.budget import Budget
-from agent_tools.guest.wire.frames import Reader
+from agent_tools.guest.wire.frames import CallReader
 from agent_tools.guest.wire.values import decode
 
 MIB = 2**20
@@ -129,7 +129,7 @@ SHAPES: dict[str, tuple[Callable[[], bytes], Any]] = {
 def read(data: bytes, hint: Any) -> str:
     check = ArgumentCheck(pydantic.TypeAdapter(hint)) if hint else None
     try:
-        for head, attachments, size in Reader(screen=lambda *_: True).feed(data):
+        for head, attachments, size in CallReader(screen=lambda *_: True).feed(data):
             (value,) = decode(head["args"], attachments, rich_value, Budget(size))
             del head, attachments
             if check:

@@ -70,7 +70,7 @@ COPY --from=builder /opt/pip /opt/pip
 COPY --from=builder /opt/no_pip /opt/no_pip
 COPY datasets /opt/datasets
 # One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
-# users are links, which lead to files that PID 1 lays for the ids it runs as (guest/pid1/names.py).
+# users are links, which lead to files that PID 1 lays for the ids it runs as (guest/pid1/supervisor.py).
 RUN set -eu; \
     base=$(readlink -f /opt/kernel/bin/python); \
     for name in python python3; do [ -e "/usr/local/bin/$name" ] || ln -s "$base" "/usr/local/bin/$name"; done; \
@@ -84,7 +84,7 @@ RUN set -eu; \
     done
 COPY --from=builder /opt/guest /opt/guest
 # Here and not in the builder: what it notes of files are their times in this very image.
-RUN HOME=/tmp/home /opt/kernel/bin/python -P -m agent_tools_guest.bake && rm -rf /tmp/*
+RUN HOME=/tmp/home /opt/kernel/bin/python -P -m agent_tools_guest bake && rm -rf /tmp/*
 ARG BASE_NAME=unknown
 ARG BASE_DIGEST=unknown
 ARG VERSION=unknown

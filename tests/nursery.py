@@ -36,7 +36,7 @@ if not hasattr(tarfile, "data_filter"):  # a Python older than the guest's, such
 
 MOST = 1 << 17  # bytes of an order
 PATIENCE = 5.0  # seconds, at the end, for who else has the nursery's socket
-READ_THE_ENVIRONMENT = ("agent_tools.guest.commands.launch", "agent_tools.guest.pid1.init", "agent_tools.guest.told")
+READ_THE_ENVIRONMENT = ("agent_tools.guest.commands", "agent_tools.guest.pid1.init", "agent_tools.guest.kernel.session")
 """The modules that do so while they are imported."""
 
 
@@ -140,11 +140,11 @@ def main() -> None:
 
 def _import_ahead() -> None:
     """Import all that a kernel needs, but what has to be imported in the fork."""
-    from agent_tools.guest import standins
+    from agent_tools.guest import lazy_modules
 
     importers: dict[str, set[str]] = {}
     with _noted(importers):
-        with standins.standing():
+        with lazy_modules.stand_ins():
             from agent_tools.guest import startup as startup
         from agent_tools.guest.pid1 import supervisor as supervisor
     for name in ("application", "completerlib", "inputtransformer2", "magics.packaging", "oinspect"):  # of the shell

@@ -34,8 +34,7 @@ from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.wire.budget import Unbounded
 from agent_tools.guest.wire.values import decode, encode
-from agent_tools.runtime.host_calls.approval import asked
-from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords, is_approved
 from agent_tools.runtime.host_calls.reading import aside
 
 
@@ -171,7 +170,7 @@ class _RecordedFunction:
         if self._journal.is_known(CallKey(self._name, await aside(_digest, request.args, request.kwargs))):
             return True
         assert self._function.policy.approve is not None
-        return await asked(self._function.policy.approve, request)
+        return await is_approved(self._function.policy.approve, request)
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Answer from the record, or call the function and record the outcome."""

@@ -6,13 +6,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
-from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
 
 GUEST_RUN_DIR = "/run/kernel"
@@ -24,7 +23,7 @@ _HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTAL
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@frozen
+@dataclass(frozen=True)
 class Isolation:
     """The limits of one sandbox. Every field has a safe default; no field can widen access to the host.
 
@@ -133,7 +132,7 @@ def _check_env(env: Mapping[str, str]) -> None:
             raise InvalidParams(f"env has an unusable entry {name!r}: names are identifiers, values are text.")
 
 
-@frozen
+@dataclass(frozen=True)
 class Guest:
     """The user of the guest's processes: `inside` the sandbox, and as the owner of their files seen from the host.
 
@@ -154,7 +153,7 @@ class Guest:
         return cls(me, me, shares, shares)
 
 
-@frozen
+@dataclass(frozen=True)
 class SandboxSpec:
     """One sandbox to start.
 
@@ -197,7 +196,7 @@ class Stdio(Protocol):
         ...
 
 
-@frozen
+@dataclass(frozen=True)
 class Container:
     """One running sandbox, by the engine's id.
 

@@ -19,7 +19,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-_PROXY = "http://127.0.0.1:3128"  # guest/network/proxy.py listens there
+_PROXY = "http://127.0.0.1:3128"  # guest/proxy.py listens there
 _CERTIFICATES = f"{GUEST_SESSION}/certificates.pem"
 NETWORK_ENVIRONMENT = {
     "PATH": f"{GUEST_SESSION}/bin:/opt/pip/bin:{ENVIRONMENT['PATH']}",

@@ -25,7 +25,6 @@ from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
-from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import EgressLimits, with_sizes
 from agent_tools.machine.addresses import ascii_name, is_public
 
@@ -68,7 +67,7 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@frozen
+@dataclass(frozen=True)
 class PackageIndex:
     """The package index that the operator chose. `url` is what pip in a sandbox is given: it has no credentials."""
 
@@ -109,7 +108,7 @@ class PackageIndex:
         return cls(f"http://{target.host}{parts.path}", target, headers)  # the host adds the header, and TLS
 
 
-@frozen
+@dataclass(frozen=True)
 class NetworkPolicy:
     """The network of one sandbox. Made by `read`, which checks everything.
 

@@ -1,8 +1,9 @@
-"""The modules of a kernel in one file, made when the image is built, so that PID 1 looks for none and opens none.
+"""The modules of a kernel in one file, made when the image is built, so that PID 1 searches and opens no others.
 
-It holds marshalled code after an index. A module is taken from it only while its source is the one
-that was bundled, by size and time: an image may have been derived from ours and have another version. What code imports
-later is found on the path, as everywhere.
+A boot takes 200 ms with it and 226 ms without (row "new instance to first result" of `benchmarks/latency.py`).
+
+It holds marshalled code after an index. A module is loaded from it only while its source has the size and time of the
+bundled one: an image may have been derived from ours and have another version. Later imports use the path.
 
     magic number of Python's code, u32 length of the index, the index (marshalled: name -> Entry), the codes
 """

@@ -1,7 +1,7 @@
-"""Modules that every kernel of a sandbox is born with: PID 1 imports them, and kernels are forks of it.
+"""Modules that every kernel of a sandbox starts with: PID 1 imports them, and kernels are forks of it.
 
-What has to differ from kernel to kernel is made anew in each. What a user could see of the import is put back. A module
-that leaves a thread behind is refused: a fork would lose the thread, and with it whatever lock it holds.
+State that must differ between kernels is made again in each. Settings that the import changes are put back. A module
+that starts a thread is an error: a fork would lose the thread, and the locks it holds would stay locked.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ from typing import Any
 
 VARIABLE = "AGENT_TOOLS_PRELOAD"
 WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Of allocators that would start a thread when they are loaded, for the time of the import."""
+"""Environment for the time of the import, for allocators that would start a thread."""
 TASKS = "/proc/self/task"
 
 
 def names() -> list[str]:
-    """Take the list of modules out of the environment."""
+    """Remove the list of modules from the environment, and return it."""
     return [name for name in os.environ.pop(VARIABLE, "").split(",") if name]
 
 
@@ -42,26 +42,25 @@ def preload(modules: list[str]) -> None:
 
 
 def use() -> None:
-    """Use what is imported once: that fills caches (fonts, glyphs, parsers), and in a kernel makes the pages its own.
+    """Use the imported modules once. That fills caches (fonts, glyphs, parsers).
 
-    A kernel shares its pages with PID 1 until it writes, and each first writing takes time: better before a cell.
+    In a kernel it also copies the pages that the modules write, which a kernel shares with PID 1 until the first write
+    to each: these writes take time, better before a cell than within it.
     """
     if pandas := sys.modules.get("pandas"):
         _read_table(pandas)
     if "matplotlib.pyplot" in sys.modules:
-        from .first_figure import draw  # which loads matplotlib's drawing
-
-        draw()
+        _draw_figure()
 
 
 def renew() -> None:
-    """In a kernel: seed numpy's global generator, which a fork inherits as it is; Python's own seeds itself."""
+    """Seed numpy's global generator in a kernel: a fork inherits its state. Python's own generator seeds itself."""
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
 
 
 def _along() -> list[str]:
-    """The modules that the first figure of a kernel imports, but the inline backend, which changes settings then."""
+    """Return the modules that a first figure imports, except the inline backend, which changes settings."""
     if "matplotlib.pyplot" not in sys.modules:
         return []
     tables = ["pandas.plotting._matplotlib"] if "pandas" in sys.modules else []
@@ -72,6 +71,24 @@ def _read_table(pandas: Any) -> None:
     table = pandas.read_csv(io.StringIO("a,b\n1,x\n2,y\n"))
     table.groupby("b")["a"].mean().to_frame()._repr_html_()
     table.describe()
+
+
+def _draw_figure() -> None:
+    """Draw one figure, without a trace in pyplot or its settings."""
+    import matplotlib  # loaded only for kernels that have it preloaded
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.plot([1, 2], [3, 4], label="a")
+        axes.bar([1, 2], [0.5, 1])
+        axes.set_title("Title 1.0")
+        axes.set_xlabel("x")
+        axes.legend()
+        figure.savefig(io.BytesIO(), format="png", bbox_inches="tight")
 
 
 @contextlib.contextmanager

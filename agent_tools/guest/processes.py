@@ -1,9 +1,9 @@
-"""The processes of the sandbox as /proc shows them, and how to end some of them while others live on.
+"""The processes of the sandbox as /proc shows them, and how to end some of them while others go on.
 
 Theory of operation
-    What is to be ended may fork faster than a list of it can be read. So everything is stopped first, in one step that
-    no fork escapes; then the list is true, and whoever is doomed is killed where it stands. A process that was just
-    being stopped may have woken others: it is done again until nobody doomed is left. Those who are spared go on.
+    Processes that are to be ended may fork faster than a list of them can be read. So every process is stopped first,
+    in one step that no fork escapes; then the list is complete, and the doomed ones are killed. A process that was
+    just being stopped may have woken others: this repeats until no doomed process is left. Then the spared ones go on.
 """
 
 import contextlib
@@ -12,21 +12,22 @@ import math
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn, Protocol
 
 PR_SET_CHILD_SUBREAPER = 36
-PATIENCE = 2.0  # seconds for which the doomed are waited for
-ROUNDS = 100  # in which others may come up
+PATIENCE = 2.0  # seconds to wait for doomed processes to end
+ROUNDS = 100  # in which new processes may come up
 PAUSE = 0.002  # seconds between two looks
 
 
 Family = dict[int, int]
-"""Processes by pid, with their starts: a pid that came again is none of them."""
+"""Processes by pid, with their starts: a reused pid has another start."""
 
 
 class Process(NamedTuple):
-    """One process: its parent and its session, as pids; its start, in ticks, which tells it from a later one."""
+    """One process: its parent and session, as pids; its start in ticks, which differs when the pid is reused."""
 
     parent: int
     session: int
@@ -39,7 +40,7 @@ Table = dict[int, Process]
 
 
 def processes() -> Table:
-    """Return all that live, by pid; those that have ended and are not reaped yet are not among them."""
+    """Return all live processes by pid, without zombies."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -69,7 +70,7 @@ def status_of_main_thread(pid: int) -> "int | None":
 
 
 def ignores(pid: int, number: int) -> bool:
-    """Return whether a process ignores a signal; not where the operating system does not tell."""
+    """Return whether a process ignores a signal; False where the operating system does not say."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
         masks = [line.split()[1] for line in file if line.startswith(b"SigIgn:")]
         return bool(masks) and bool(int(masks[0], 16) >> (number - 1) & 1)
@@ -85,7 +86,7 @@ def processor_time(pid: int) -> float:
 
 
 def descends(pid: int, roots: Collection[int], table: Table) -> bool:
-    """Return whether a process is one of `roots` or comes from one."""
+    """Return whether a process is one of `roots` or descends from one."""
     for _ in range(len(table) + 1):  # a table that is read while it changes could hold a circle
         if pid in roots:
             return True
@@ -96,16 +97,16 @@ def descends(pid: int, roots: Collection[int], table: Table) -> bool:
 
 
 def kill_all_but(spared: Collection[int]) -> None:
-    """Kill every process of the sandbox but these, what comes from them, and this one, which is PID 1.
+    """Kill every process of the sandbox but these, their descendants, and this one, which is PID 1.
 
-    The killed are waited for, for PATIENCE at most; where others still come up in the last of ROUNDS, all are killed.
+    Waits for their end, for PATIENCE at most; if new ones still come up in the last of ROUNDS, kills all.
     """
     if not _kill_while_all_stand(lambda table: {pid for pid in table if not descends(pid, spared, table)}):
         _signal(-1, signal.SIGKILL)
 
 
 def kill_offspring(spared: Collection[int]) -> None:
-    """Kill all that comes from this process, which adopts its orphans, but these and what comes from them.
+    """Kill the descendants of this process, which adopts its orphans, except these and their descendants.
 
     For the supervisor of a branch in a sandbox: all processes of the sandbox are stopped meanwhile. Where two
     supervisors stop each other, PID 1 lets them go on at the next process that it ends.
@@ -141,10 +142,10 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
 
 
 def kill_below(root: int, spared: Collection[int]) -> None:
-    """Kill all that comes from a process which adopts its orphans, but these and what comes from them.
+    """Kill the descendants of a process which adopts its orphans, except these and their descendants.
 
-    All are stopped before the first is killed, for PATIENCE at most, one after another: for processes that share their
-    machine with others.
+    All are stopped, one after another, before the first is killed, for PATIENCE at most: for processes that share
+    their machine with others.
     """
     doomed: set[int] = set()
     for _ in _rounds():
@@ -158,16 +159,16 @@ def kill_below(root: int, spared: Collection[int]) -> None:
 
 
 def kill_forks(since: int) -> set[int]:
-    """Kill what comes from this process by forks alone, from a moment on (ticks since the machine's start).
+    """Kill the descendants of this process by forks alone, since a moment (ticks since the machine's start).
 
-    They are stopped first, for PATIENCE at most. Returns the pids.
+    They are stopped first, for PATIENCE at most. Return the pids.
     """
     own, killed, doomed = _command_line(os.getpid()), set[int](), set[int]()
     for _ in _rounds():
         table = processes()
         young = {pid for pid, each in table.items() if each.started >= since and pid != os.getpid()}
         forked = {pid for pid in young if descends(pid, (os.getpid(),), table)}
-        doomed = {pid for pid in forked if pid in killed or _command_line(pid) == own}  # who is dying has none
+        doomed = {pid for pid in forked if pid in killed or _command_line(pid) == own}  # a dying process has none
         if not doomed:
             return killed
         killed |= doomed
@@ -177,9 +178,9 @@ def kill_forks(since: int) -> set[int]:
 
 
 def kill_branch(root: int) -> bool:
-    """Kill a process which adopts its orphans, and all that comes from it, while every process is stopped.
+    """Kill a process which adopts its orphans, with its descendants, while every process is stopped.
 
-    It dies with all of them at once: what outlived it would come from its parent. False: it has died before.
+    All die at once: survivors would become children of its parent. Return False if it had died before.
     """
     doomed: set[int] = set()
     for _ in _rounds():
@@ -194,15 +195,15 @@ def kill_branch(root: int) -> bool:
 
 
 def family(root: int) -> Family:
-    """Return a session's leader, all of its session and all that comes from it, with their starts."""
+    """Return a session's leader, its session and its descendants, with their starts."""
     table = processes()
     return {pid: each.started for pid, each in table.items() if each.session == root or descends(pid, (root,), table)}
 
 
 def kill_tree(root: int, known: Family) -> None:
-    """Kill a session's leader, all of its session and all that comes from it; at most for PATIENCE.
+    """Kill a session's leader, its session and its descendants; wait for PATIENCE at most.
 
-    `known` are those of its family at an earlier time: what comes from them is found where the leader has ended since.
+    `known` is its family at an earlier time: descendants of these are found even if the leader has ended since.
     """
     _signal(-root, signal.SIGSTOP)  # its group, in one step: as a rule this is all
     doomed: list[int] = []
@@ -217,18 +218,18 @@ def kill_tree(root: int, known: Family) -> None:
 
 
 def kill_subreaper(root: int) -> None:
-    """Kill all that comes from a process which adopts its orphans, and then itself; at most for PATIENCE."""
+    """Kill the descendants of a process which adopts its orphans, and then itself; wait for PATIENCE at most."""
     kill_below(root, ())
     _signal(root, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Be the parent of all that comes from this process and has lost its own."""
+    """Become the parent of orphans among the descendants of this process."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _command_line(pid: int) -> bytes:
-    """Return what a process was started with, which a fork shares; nothing once it has ended."""
+    """Return the command line of a process, which a fork shares; b'' once it has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return file.read()
     return b""
@@ -254,3 +255,120 @@ def _signal_all(pids: Iterable[int], number: int) -> None:
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(OSError):
         os.kill(pid, number)
+
+
+# Forks of PID 1.
+
+
+MAX_TRACEBACK = 2048  # characters of a failed start told to the host
+PR_SET_DUMPABLE = 4
+
+
+def in_fork(work: Callable[[], None], report: int = -1) -> NoReturn:
+    """Do the work of this forked process and exit; write the traceback of a failure to the descriptor `report`."""
+    code = 1
+    try:
+        os.setsid()
+        work()
+        code = 0
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else 1
+    except BaseException:  # noqa: BLE001  (the last frame of this process: report, then end)
+        with contextlib.suppress(OSError):
+            os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
+    finally:
+        os._exit(code)
+
+
+def may_signal(kill: Callable[[int, int], None] = os.kill) -> bool:
+    """Return whether this process may send a signal to a child, which an AppArmor profile can forbid."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    try:
+        kill(pid, signal.SIGCONT)  # permissions are checked for a process that has ended, too
+    except PermissionError:
+        return False
+    finally:
+        os.waitpid(pid, 0)
+    return True
+
+
+def set_dumpable(dumpable: bool) -> None:
+    """Allow or forbid processes of the same user to read this one's memory."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
+
+
+# The processes that may be ended by a holder of kernels: all of the sandbox by PID 1, descendants by a supervisor.
+
+
+class ProcessScope(Protocol):
+    """The processes that a holder of kernels may end."""
+
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kill all but these, their descendants, and this process."""
+        ...
+
+    def kill_branch(self, pid: int) -> bool:
+        """Kill the supervisor of a branch and its descendants; return False if it had died before, leaving them."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all but this process, in one step that no fork escapes; for PID 1 only."""
+        ...
+
+
+class WholeSandbox(ProcessScope):
+    """All processes of the sandbox. Without being PID 1 it sends nothing, since it would reach processes of a host.
+
+    `kept` are processes that are never ended: PID 1 speaks to the host through them.
+    """
+
+    def __init__(self, kept: Collection[int] = ()) -> None:
+        self._kept = frozenset(kept)
+
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kill all but these, their descendants, and PID 1."""
+        spared = self._kept.union(spared)
+        if not spared:
+            self.signal(signal.SIGKILL)
+        elif os.getpid() == 1:
+            kill_all_but(spared)
+
+    def kill_branch(self, pid: int) -> bool:
+        """Kill a branch at once, in a step that none of its processes escapes."""
+        return os.getpid() == 1 and kill_branch(pid)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every process but PID 1, in one step."""
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpid() == 1:
+                os.kill(-1, number)
+
+
+class Descendants(ProcessScope):
+    """All descendants of this process, which adopts its orphans.
+
+    Every process is stopped meanwhile only where PID 1 is ours: elsewhere they are processes of a host.
+    """
+
+    def __init__(self, *, has_pid_1: bool) -> None:
+        self._has_pid_1 = has_pid_1
+
+    def kill_all_but(self, spared: Collection[int]) -> None:
+        """Kill all but these, and their descendants."""
+        if self._has_pid_1:
+            kill_offspring(spared)
+        else:
+            kill_below(os.getpid(), spared)
+
+    def kill_branch(self, pid: int) -> bool:
+        """Kill it after, or together with, its descendants."""
+        if self._has_pid_1:
+            return kill_branch(pid)
+        is_there = pid in processes()
+        kill_subreaper(pid)
+        return is_there
+
+    def signal(self, number: int) -> None:
+        """Do nothing: the host orders PID 1 to signal the whole sandbox."""

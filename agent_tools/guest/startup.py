@@ -12,14 +12,13 @@ from traitlets.config import Config
 from . import packages
 from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
-from .host_calls.sandbox_module import install
+from .host_calls import install
 from .kernel.cells import CellCompiler
 from .kernel.kernel import SandboxKernel
-from .kernel.outlet import Outlet
+from .kernel.message_writer import MessageWriter, Watcher
 from .kernel.session import WireSession
 from .kernel.shell import SandboxShell, prepare_shell
 from .kernel.streams import Stream
-from .kernel.watcher import Watcher
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 DATASETS = "/opt/datasets"
@@ -57,13 +56,13 @@ class _Process:
         messages, calls, keeper, *pipes = descriptors
         self._supervise = supervise
         self._connected = socket.socket(fileno=os.dup(messages))
-        self._outlet = Outlet(self._connected)
-        self._kernel, self._streams = _make_kernel(self._outlet, pipes)
-        self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
+        self._writer = MessageWriter(self._connected)
+        self._kernel, self._streams = _make_kernel(self._writer, pipes)
+        self._watcher = Watcher(self._writer, self._kernel.session.printed, self._streams)
         sys.path.append("")  # the working directory, last: a file there can be imported but shadows nothing
         self._host = install(calls, self._kernel.shell.user_ns)
         self._kernel.shell.is_held = self._host.is_held
-        self._checkpoints = Checkpoints(self._outlet)
+        self._checkpoints = Checkpoints(self._writer)
         self._checkpoints.connect(keeper)
         self._kernel.loop.was_used = False
 
@@ -92,12 +91,12 @@ class _Process:
         """Be ready to serve over other sockets, in a fork."""
         messages, calls, keeper, *pipes = descriptors
         self._connected = socket.socket(fileno=messages)
-        self._outlet.renew(self._connected)
-        self._kernel.session.printed.renew(self._outlet.lock)
+        self._writer.renew(self._connected)
+        self._kernel.session.printed.renew(self._writer.lock)
         for number, stream in enumerate(self._streams):
             stream.renew(pipes[2 * number], pipes[2 * number + 1])
         self._watcher.let_go()
-        self._watcher = Watcher(self._outlet, self._kernel.session.printed, self._streams)
+        self._watcher = Watcher(self._writer, self._kernel.session.printed, self._streams)
         self._kernel.renew()
         self._host.renew(calls)
         self._checkpoints.connect(keeper)
@@ -105,10 +104,10 @@ class _Process:
             os.close(descriptor)
 
 
-def _make_kernel(outlet: Outlet, pipes: list[int]) -> tuple[SandboxKernel, list[Stream]]:
+def _make_kernel(writer: MessageWriter, pipes: list[int]) -> tuple[SandboxKernel, list[Stream]]:
     """Make the kernel around the shell that is there, with stdout and stderr as its streams."""
     shell = SandboxShell.instance()
-    session = WireSession(outlet)
+    session = WireSession(writer)
     _silence_stdin()
     streams = [Stream("stdout", 1, pipes[:2], session.printed), Stream("stderr", 2, pipes[2:], session.printed)]
     sys.stdout, sys.stderr = streams

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from agent_tools.guest.wire.frozen import frozen
 
 Hindrance = Literal["", "threads", "children", "memory", "time"]
 _HINDRANCES: dict[Hindrance, str] = {
@@ -21,7 +20,7 @@ def because(hindrance: Hindrance) -> str:
     return f" ({_HINDRANCES[hindrance]})" if hindrance else ""
 
 
-@frozen
+@dataclass(frozen=True)
 class Variables:
     """The fate of the variables when the kernel ended.
 
@@ -63,7 +62,7 @@ class Variables:
 LOST = Variables()
 
 
-@frozen
+@dataclass(frozen=True)
 class Mark:
     """A moment of a session to go back to: the id of its container, and the number of the run before it."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
-
-from agent_tools.guest.wire.frozen import frozen
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], object]
 """Is called with the name of the stream and the bytes as they come."""
@@ -16,7 +15,7 @@ NOT_FOUND = 127
 SIGNALLED = 128  # and the number of the signal
 
 
-@frozen
+@dataclass(frozen=True)
 class CommandResult:
     """A command that has ended.
 
@@ -74,7 +73,7 @@ class Cursor(NamedTuple):
     stderr: int = 0
 
 
-@frozen
+@dataclass(frozen=True)
 class CommandOutput:
     """The output of a command from a cursor on.
 

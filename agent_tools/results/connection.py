@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from agent_tools.guest.wire.frozen import frozen
 
 ConnectionStatus = Literal["open", "closed", "refused", "failed"]
 
 
-@frozen
+@dataclass(frozen=True)
 class NetworkConnection:
     """One connection that the code made through its network by list, or would have made.
 

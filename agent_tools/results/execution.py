@@ -6,11 +6,10 @@ import ast
 import html
 import warnings
 from collections.abc import Generator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from agent_tools.guest.wire.frozen import frozen
 from agent_tools.results.blocks import PictureStyle, text_and_pictures
 from agent_tools.results.connection import NetworkConnection
 from agent_tools.results.outputs import (
@@ -63,7 +62,7 @@ __all__ = [
 ]
 
 
-@frozen
+@dataclass(frozen=True)
 class Execution:
     """One run of code with all its outputs.
 

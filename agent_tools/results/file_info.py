@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from agent_tools.guest.wire.frozen import frozen
 
 FileKind = Literal["file", "folder", "link", "other"]
 
 
-@frozen
+@dataclass(frozen=True)
 class FileInfo:
     """One entry of a folder.
 

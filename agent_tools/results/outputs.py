@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
-from agent_tools.guest.wire.frozen import frozen
 from agent_tools.limits import size_text
 from agent_tools.results.checkpoint import LOST, Variables
 
@@ -19,7 +18,7 @@ MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Stream:
     """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
 
@@ -27,7 +26,7 @@ class Stream:
     text: str
 
 
-@frozen
+@dataclass(frozen=True)
 class _Rich:
     """A value that comes in several forms, by MIME type."""
 
@@ -48,14 +47,14 @@ def _shown(output: _Rich) -> str:
     return f"{type(output).__name__}({{{', '.join(shown)}}})"
 
 
-@frozen
+@dataclass(frozen=True)
 class Result(_Rich):
     """The value of the code's last expression."""
 
     __repr__ = _shown
 
 
-@frozen
+@dataclass(frozen=True)
 class Display(_Rich):
     """A figure, a table or HTML that the code displayed."""
 
@@ -65,7 +64,7 @@ class Display(_Rich):
     __repr__ = _shown
 
 
-@frozen
+@dataclass(frozen=True)
 class Picture:
     """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
 
@@ -88,14 +87,14 @@ class Picture:
         return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
 
 
-@frozen
+@dataclass(frozen=True)
 class Cleared:
     """The code cleared its outputs so far; with `wait`, once the next output comes."""
 
     wait: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Error:
     """The exception that ended the code."""
 
@@ -109,7 +108,7 @@ class Error:
         return self.traceback or f"{self.name}: {self.value}"
 
 
-@frozen
+@dataclass(frozen=True)
 class TimedOut:
     """The code passed its time limit.
 
@@ -143,7 +142,7 @@ class TimedOut:
 Cause = Literal["", "work_dir_quota", "protocol_violation"]
 
 
-@frozen
+@dataclass(frozen=True)
 class Died:
     """The kernel ended while the code ran.
 
@@ -164,7 +163,7 @@ class Died:
         return f"KernelDied: {self.reason}. V{lost[1:]}, files are kept; the next call gets a fresh kernel."
 
 
-@frozen
+@dataclass(frozen=True)
 class Restarted:
     """The kernel had ended before this code ran, so it ran in another one; `variables` says what that one knows."""
 
@@ -177,7 +176,7 @@ class Restarted:
         return f"The kernel was restarted before this code ran ({self.reason}); {self.variables.text_later}."
 
 
-@frozen
+@dataclass(frozen=True)
 class Omitted:
     """A part of the outputs was left out to stay within a limit. `what` names it and its amount."""
 
@@ -189,14 +188,14 @@ class Omitted:
         return f"[... {self.what} left out ...]"
 
 
-@frozen
+@dataclass(frozen=True)
 class Notice:
     """A sentence of the sandbox about the run, in which nothing is missing."""
 
     text: str
 
 
-@frozen
+@dataclass(frozen=True)
 class HostCall:
     """One finished call of a host function.
 
@@ -227,7 +226,7 @@ class HostCall:
         return f"{self.name}({self.arguments}) {self.status} after {self.duration:.3g} s{ending}"
 
 
-@frozen
+@dataclass(frozen=True)
 class Text:
     """A piece of an answer for a chat model, beside its pictures."""
 
@@ -237,7 +236,7 @@ class Text:
 Output = Union[Stream, Result, Display, Cleared, Error, TimedOut, Died, Restarted, Omitted, Notice, HostCall]
 
 
-@frozen
+@dataclass(frozen=True)
 class FileChange:
     """A file in work_dir that a run has made or changed.
 
@@ -299,7 +298,7 @@ def _changes(files: tuple[FileChange, ...], is_complete: bool) -> Changes:
     return Changes(files, is_complete=is_complete)
 
 
-@frozen
+@dataclass(frozen=True)
 class StagedFile:
     """A file that was passed in, and its name in work_dir.
 

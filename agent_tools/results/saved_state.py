@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from agent_tools.guest.wire.frozen import frozen
+from dataclasses import dataclass, field
 
 MAX_TOLD = 20  # names of each kind in the text
 
 
-@frozen
+@dataclass(frozen=True)
 class MissingVariable:
     """A variable that was not saved, or could not be loaded, and the reason as a clause."""
 
@@ -17,7 +15,7 @@ class MissingVariable:
     reason: str
 
 
-@frozen
+@dataclass(frozen=True)
 class VariablesReport:
     """The fate of the variables when they were saved or loaded. As text it says so in sentences.
 
@@ -48,7 +46,7 @@ class VariablesReport:
         return "\n".join(lines)
 
 
-@frozen
+@dataclass(frozen=True)
 class SavedState:
     """A sandbox as `save(variables=True)` returns it: `load` brings it back, here or on another machine.
 

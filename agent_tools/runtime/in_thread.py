@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from agent_tools.machine.caller import work_for
-from agent_tools.runtime.host_calls.serving_loop import serving_loop
+from agent_tools.runtime.host_calls.function import serving_loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

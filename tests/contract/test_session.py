@@ -495,7 +495,7 @@ def test_a_long_print_is_cut_in_the_middle_with_an_exact_count(used_sessions: Ca
 
 def test_a_message_over_the_limit_ends_the_kernel_with_a_reason(used_sessions: Callable[..., Session]) -> None:
     session = used_sessions(**SMALL)
-    big = "get_ipython().kernel.session._outlet.send(2, [b'{}', b'{}', b'{}', b' ' * 3_000_000])"
+    big = "get_ipython().kernel.session._writer.send(2, [b'{}', b'{}', b'{}', b' ' * 3_000_000])"
     ending = session.run(f"{big}\nimport time\ntime.sleep(30)", 30).outputs[-1]
     assert isinstance(ending, Died)
     assert "1,000,000 bytes" in ending.reason

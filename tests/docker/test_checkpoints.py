@@ -79,8 +79,8 @@ KEPT = {
     "another program": "os.execv('/bin/true', ['true'])",
     "another program that stays": "os.execv('/bin/sleep', ['sleep', '60'])",
     "all descriptors closed": "os.closerange(0, 4096)",
-    "the socket shut down": "get_ipython().kernel.session._outlet.socket.shutdown(2); import time; time.sleep(9)",
-    "no message": "get_ipython().kernel.session._outlet.socket.send(b'\\xff' * 100); import time; time.sleep(9)",
+    "the socket shut down": "get_ipython().kernel.session._writer.socket.shutdown(2); import time; time.sleep(9)",
+    "no message": "get_ipython().kernel.session._writer.socket.send(b'\\xff' * 100); import time; time.sleep(9)",
     "deaf Python": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     "ignored signals": "import signal; signal.signal(2, signal.SIG_IGN); signal.signal(14, signal.SIG_IGN)\n"
     "while True: pass",

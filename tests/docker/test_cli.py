@@ -16,7 +16,7 @@ import pytest
 from agent_tools.engines.docker import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import origin_of, origin_on
-from agent_tools.guest.wire.waiting import await_input
+from agent_tools.guest.wire.sockets import await_input
 from supply.audit import pinned
 from tests.bills import fits_schema
 

@@ -20,7 +20,7 @@ import pytest
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import ToolServiceError
-from agent_tools.guest.network.unreachable import LISTED_ONLY
+from agent_tools.guest.kernel.next_steps import LISTED_ONLY
 from agent_tools.machine.owner import same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter

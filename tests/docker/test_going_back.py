@@ -537,7 +537,7 @@ for number in map(int, os.listdir("/proc/self/fd")):
     if not stat.S_ISSOCK(mode): continue
     end = socket.socket(fileno=os.dup(number))
     if end.family != socket.AF_UNIX: continue
-    own = kernel.session._outlet.socket.fileno() == number
+    own = kernel.session._writer.socket.fileno() == number
     for text in [message] if own else words if end.type == socket.SOCK_SEQPACKET else []:
         for make in (lingering, locked, lambda: nested(lingering()), lambda: nested(locked())):
             descriptors = make()

@@ -22,13 +22,14 @@ from agent_tools.results.execution import Died, Error, Omitted, Output, Restarte
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool
+from tests.waiting import until
 
 pytestmark = pytest.mark.docker
 PATIENCE = 10.0  # seconds: attacks leave the machine little room; tests/contract holds the three that are promised
 
 WIRE = """
 import os, struct, time
-wire = get_ipython().kernel.session._outlet.socket
+wire = get_ipython().kernel.session._writer.socket
 wire.setblocking(True)
 """
 SOCKETS = """
@@ -336,3 +337,41 @@ def test_closing_does_not_wait_for_what_the_code_still_wants(tool: CodeInterpret
     started = time.monotonic()
     tool.close()
     assert time.monotonic() - started < PATIENCE
+
+
+STALLED_HOST = """
+import sys
+from agent_tools import CodeInterpreter
+
+DEAF = '''
+import signal, time
+for number in (signal.SIGINT, signal.SIGALRM):
+    signal.signal(number, signal.SIG_IGN)
+while True:
+    with open("beat", "w") as file:
+        file.write(str(time.monotonic()))
+    time.sleep(0.02)
+'''
+with CodeInterpreter({"work_dir": sys.argv[1]}) as tool:
+    tool.call("kept = 1")
+    print(tool.call(DEAF, timeout=2))
+"""
+
+
+def stands_still(file: Path) -> bool:
+    before = file.read_text()
+    time.sleep(0.5)
+    return file.read_text() == before
+
+
+def test_the_time_limit_holds_while_the_host_is_stopped(tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    host = subprocess.Popen([sys.executable, "-c", STALLED_HOST, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        until(lambda: beat.exists() and beat.read_text() != "", PATIENCE * 6)
+        time.sleep(0.5)  # PID 1 is armed once a run lasts
+        host.send_signal(signal.SIGSTOP)
+        until(lambda: stands_still(beat), PATIENCE)
+    finally:
+        host.send_signal(signal.SIGCONT)
+    assert "exceeded the time limit" in host.communicate(timeout=60)[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.network.unreachable import NO_NETWORK
+from agent_tools.guest.kernel.next_steps import NO_NETWORK
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool

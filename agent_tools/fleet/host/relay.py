@@ -19,8 +19,7 @@ from agent_tools.fleet.limits import MAX_WAITING_ORDERS
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
-from agent_tools.runtime.host_calls.own_loop import OwnLoop
-from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallService, TakeOver, Wire
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallLoop, CallService, TakeOver, Wire
 
 TOLD_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
 
@@ -34,7 +33,7 @@ class Relay:
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
         self._service = CallService({}, limits)
-        self._own = OwnLoop(1)
+        self._own = CallLoop(1)
         self._lock = threading.Lock()
         self._hear: Callable[[GuestWord], object] | None = None
         self._clock: Clock | None = None
@@ -93,7 +92,7 @@ class Relay:
         self.end(self._run)
         self._service.hang_up()
         self._own.close()
-        self._own = OwnLoop(1)
+        self._own = CallLoop(1)
 
     def heard(self, word: GuestWord) -> None:
         """A message is on its way to the caller."""

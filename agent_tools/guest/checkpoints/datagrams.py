@@ -1,7 +1,19 @@
-"""Datagrams whose sender the operating system tells: words of the code's processes to PID 1, and to supervisors.
+"""The words between a kernel, its copies and PID 1: datagrams whose sender the operating system reports.
 
-Nothing else comes with them: what these processes hold never belongs to PID 1, not even for as long as it takes to
-close it (sockets.py).
+PID 1 makes all sockets, and accepts no descriptor: it must not own what code holds, not even until it closes it
+(wire/sockets.py).
+
+    kernel -> PID 1   skipped <why>   no copy was taken after the latest run
+    kernel -> PID 1   running         a run begins that may change much memory: watch it
+    PID 1  -> kernel  <number>        with one socket: the line on which the next copy waits
+    copy   -> PID 1   copy <run> <n>  a copy was left after this run, and waits on the line of this number
+    PID 1  -> copy    wake <why>      with the next kernel's sockets for messages, host calls and words to PID 1, and
+                                      its pipes of stdout and stderr, each to read and to write; why no copy was
+                                      taken since, if none was
+    fork   -> PID 1   awake           the sender is the kernel now
+    PID 1  -> copy    branch          with two sockets: a fork of the copy becomes the supervisor of a branch, with
+                                      the first as its lifeline; on the second it says
+    fork   -> PID 1   awake           the sender is the supervisor now
 """
 
 import socket
@@ -9,51 +21,51 @@ import struct
 from collections.abc import Sequence
 
 from ..wire.sockets import pair as _pair
-from .words import MAX_BYTES
 
+MAX_BYTES = 64
+DESCRIPTORS = 7  # of a kernel
+AWAKE, BRANCH = b"awake", b"branch"
+THREADS, CHILDREN, MEMORY, TIME = "threads", "children", "memory", "time"
 _CREDENTIALS = struct.Struct("3i")  # ucred, unix(7): pid, uid, gid
 _ROOM = socket.CMSG_SPACE(_CREDENTIALS.size)
-Told = tuple[bytes, int]
-"""A word, and the pid of who sent it (0: not told)."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return the end of PID 1, which never waits, and the other one."""
+    """Return the end of PID 1, which never waits, and the other end."""
     ours, theirs = _pair(socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    _tell_senders(ours, True)
+    _report_senders(ours, True)
     return ours, theirs
 
 
 def send(line: socket.socket, word: bytes, descriptors: Sequence[int]) -> None:
-    """Send from the end of PID 1. The sender of what comes to it at the same moment is not told.
+    """Send from the end of PID 1. The sender of a datagram that arrives at the same moment is not reported.
 
-    Linux gives a socket that is told senders an address when it sends: a name that all code in the sandbox could
-    connect to.
+    Linux gives a socket with SO_PASSCRED an address when it sends, to which all code in the sandbox could connect.
 
     Raises:
         OSError: it cannot be sent now.
     """
-    _tell_senders(line, False)
+    _report_senders(line, False)
     try:
         socket.send_fds(line, [word], descriptors, socket.MSG_DONTWAIT)
     finally:
-        _tell_senders(line, True)
+        _report_senders(line, True)
 
 
-def _tell_senders(line: socket.socket, are_told: bool) -> None:
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, int(are_told))
+def _report_senders(line: socket.socket, wanted: bool) -> None:
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, int(wanted))
 
 
-def receive(line: socket.socket) -> "Told | None":
-    """Return what has come, None for the end.
+def receive(line: socket.socket) -> "tuple[bytes, int] | None":
+    """Return a word and the pid of its sender (0: not reported), None for the end.
 
     Raises:
-        BlockingIOError: nothing has.
+        BlockingIOError: nothing has come.
     """
     try:
         word, ancillary, flags, _ = _received(line)
-    except ConnectionError:  # it was closed before all was read there: that is told first, and once
+    except ConnectionError:  # the other end closed with words unread: reported first, and once
         word, ancillary, flags, _ = _received(line)
     pid = 0
     for level, kind, data in ancillary:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NoReturn
 
-from .words import BRANCH, DESCRIPTORS, MAX_BYTES
+from .datagrams import BRANCH, DESCRIPTORS, MAX_BYTES
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
 PATIENCE = 30.0  # seconds that a fork is tried again

@@ -10,20 +10,21 @@ import contextlib
 import re
 import select
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..wire.sockets import pair
 from ..wire.words import NO_COPY
 from . import datagrams
-from .words import BRANCH
+from .datagrams import BRANCH
 
 MAX_COPIES = 2  # of one kernel: the latest run can be undone
 MAX_MARKED = 16  # that are kept beside these
 MAX_WORDS_AT_ONCE = 16
 COPY_ENDED = "its process had ended"  # of a copy that was to go on while the kernel lived, which has ended as well
 LINES_AHEAD = 1  # that the kernel has for its next copies
-_WORD = re.compile(rb"(copy) (\d{1,9}) (\d{1,18})|(skipped) ([a-z]{1,20})|(awake)|running")
+_WORD = re.compile(rb"(copy) (\d{1,9}) (\d{1,18})|(skipped) ([a-z]{1,20})|(awake)|(running)")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Keeper:
         self._ahead: dict[int, socket.socket] = {}
         """Our ends of the lines that no copy has yet, by their numbers."""
         self._made = 0  # lines, in all
+        self.ran_at = 0.0
+        """When the kernel last said that code runs which may change much memory (monotonic seconds)."""
         self.skipped = ""
         """Why no copy was taken after the latest run, '' if one was."""
         self._woken = 0  # the copy whose fork is to say that it is the kernel
@@ -161,6 +164,8 @@ class Keeper:
             self._release(old)
         elif match and match[4]:
             self.skipped = match[5].decode()
+        elif match and match[7]:
+            self.ran_at = time.monotonic()
         return pid if match and match[6] else 0
 
     def _send_lines(self) -> None:

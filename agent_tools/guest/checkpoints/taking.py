@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from ..wire.waiting import await_input
-from . import memory, pools, threads
+from ..wire.sockets import await_input
+from . import blockers, oom_priority
+from .datagrams import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 from .frozen import Line, Woken, freeze
-from .words import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 
 SHARE = 0.003  # of the time that passes, which copies may take of a processor: many sessions may call at once
 WORK_SHARE = 0.05  # of what the code takes of a processor
@@ -106,7 +106,7 @@ class Checkpoints:
         """The number of the latest request after which a copy was wanted."""
         self._is_due = False
         self._maker = 0  # the pid of the child that forks the copy, until it has ended
-        self._small = memory.written_by() + memory.small()
+        self._small = oom_priority.written_by() + oom_priority.small_size()
         self._is_large = False
         self._oom_kills = 0  # when the latest copy was taken
         self._is_lost = False  # whether the memory limit may have ended it since
@@ -124,7 +124,7 @@ class Checkpoints:
         if isinstance(run, int) and run > 0:
             self.run, self._is_due = run, True
             self._pace.end(is_cell=is_cell)
-            self._is_lost = self._is_large and memory.oom_kills() > self._oom_kills
+            self._is_lost = self._is_large and oom_priority.oom_kills() > self._oom_kills
             if is_urgent is True:
                 self._allowance, self._pace.is_exact = Allowance(), True
 
@@ -164,11 +164,11 @@ class Checkpoints:
         self._is_due = False
         self._pace.take()
         try:
-            if reason := self._hindrance():
+            if reason := self._blocker():
                 self._skip(reason)
             else:
-                self._is_large = memory.written_by() > self._small
-                self._oom_kills = memory.oom_kills() if self._is_large else 0
+                self._is_large = oom_priority.written_by() > self._small
+                self._oom_kills = oom_priority.oom_kills() if self._is_large else 0
                 self._fork()
         except TimeoutError:  # PID 1 has sent no line yet
             self._skip(TIME)
@@ -187,17 +187,17 @@ class Checkpoints:
             return
         self._allowance.spend(used.ru_utime + used.ru_stime)
         if os.waitstatus_to_exitcode(status) == _UNSAFE:
-            self._unsafe = threads.living(self._unsure, os.getpid())
+            self._unsafe = blockers.living(self._unsure, os.getpid())
             self._skip(THREADS)
 
-    def _hindrance(self) -> str:
-        threads.end_waiting()
-        if threads.code_has_threads():
+    def _blocker(self) -> str:
+        blockers.end_waiting()
+        if blockers.code_has_threads():
             return THREADS
-        if threads.code_has_children():
+        if blockers.code_has_children():
             return CHILDREN
-        threads.end_idle()
-        self._unsure = threads.unknown()
+        blockers.end_idle()
+        self._unsure = blockers.unknown()
         return THREADS if self._unsafe & self._unsure else ""
 
     def _line(self) -> Line:
@@ -236,7 +236,7 @@ class Checkpoints:
 
     def _fork_copy(self, number: int, line: socket.socket) -> None:
         assert self._keeper
-        kernel, seeded, left = os.getpid(), random.getstate(), pools.living()  # a fork is seeded anew
+        kernel, seeded, left = os.getpid(), random.getstate(), blockers.living_pools()  # a fork is seeded anew
         with self._shared.lock:
             self._maker = os.fork()
         self._told = ""
@@ -244,7 +244,7 @@ class Checkpoints:
             return
         try:
             self._maker = 0
-            if threads.living(self._unsure, kernel):
+            if blockers.living(self._unsure, kernel):
                 os._exit(_UNSAFE)
             ready, done = os.pipe()
             if os.fork():
@@ -258,8 +258,8 @@ class Checkpoints:
             freeze(self._keeper, self.run, (number, line), done)
         except Woken:
             random.setstate(seeded)
-            threads.forget_trackers()
-            pools.begin_anew(left)
+            blockers.forget_trackers()
+            blockers.restart_pools(left)
             self._allowance, self._pace = Allowance(), Pace(is_exact=True)
             raise
 

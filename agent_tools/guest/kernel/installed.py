@@ -24,8 +24,8 @@ def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> bool:
         print(f"Requirement already satisfied: {word} ({have})")
     if missing := ", ".join(word for word in wanted if word not in found):
         tell(
-            f"{missing} cannot be installed here: use what `%pip list` shows, or have whoever runs this sandbox name "
-            "it in the option `packages`, or allow the package index with network={'allow': ['pypi']}."
+            f"{missing} cannot be installed here: use what `%pip list` shows, or ask the operator of this sandbox to "
+            "add it with the option `packages`, or to allow the package index with network={'allow': ['pypi']}."
         )
     return not missing
 

@@ -1,4 +1,4 @@
-"""The kernel: ipykernel's, without its application, its threads and its sockets; one socket instead, read in turn.
+"""The kernel: ipykernel's, without its application, threads and sockets; one socket instead.
 
 Requests are read and answered in the main thread, one after the other. A cell that does not await runs without an
 event loop's turn: the loop is only marked as running, so that `asyncio.create_task` works as it does in a notebook. The
@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,21 +23,71 @@ from ipykernel.ipkernel import IPythonKernel
 from traitlets import Type
 
 from ..checkpoints.taking import Checkpoints
-from ..wire.lookout import LookingSelector
-from ..wire.messages import IOPUB, SHELL, STDIN
-from ..wire.waiting import await_input
-from . import history, interrupts
-from .inbox import READ_SIZE, Inbox
+from ..wire.messages import IOPUB, MAX_REQUEST_BYTES, SHELL, STDIN, MessageReader
+from ..wire.sockets import await_input
+from ..wire.spin_wait import SpinningSelector
+from . import cells, interrupts
 from .loop import CellLoop, let_cells_run_loops
 from .session import Channel, now
 from .shell import SandboxShell, is_users
 
+READ_SIZE = 64 * 1024
 NO_INPUT = "Python {}() function is disabled: put the value into the code."
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
 
 
+class Inbox:
+    """The messages of one connection: requests in order, and answers to `input()`. Late answers are dropped."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._reader = MessageReader(MAX_REQUEST_BYTES)
+        self._waiting: deque[list[bytes]] = deque()
+
+    def requests(self, data: bytes) -> Iterator[list[bytes]]:
+        """Read bytes; yield the parts of each request, first those that came while code waited for an answer."""
+        self._take(data)
+        while self._waiting:
+            yield self._waiting.popleft()
+
+    def drop_answers(self) -> None:
+        """Drop the answers that came for code that was interrupted while it waited."""
+        while await_input(self._socket.fileno(), 0):
+            with interrupts.shield:
+                data = self._socket.recv(READ_SIZE)
+                self._take(data)
+            if not data:
+                return
+
+    def await_answer(self) -> list[bytes]:
+        """Wait for the next answer, until interrupted; requests that come meanwhile are queued.
+
+        Raises:
+            EOFError: the host hung up.
+        """
+        while True:
+            await_input(self._socket.fileno(), None)
+            with interrupts.shield:  # bytes that were read must not be lost
+                data = self._socket.recv(READ_SIZE)
+                answers = self._take(data)
+            if answers:
+                return answers[0]
+            if not data:
+                raise EOFError("The client has gone.")
+
+    def _take(self, data: bytes) -> list[list[bytes]]:
+        """Put requests in the queue; return answers."""
+        answers = []
+        for channel, parts in self._reader.feed(data):
+            if channel == SHELL:
+                self._waiting.append(parts)
+            elif channel == STDIN:
+                answers.append(parts)
+        return answers
+
+
 class NoShellThread:
-    """Stands for the thread that would feed subshells; there are none."""
+    """Stands for ipykernel's thread of subshells, which this kernel does not have."""
 
     parent_thread = threading.main_thread()
 
@@ -45,7 +96,7 @@ class NoShellThread:
 
 
 class SandboxKernel(IPythonKernel):
-    """IPython's kernel; `input()` asks whom its request says, and an interrupt wakes a cell that only awaits."""
+    """IPython's kernel; `input()` asks the client of the request, and an interrupt wakes a cell that awaits."""
 
     inbox: Inbox
     shell_class = Type(SandboxShell)
@@ -53,18 +104,18 @@ class SandboxKernel(IPythonKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         log = logging.getLogger("kernel")
-        log.setLevel(logging.CRITICAL)  # nobody reads it
+        log.setLevel(logging.CRITICAL)  # the log goes nowhere
         sockets = {"iopub_socket": Channel(IOPUB), "stdin_socket": Channel(STDIN)}
         super().__init__(log=log, shell_channel_thread=NoShellThread(), **sockets, **kwargs)
         self.shell_channel = Channel(SHELL)
         let_cells_run_loops()
-        self.loop = CellLoop(LookingSelector())
+        self.loop = CellLoop(SpinningSelector())
         asyncio.set_event_loop(self.loop)
 
     @property
     def io_loop(self) -> Any:
         """The loop as tornado's, which is imported when something asks for it."""
-        from tornado.ioloop import IOLoop  # few ask for it
+        from tornado.ioloop import IOLoop  # heavy, and rarely needed
 
         return IOLoop.current()
 
@@ -97,12 +148,12 @@ class SandboxKernel(IPythonKernel):
         """Wait for bytes, at most so long; return whether some are there."""
         if not self.loop.was_used:
             return await_input(connected.fileno(), seconds)
-        with contextlib.suppress(RuntimeError):  # code has stopped the loop, whose tasks go on with the next request
+        with contextlib.suppress(RuntimeError):  # code has stopped the loop; its tasks go on with the next request
             self.loop.run_until_complete(_readable(self.loop, connected, seconds))
         return await_input(connected.fileno(), 0)
 
     def renew(self) -> None:
-        """Be ready to serve in a fork."""
+        """Prepare to serve in a fork."""
         for end in self._signals:
             self.loop.remove_reader(end)
             os.close(end)
@@ -110,7 +161,7 @@ class SandboxKernel(IPythonKernel):
         asyncio.set_event_loop(self.loop)  # which a fork forgets
 
     def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
-        """Answer one request, between `busy` and `idle` if anybody watches."""
+        """Answer one request, between `busy` and `idle` unless it is unwatched."""
         checkpoints.begin(request["metadata"].get("is_urgent"))
         self.set_parent([], request, channel="shell")
         self.session.printed.set_parent(request)
@@ -128,7 +179,7 @@ class SandboxKernel(IPythonKernel):
         checkpoints.note(run, is_urgent, is_cell=not request["content"].get("silent"))
 
     def _answer(self, answer: Any, request: dict[str, Any]) -> None:
-        """Do what a handler promised, within the reach of interrupts."""
+        """Run the coroutine of a handler; interrupts may reach the code that it runs."""
         interrupts.expect()
         try:
             if not asyncio.iscoroutine(answer):
@@ -143,9 +194,9 @@ class SandboxKernel(IPythonKernel):
             interrupts.ignore()
 
     def _reply_with(self, exc: BaseException, request: dict[str, Any]) -> None:
-        """Answer in a handler's stead, which failed: the host would wait for it until the time is up."""
+        """Send the reply of a handler that failed: the host would wait for it until its time limit."""
         kind = request["msg_type"].replace("_request", "_reply")
-        if kind == request["msg_type"]:  # one that has no reply
+        if kind == request["msg_type"]:  # it has no reply
             return
         lines = traceback.format_exception(exc)
         content = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc), "traceback": lines}
@@ -155,11 +206,11 @@ class SandboxKernel(IPythonKernel):
         """Return whether a cell needs a running loop."""
         try:
             return bool(self.shell.should_run_async(code, transformed_cell=self.shell.transform_cell(code)))
-        except Exception:  # noqa: BLE001  (what is wrong with it, the shell tells when it runs)
+        except Exception:  # noqa: BLE001  (the shell reports the error when the cell runs)
             return False
 
     def _run_at_once(self, answer: Coroutine[Any, Any, Any]) -> None:
-        """Run a handler that never waits, as if in the loop; one that does wait is run in the loop."""
+        """Run a handler with the loop marked as running; if the handler waits, finish it in the loop."""
         asyncio._set_running_loop(self.loop)
         self.loop.is_marked = True
         try:
@@ -172,16 +223,16 @@ class SandboxKernel(IPythonKernel):
         self.loop.run_until_complete(_rest(answer, waits_for))
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
-        """Tell how far a request has come, if anybody watches."""
+        """Publish the progress of a request, unless it is unwatched."""
         if not self.session.unwatched:
             super()._publish_status(status, channel, parent)
 
     def init_metadata(self, parent: Any) -> dict[str, Any]:
-        """Return the metadata of a reply, with its beginning as text."""
+        """Return the metadata of a reply, with its start time as text."""
         return {**super().init_metadata(parent), "started": now()}
 
     def raw_input(self, prompt: object = "") -> str:
-        """Ask the client for a line, if the request says that he answers; refuse at once otherwise."""
+        """Ask the client for a line if the request allows stdin; raise at once otherwise."""
         return self._ask(str(prompt), "input")
 
     def getpass(self, prompt: object = "", stream: Any = None) -> str:
@@ -202,27 +253,27 @@ class SandboxKernel(IPythonKernel):
         return value if isinstance(value, str) else ""
 
     def do_history(self, hist_access_type: str, output: bool, raw: bool, **asked: Any) -> dict[str, Any]:
-        """Answer from what this kernel ran; nothing is kept on a disk."""
+        """Answer from the inputs of this kernel; there is no database."""
         return {
             "status": "ok",
-            "history": history.entries(self.shell.history_manager, hist_access_type, raw, output, asked),
+            "history": cells.history_entries(self.shell.history_manager, hist_access_type, raw, output, asked),
         }
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
-        """End a cell that awaits: at once where code runs, in whatever task; the stock kernel waits until it awaits."""
+        """End a cell that awaits: at once where user code runs, in any task; the stock kernel waits until it awaits."""
         last, is_cancelled = 0.0, False
 
         def end(_number: int, frame: Any) -> None:
             nonlocal last, is_cancelled
-            if interrupts.is_shielded():  # it comes again soon
+            if interrupts.is_shielded():  # it is raised again soon
                 return
             before, last = last, time.monotonic()
             if last - before < SETTLE_SECONDS:
                 return
             if is_users(frame):
                 raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
-            if not is_cancelled:  # once: what follows is the telling of it
+            if not is_cancelled:  # once: the traceback follows
                 is_cancelled = True
                 self.loop.call_soon_threadsafe(future.cancel)
 

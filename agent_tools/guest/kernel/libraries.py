@@ -1,4 +1,4 @@
-"""Libraries that ask what they run in, and what each is to know: no screen, no browser, no notebook's page, a text.
+"""Adapts libraries that look for a screen, a browser or a notebook's page: here there is only text and pictures.
 
 Theory of operation
     An adapter gets a module of a library right after the module was imported, and changes names in it. It runs in the
@@ -13,10 +13,10 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from .display import charts, figures
+from . import display
 from .magics import say
 
 Adapter = Callable[[Any], None]
@@ -27,7 +27,7 @@ MAX_SAID = 1_000  # texts that are remembered
 
 def adapt(shell: Any) -> None:
     """Adapt the libraries that code imports into this process from now on."""
-    shown = figures.Shown(shell)
+    shown = display.Shown(shell)
 
     def without_person(adapter: Adapter) -> Adapter:
         return lambda module: None if shell.has_person else adapter(module)
@@ -35,9 +35,9 @@ def adapt(shell: Any) -> None:
     ImportHooks(
         {
             "matplotlib.pyplot": shown.adapt,
-            "plotly.io._renderers": without_person(charts.adapt_plotly),
-            "altair.vegalite.v5.display": without_person(charts.adapt_altair),
-            "altair.vegalite.v6.display": without_person(charts.adapt_altair),
+            "plotly.io._renderers": without_person(adapt_plotly),
+            "altair.vegalite.v5.display": without_person(adapt_altair),
+            "altair.vegalite.v6.display": without_person(adapt_altair),
             "tqdm.notebook": without_person(_adapt_tqdm),
             "rich.console": without_person(_adapt_rich),
         }
@@ -133,3 +133,64 @@ def _adapt_tqdm(notebook: Any) -> None:
 def _adapt_rich(console: Any) -> None:
     """Let rich print text, which it would show as HTML in a notebook."""
     console._is_jupyter = lambda: False
+
+
+# Charts of plotly and Altair: a picture for a model, and the chart's data for programs that draw it.
+#
+# Both libraries choose a renderer by name; most renderers need a browser, a network or a notebook's page. Here every
+# such name stands for one renderer: the library's MIME type and, where the library can draw without a browser (plotly
+# with kaleido, Altair with vl-convert), a PNG.
+
+
+PLOTLY_TYPE = "application/vnd.plotly.v1+json"
+PLOTLY_AS_ASKED = ("jpeg", "jpg", "json", "png", "sphinx_gallery", "sphinx_gallery_png")
+ALTAIR_AS_ASKED = ("json", "png")
+NOT_DRAWN = "[A chart of {} without a picture: {}. Its data are in the output {}.]"
+MAX_REASON = 300  # characters of what a library says
+
+
+def adapt_plotly(renderers: Any) -> None:
+    """Adapt `plotly.io._renderers`, which has just been imported."""
+    base = renderers.MimetypeRenderer
+
+    class Picture(base):  # type: ignore[misc, valid-type]
+        """The chart as PNG and as plotly's own type. Size and scale may come with `show()`."""
+
+        def __init__(self, width: Any = None, height: Any = None, scale: Any = None) -> None:
+            self.width, self.height, self.scale = width, height, scale
+
+        def to_mimebundle(self, fig_dict: Any) -> Any:
+            """Return the bundle."""
+            plain = renderers.PlotlyRenderer().to_mimebundle(fig_dict)
+            png = renderers.PngRenderer(width=self.width, height=self.height, scale=self.scale)
+            return _with_picture(plain, lambda: png.to_mimebundle(fig_dict), "plotly", PLOTLY_TYPE)
+
+    for name in list(renderers.renderers):
+        if name not in PLOTLY_AS_ASKED:
+            renderers.renderers[name] = Picture()
+    renderers.renderers.default = "plotly_mimetype"
+    renderers.renderers.render_on_display = True
+    if not renderers.nbformat:  # plotly asks for its version alone, of all who show a MIME bundle
+        renderers.nbformat = SimpleNamespace(__version__="5.0")
+
+
+def adapt_altair(display: Any) -> None:
+    """Adapt Altair's module of renderers for its version of Vega-Lite, which has just been imported."""
+    mime_type = display.VEGALITE_MIME_TYPE
+
+    def picture(spec: Any, **_: Any) -> Any:
+        return _with_picture({mime_type: spec}, lambda: display.png_renderer(spec)[0], "Altair", mime_type)
+
+    for name in display.renderers.names():
+        if name not in ALTAIR_AS_ASKED:
+            display.renderers.register(name, picture)
+    display.renderers.enable("default")
+
+
+def _with_picture(plain: dict[str, Any], draw: Callable[[], dict[str, Any]], library: str, mime_type: str) -> Any:
+    """Return a bundle with what `draw` adds to it; with a sentence if the library cannot draw here."""
+    try:
+        return {**plain, **draw()}
+    except Exception as exc:  # noqa: BLE001  (whatever the library's renderer raises: the chart's data are there)
+        reason = " ".join(str(exc).split())[:MAX_REASON] or type(exc).__name__
+        return {**plain, "text/plain": NOT_DRAWN.format(library, reason, mime_type)}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
-from ..wire.lookout import LookingSelector
+from ..wire.spin_wait import SpinningSelector
 
 
 class CellLoop(asyncio.SelectorEventLoop):
@@ -56,7 +56,7 @@ class CellLoop(asyncio.SelectorEventLoop):
         if self.is_closed():
             return
         shared = self._selector
-        self._selector = LookingSelector()
+        self._selector = SpinningSelector()
         for key in list(shared.get_map().values()):
             if key.fd != self._ssock.fileno():
                 with contextlib.suppress(OSError, ValueError):

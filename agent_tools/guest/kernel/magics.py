@@ -1,18 +1,26 @@
-"""IPython's magics where nobody types, watches or installs: what cannot be done is said in one sentence."""
+"""IPython's magics and shell commands without a person, a screen or an installer.
 
+One sentence says what cannot work here.
+"""
+
+import codecs
+import os
+import selectors
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TextIO
 
 from IPython.core.error import UsageError
 from IPython.core.magics import ExecutionMagics
 
 from ..packages import NO_INSTALLER
+from .streams import Stream
 
-# Magics that end the cell: what follows them could count on what they were to do.
+# Magics that end the cell: the code after them could rely on their effect.
 REFUSED = {
     "connect_info": "no other client can reach this kernel.",
     "qtconsole": "no other client can reach this kernel.",
@@ -23,18 +31,18 @@ REFUSED = {
 }
 INSTALLERS = ("pip", "conda", "mamba", "micromamba", "uv")
 NO_AUTOSAVE = "%autosave: there is no notebook to save here; files in the working directory are kept as they are."
-NO_DEBUGGER = "Nobody can type at a debugger's prompt here: print what you want to see, or read the traceback."
+NO_DEBUGGER = "There is no input for a debugger's prompt here: print the values of interest, or read the traceback."
 NOT_RUN = "This is only shown and was not run: there is no next cell to put it into; %run and %rerun run code."
 SHELL_MARKS = frozenset("();<>|&")
 
 
 def say(sentence: str) -> None:
-    """Tell the reader what was not done, or otherwise; the cell goes on."""
+    """Print a sentence on what was not done, or done otherwise; the cell goes on."""
     print(sentence, file=sys.stderr)
 
 
 def register(shell: Any) -> None:
-    """Put what is in this room in the place of magics that need a person, a screen or an index of packages."""
+    """Replace magics that need a person, a screen or an index of packages."""
     for name, why in REFUSED.items():
         shell.register_magic_function(_refusal(name, why), "line", name)
     for name in INSTALLERS:
@@ -134,9 +142,9 @@ def _tell_of_packages(words: list[str]) -> None:
 
 
 def _words(command: str) -> list[str]:
-    """The words of one simple shell command; nothing if it is not one, but a pipeline, a redirection, a list.
+    """Return the words of one simple shell command; [] for a pipeline, a redirection or a list.
 
-    `numpy>1` is a word here, although a shell would make a file of it: nobody means that.
+    `numpy>1` is a word here, although a shell would create a file: that is never meant.
     """
     lexer = shlex.shlex(command, posix=True, punctuation_chars="();|&")
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -145,3 +153,70 @@ def _words(command: str) -> list[str]:
     except ValueError:
         return []
     return [] if "\n" in command or any(set(word) <= SHELL_MARKS for word in words) else words
+
+
+# `!command`: its output goes to the cell, or to the object with which code has replaced a stream.
+
+
+LOOK_SECONDS = 0.05  # between two looks at a command whose output is taken elsewhere
+READ_BYTES = 64 * 1024  # what a pipe holds: one reading after the end finds all that was written before it
+SIGNALLED = 128  # a shell's status for a command that a signal ended, less the signal's number
+INTERRUPTED = SIGNALLED + 2
+CD_ALONE = "!cd changes the directory of that one command, which has ended; %cd changes the kernel's."
+
+
+def run_shell_command(shell: Any, command: str) -> None:
+    """Run a shell command as `InteractiveShell.system` does: variables are expanded, `_exit_code` is set."""
+    if handles(command):
+        return
+    command = shell.var_expand(command, depth=2)
+    if is_only("cd", command):
+        say(CD_ALONE)
+    try:
+        status = _status(command)
+    except KeyboardInterrupt:
+        print(f"\n{shell.get_exception_only()}", file=sys.stderr)
+        status = INTERRUPTED
+    shell.user_ns["_exit_code"] = SIGNALLED - status if status > SIGNALLED else status
+    if shell.system_raise_on_error and status:
+        raise subprocess.CalledProcessError(status, command)
+
+
+def _status(command: str) -> int:
+    out, err = _elsewhere(sys.stdout), _elsewhere(sys.stderr)
+    with subprocess.Popen(
+        command,
+        shell=True,
+        executable=os.environ.get("SHELL"),
+        stdout=subprocess.PIPE if out else None,
+        stderr=subprocess.PIPE if err else None,
+    ) as process:
+        try:
+            _pass_on(process, [(process.stdout, out), (process.stderr, err)])
+            return process.wait()
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _elsewhere(stream: Any) -> TextIO | None:
+    return None if stream is None or isinstance(stream, Stream) else stream
+
+
+def _pass_on(process: subprocess.Popen[bytes], ways: list[tuple[Any, TextIO | None]]) -> None:
+    """Write the command's output to its targets until it has ended, without waiting for its children."""
+    with selectors.DefaultSelector() as selector:
+        for pipe, target in ways:
+            if target:
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                selector.register(pipe, selectors.EVENT_READ, (decoder, target))
+        while selector.get_map():
+            has_ended = process.poll() is not None
+            for key, _ in selector.select(0 if has_ended else LOOK_SECONDS):
+                data = os.read(key.fd, READ_BYTES)
+                decoder, target = key.data
+                target.write(decoder.decode(data, final=not data))
+                if not data:
+                    selector.unregister(key.fileobj)
+            if has_ended:
+                return

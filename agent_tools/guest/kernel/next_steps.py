@@ -1,20 +1,23 @@
-"""The sentence beside an error that says what to do next, where the error's own words leave a model without it."""
+"""Adds a sentence to an error that says what to do next, where the error itself does not."""
 
 import difflib
 import errno
 import os
 import re
 import shutil
+import socket
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 
 from ..packages import PLACE
 
-MAX_LISTED = 8  # names of files that are told
-MAX_LOOKED_AT = 2_000  # names of files that are looked at for one that was meant
-MAX_LINKS = 10  # exceptions that one came of
+MAX_LISTED = 8  # names of files in a sentence
+MAX_LOOKED_AT = 2_000  # names of files searched for a similar name
+MAX_LINKS = 64  # exceptions that one came from, or holds
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
 DISTRIBUTIONS = {
     "bs4": "beautifulsoup4",
@@ -39,6 +42,17 @@ IN_FULL = (
 IN_AGENT = "pytest"
 """Modules that the flavour `agent` has beyond `lean`."""
 READ_LESS = "Use less memory at once: read only some columns (usecols), smaller types (dtype) or parts (chunksize)."
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
+_CONNECTING = ("getaddrinfo", "create_connection")  # functions of socket and of clients that name what they look for
+_UNREACHABLE = frozenset((errno.ENETUNREACH, errno.EADDRNOTAVAIL))
+NO_NETWORK = (
+    "This sandbox has no network, and trying again changes nothing: use the files that are there. Its operator can "
+    "attach files, or allow hosts with network={{'allow': ['{}']}}."
+)
+LISTED_ONLY = (
+    "This sandbox reaches only listed hosts, through the proxy that HTTPS_PROXY names: a client that ignores "
+    "HTTPS_PROXY reaches nothing (aiohttp: trust_env=True)."
+)
 AWAIT = "Use `await` here: cells may await at their top level."
 NO_FFMPEG = (
     "There is no ffmpeg here, so save the animation as .gif (writer='pillow'); the image's flavour `full` has it."
@@ -48,9 +62,44 @@ NO_FFMPEG = (
 def advice(exc: BaseException) -> str:
     """Return what to say beside an error; '' if its own words are enough."""
     try:
-        return _advice(exc)
+        return _of_network(exc) or _advice(exc)
     except Exception:  # noqa: BLE001  (whatever a class of the code's own raises)
         return ""
+
+
+def _of_network(exc: BaseException) -> str:
+    """Return what to say beside an error that the sandbox's network caused; '' for any other."""
+    found = [each for each in _chain(exc) if _is_of_network(each)]
+    wanted = next(filter(None, (_wanted(each.__traceback__) for each in found)), "HOST")
+    if not found:
+        return ""
+    if os.path.isdir(PLACE):
+        return LISTED_ONLY
+    return NO_NETWORK.format(wanted) if [name for _, name in socket.if_nameindex()] == ["lo"] else ""
+
+
+def _wanted(link: TracebackType | None) -> str:
+    """Return the allowlist entry for the host that code sought, by the innermost frame that names it; '' if none."""
+    entry = ""
+    while link is not None:
+        if link.tb_frame.f_code.co_name in _CONNECTING:
+            entry = _entry(link.tb_frame.f_locals) or entry
+        link = link.tb_next
+    return entry
+
+
+def _entry(given: Mapping[str, object]) -> str:
+    host, port = given.get("host"), given.get("port")
+    if type(host) is not str or not _HOST.fullmatch(host):
+        return ""
+    name = f"[{host}]" if ":" in host else host
+    return f"{name}:{port}" if type(port) is int and port not in (0, 443) else name
+
+
+def _is_of_network(exc: BaseException) -> bool:
+    if isinstance(exc, socket.gaierror):
+        return exc.errno in (socket.EAI_AGAIN, socket.EAI_NONAME)
+    return isinstance(exc, OSError) and exc.errno in _UNREACHABLE
 
 
 def _advice(exc: BaseException) -> str:
@@ -72,13 +121,14 @@ def _advice(exc: BaseException) -> str:
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and what it came of."""
-    link: BaseException | None = exc
+    """Yield an exception and its causes, and those that a group holds, up to MAX_LINKS."""
+    links: deque[BaseException | None] = deque([exc])
     for _ in range(MAX_LINKS):
-        if link is None:
+        if not links:
             return
-        yield link
-        link = link.__cause__ or link.__context__
+        if link := links.popleft():
+            yield link
+            links += [link.__cause__ or link.__context__, *getattr(link, "exceptions", ())[:MAX_LINKS]]
 
 
 def of_module(name: str) -> str:
@@ -93,7 +143,7 @@ def of_module(name: str) -> str:
     has = f"the image's flavour `{flavours[0]}` has it" if flavours else f"the option packages=['{package}'] adds it"
     return (
         f"{module} is not installed and cannot be installed from here: use what `%pip list` shows. "
-        f"For whoever runs this sandbox: {has}."
+        f"For the operator of this sandbox: {has}."
     )
 
 
@@ -112,9 +162,9 @@ def _of_program(name: str) -> str:
 
 
 def _of_file(name: str) -> str:
-    """Return what is there instead of a file: names like it, else those beside it."""
+    """Return a sentence on what exists instead of a file: similar names, else its neighbours."""
     path = Path(name)
-    if path.exists():  # it is there by now
+    if path.exists():  # it exists by now
         return ""
     near = [each for each in _files(Path()) if each.name.lower() == path.name.lower()]
     folder = path.parent
@@ -138,9 +188,9 @@ def _listing(folder: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield files below a folder, those in folders near it first, as far as that is looked at."""
+    """Yield files below a folder, in near folders first, up to MAX_LOOKED_AT entries."""
     folders, left = [folder], MAX_LOOKED_AT
-    for each in folders:  # which grows meanwhile
+    for each in folders:  # the list grows meanwhile
         for entry in _entries(each):
             left -= 1
             if left < 0:
@@ -152,7 +202,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what is in a folder, but hidden names, as far as that is looked at."""
+    """Return the entries of a folder without hidden ones, up to MAX_LOOKED_AT."""
     found: list[Path] = []
     try:
         with os.scandir(folder) as entries:

@@ -6,6 +6,7 @@ none of it and has limits of its own.
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -13,12 +14,12 @@ from typing import Any
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session, protocol_version
 
-from ..told import MESSAGE_LIMITS
-from ..wire.encoder import encoder_of
-from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS
-from .outlet import Outlet
+from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, MessageLimits
+from .message_writer import MessageWriter
 from .streams import Header, Printed
 
+MESSAGE_LIMITS = MessageLimits.take(os.environ)
+"""The limits of the host, read once, before any user code runs."""
 MAX_MESSAGE_BYTES = MESSAGE_LIMITS.kernel * 3 // 4  # one message, all parts: the host counts a little more
 MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read
 MAX_TEXT_CHARS = 256 * 1024  # text/plain of a display or result, and one traceback
@@ -27,7 +28,7 @@ PROGRESS = frozenset(("status", "execute_input"))  # tells how far a request has
 MAX_DEPTH = 100  # of what is in a message, before it is written as text
 MAX_BUFFERS = MAX_PARTS - MIN_PARTS  # of one message; comms send them
 _decode = json.JSONDecoder().decode
-_encode = encoder_of(default=json_default, ensure_ascii=False, allow_nan=False)  # as in the stock session
+_encode = json.JSONEncoder(default=json_default, ensure_ascii=False, allow_nan=False).encode  # as in the stock session
 
 
 def now() -> str:
@@ -43,22 +44,22 @@ class Channel:
 
 
 class WireSession(Session):
-    """Jupyter's session over an outlet. Messages are not signed: there is one reader, and it knows who speaks."""
+    """Jupyter's session over a message writer. Messages are unsigned: the one reader knows the sender."""
 
-    def __init__(self, outlet: Outlet, **kwargs: Any) -> None:
+    def __init__(self, writer: MessageWriter, **kwargs: Any) -> None:
         super().__init__(packer="json", unpacker="json", key=b"", **kwargs)
-        self._outlet = outlet
+        self._writer = writer
         self.unwatched: Header = {}
         """The request that is handled, if nobody watches its progress: what is in PROGRESS is not sent, and all that is
         shown meanwhile is this request's, as what asyncio tasks of earlier ones print."""
         self._parent: tuple[Any, bytes] = None, b""  # the latest parent header, and the same as JSON
-        self.printed = Printed(outlet.lock, self._publish)
-        self.printed.await_room = outlet.await_room
+        self.printed = Printed(writer.lock, self._publish)
+        self.printed.await_room = writer.await_room
 
     @property
     def is_fork(self) -> bool:
         """True in a process that the code has forked from the kernel."""
-        return self._outlet.is_fork
+        return self._writer.is_fork
 
     def send(
         self,
@@ -83,10 +84,10 @@ class WireSession(Session):
         parts = self.parts_of(message)
         parts += _fitting(buffers or (), MAX_MESSAGE_BYTES - sum(map(len, parts)))
         can_wait = message["msg_type"] in CAN_WAIT
-        with self._outlet.lock:
+        with self._writer.lock:
             self.printed.send(can_wait=can_wait)
-            self._outlet.send(stream.number, parts, can_wait=can_wait)
-        self._outlet.await_room()
+            self._writer.send(stream.number, parts, can_wait=can_wait)
+        self._writer.await_room()
         return message
 
     def msg_header(self, msg_type: str) -> dict[str, Any]:
@@ -102,10 +103,10 @@ class WireSession(Session):
 
     def flush(self) -> None:
         """Send all that was printed, and the messages that could wait."""
-        with self._outlet.lock:
+        with self._writer.lock:
             self.printed.send(can_wait=True)
-            self._outlet.flush()
-        self._outlet.await_room()
+            self._writer.flush()
+        self._writer.await_room()
 
     def parts_of(self, message: dict[str, Any]) -> list[bytes]:
         """Return a message as its four parts; one that is too large becomes a note of what it was."""
@@ -157,7 +158,7 @@ class WireSession(Session):
     def _publish(self, name: str, parent: Header, text: str, can_wait: bool) -> None:
         """Send printed text, without waiting until it is written."""
         message = self.msg("stream", {"name": name, "text": text}, parent=self.unwatched or parent)
-        self._outlet.send(IOPUB, self.parts_of(message), can_wait=can_wait)
+        self._writer.send(IOPUB, self.parts_of(message), can_wait=can_wait)
 
 
 def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:

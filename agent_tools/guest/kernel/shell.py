@@ -23,12 +23,9 @@ from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
 
-from ..network import unreachable
-from . import history, interrupts, libraries, magics, next_steps, shell_command
-from .cell_forks import CellForks
+from . import cells, display, interrupts, libraries, magics, next_steps
 from .cells import CellShell
-from .countdown import Countdown
-from .display import figures, plain_forms
+from .interrupts import CellForks, Countdown
 from .lazy_names import NAMES, LazyNames
 from .libraries import GUEST
 
@@ -41,9 +38,9 @@ def prepare_shell(shell: Any) -> None:
     """Give a fresh shell all that is in this room."""
     magics.register(shell)
     _interrupt_scripts(shell)
-    figures.show_as_png(shell.display_formatter)
+    display.show_as_png(shell.display_formatter)
     libraries.adapt(shell)
-    plain_forms.show_as_text(shell.display_formatter)
+    display.show_as_text(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
@@ -52,7 +49,7 @@ def prepare_shell(shell: Any) -> None:
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
     shell.events.register("post_execute", partial(magics.end_scripts, shell))
-    history.recall(shell.history_manager)
+    cells.recall_history(shell.history_manager)
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     warnings.filterwarnings("ignore", message="To exit: use")
 
@@ -140,7 +137,7 @@ class UserTraceback(AutoFormattedTB):
     def _chain(self, evalue: BaseException | None) -> Iterator[tuple[BaseException, bool]]:
         """Yield what an exception came of, up to one with frames of the user's own code, and whether each has them."""
         link = evalue
-        for _ in range(unreachable.MAX_LINKS):
+        for _ in range(next_steps.MAX_LINKS):
             parts = super().get_parts_of_chained_exception(link)
             if parts is None or parts[1] is evalue:
                 return
@@ -192,7 +189,7 @@ def is_users(frame: FrameType | None) -> bool:
 def _interrupt_before(error: BaseException) -> KeyboardInterrupt | None:
     """Return the interrupt of the code after which a library's cleanup raised an error, as IPython's printer does."""
     link: BaseException | None = error
-    for _ in range(unreachable.MAX_LINKS if interrupts.was_raised() else 0):
+    for _ in range(next_steps.MAX_LINKS if interrupts.was_raised() else 0):
         if isinstance(link, KeyboardInterrupt):
             return link
         if link is None or _has_users(link.__traceback__):
@@ -263,7 +260,7 @@ class SandboxShell(CellShell):
         """
         self.has_person = True
         if not is_plain:
-            figures.show_as_asked(self.display_formatter)
+            display.show_as_asked(self.display_formatter)
         self.set_hook("show_in_pager", page.as_hook(self.payloadpage_page), 80)  # before that of prepare_shell
         self.register_magics(ExecutionMagics)  # with a debugger
         self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="neutral", tb_offset=1)
@@ -283,7 +280,7 @@ class SandboxShell(CellShell):
 
     def system(self, cmd: str) -> None:
         """Run a shell command whose output is the cell's."""
-        shell_command.run(self, cmd)
+        magics.run_shell_command(self, cmd)
 
     def ask_exit(self) -> None:
         """Tell the client that the person wants to leave; the kernel's end is the client's to order."""
@@ -305,12 +302,12 @@ class SandboxShell(CellShell):
 
     def enable_matplotlib(self, gui: str | None = None) -> Any:
         """Choose a backend that needs no screen."""
-        return super().enable_matplotlib(figures.backend_for(gui))
+        return super().enable_matplotlib(display.backend_for(gui))
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Start no event loop of a window system."""
         if gui not in (None, "none", "inline"):
-            magics.say(figures.NO_LOOP.format(gui))
+            magics.say(display.NO_LOOP.format(gui))
 
     def _object_find(self, oname: str, namespaces: Any = None) -> Any:
         """Find what `?` and its like ask about, the well-known names included."""
@@ -325,7 +322,7 @@ class SandboxShell(CellShell):
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         """Show an error, as text if the cell goes on; a child that the code forked ends with it, as a program does."""
-        if advice := unreachable.advice(evalue) or next_steps.advice(evalue):
+        if advice := next_steps.advice(evalue):
             stb = [*stb, "", advice]
         if not self.kernel.session.is_fork:
             if self.kernel.session.unwatched and self._goes_on():

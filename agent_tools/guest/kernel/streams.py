@@ -12,7 +12,7 @@ Theory of operation
     waited for a process, whose text comes before its own: it is taken in first.
 
     The handler of a signal may print and flush while the code does, and so holds the lock already. There is one lock
-    for the list, the pipes and the outlet: of two, the watcher could hold one and wait for the other.
+    for the list, the pipes and the message writer: of two, the watcher could hold one and wait for the other.
 
     A forked child cannot use the list or the lock of its parent: it prints to the descriptors, like a subprocess.
 

@@ -1,11 +1,11 @@
-"""The times at which a kernel is to be interrupted and killed, and interrupts that come before it runs any code.
+"""The signals that are due to a kernel: the interrupt and the kill of a time limit, and interrupts that come early.
 
-A kernel ignores interrupts until it runs code. One that the host orders may come in between: the run is armed, and its
-request on the way, or waiting while a copy of the kernel is left. Such an interrupt is kept here and sent as soon as
-the kernel ignores it no more, unless the run is over by then.
+A kernel ignores SIGINT until it runs code. The host may order an interrupt before that: the request is on its way, or
+waits while a copy of the kernel is taken. Such an interrupt is sent as soon as the kernel no longer ignores it, unless
+the run is over by then.
 
-The grace after an interrupt is counted in the kernel's processor time: on a busy machine a kernel may get none for
-a while, and would have obeyed. MAX_GRACES bounds it in wall time, for a kernel that sleeps.
+The grace after an interrupt is counted in the kernel's processor time: on a busy machine a kernel may get none for a
+while, and would have obeyed. MAX_GRACES bounds it in wall time, for a kernel that sleeps.
 """
 
 import signal
@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..processes import ignores, processor_time
-from ..wire.alarm import MAX_GRACES, AlarmReader
+from ..wire.words import MAX_GRACES
 
-TRY_EVERY = 0.005  # seconds between two looks whether an interrupt can be sent
+TRY_EVERY = 0.005  # seconds between two tries to send an early interrupt
 LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
 
 
@@ -59,77 +59,33 @@ class Alarms:
     ) -> None:
         self._clock = clock
         self._used = used
-        self._ordered: Alarm | None = None
-        self._shown: Alarm | None = None  # by the page of memory, which knows nothing of the orders
-        self._page: AlarmReader | None = None
-        self._wanted: int | None = None  # the run that is to be interrupted, by the number it was armed by
-        self._grace = 0.0  # that it has then; 0.0: it is not killed
-
-    def read_page(self, descriptor: int) -> None:
-        """Look at the host's page from now on, if it has one and was not known."""
-        if self._page is None:
-            self._page = AlarmReader(descriptor)
-
-    def look_at_page(self) -> None:
-        """Take over what the host has written on the page since the last look."""
-        times = self._page.changed() if self._page else None
-        if times:
-            interrupt_at, kill_at = times
-            self._shown = Alarm(interrupt_at, kill_at - interrupt_at) if interrupt_at else None
+        self._alarm: Alarm | None = None
+        self._has_early_interrupt = False
+        self._early_grace = 0.0  # after it; 0.0: the kernel is not killed
 
     def arm(self, interrupt: float, kill: float) -> None:
-        """Have the kernel interrupted in so many seconds, and killed after a grace of `kill` seconds."""
-        self.disarm()
-        self._ordered = Alarm(self._clock() + interrupt, kill)
+        """Interrupt the kernel in so many seconds, and kill it after a grace of `kill` seconds."""
+        self._alarm, self._has_early_interrupt = Alarm(self._clock() + interrupt, kill), False
 
     def disarm(self) -> None:
-        """Forget what was ordered."""
-        self._ordered = None
-        if self._wanted == 0:
-            self._wanted = None
+        """Forget everything that is due: the run, or the kernel, has ended."""
+        self._alarm, self._has_early_interrupt = None, False
 
-    def forget(self) -> None:
-        """Forget all that is due: the kernel has ended."""
-        self._ordered = self._shown = self._wanted = None
-
-    def interrupt(self, number: int, grace: float) -> None:
-        """Have the run interrupted that was armed by the page's change of this number, 0: by an order.
-
-        It is killed after a grace, unless that is 0.
-        """
-        if self._armed(number):
-            self._wanted, self._grace = number, grace
+    def interrupt(self, grace: float) -> None:
+        """Interrupt the run that is armed, as soon as its code runs; kill it after a grace, unless that is 0."""
+        self._has_early_interrupt, self._early_grace = self._alarm is not None, grace
 
     def seconds(self) -> list[float]:
-        """Return the seconds until something is due without anyone's word."""
-        due = [alarm.at - self._clock() for alarm in self._alarms()]
-        return due if self._wanted is None else [*due, TRY_EVERY]
+        """Return the seconds until each signal is due."""
+        due = [self._alarm.at - self._clock()] if self._alarm and not self._alarm.is_over else []
+        return [*due, TRY_EVERY] if self._has_early_interrupt else due
 
     def due(self, kernel_pid: int) -> Iterator[int]:
         """Yield the signals that are due to the kernel, 0 if there is none."""
-        for alarm in self._alarms():
-            if number := alarm.ring(self._clock(), lambda: self._used(kernel_pid)):
-                yield number
-        if self._wanted is None or not kernel_pid:
-            return
-        run = self._armed(self._wanted)
-        if not run:
-            self._wanted = None
-        elif not ignores(kernel_pid, signal.SIGINT):
-            self._wanted = None
-            if self._grace:
-                run.ring_early(self._clock(), self._used(kernel_pid), self._grace)
+        if self._alarm and (number := self._alarm.ring(self._clock(), lambda: self._used(kernel_pid))):
+            yield number
+        if self._alarm and self._has_early_interrupt and kernel_pid and not ignores(kernel_pid, signal.SIGINT):
+            self._has_early_interrupt = False
+            if self._early_grace:
+                self._alarm.ring_early(self._clock(), self._used(kernel_pid), self._early_grace)
             yield signal.SIGINT
-
-    def close(self) -> None:
-        """Let go of the page."""
-        if self._page:
-            self._page.close()
-
-    def _alarms(self) -> list[Alarm]:
-        return [alarm for alarm in (self._ordered, self._shown) if alarm and not alarm.is_over]
-
-    def _armed(self, number: int) -> Alarm | None:
-        if number == 0:
-            return self._ordered
-        return self._shown if self._page and self._page.number == number else None

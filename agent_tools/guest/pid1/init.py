@@ -15,11 +15,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
-from ..checkpoints import memory, victims
+from ..checkpoints import oom_priority
 from ..checkpoints.keeper import Keeper
-from ..forks import MAX_TRACEBACK, in_fork, prefer_as_oom_victim, set_dumpable
-from ..processes import is_child, status_of_main_thread
-from ..wire.alarm import LOOK_EVERY
+from ..processes import (
+    MAX_TRACEBACK,
+    ProcessScope,
+    in_fork,
+    is_child,
+    set_dumpable,
+    status_of_main_thread,
+)
 from ..wire.sockets import pair
 from ..wire.words import (
     NO_COPY,
@@ -46,25 +51,25 @@ from ..wire.words import (
 )
 from . import last_words
 from .alarms import Alarms
-from .attendants import Attendants
-from .branches import Branches
+from .helper_processes import Branches, HelperProcesses
 from .lifeline import SocketLifeline, StdioLifeline
-from .reach import Reach
 
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
+LOOK_EVERY = 1.0  # seconds between two looks at the main thread of the kernel
+ARMED_AFTER = 0.25  # seconds of a run that the host may take to arm it
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
 
 
 class Init:
     """Holds at most one kernel, a fork that does `run_kernel`, and speaks to the host."""
 
-    def __init__(self, host: SocketLifeline | StdioLifeline, run_kernel: RunKernel, reach: Reach) -> None:
+    def __init__(self, host: SocketLifeline | StdioLifeline, run_kernel: RunKernel, scope: ProcessScope) -> None:
         self.host = host
         self.run_kernel = run_kernel
-        self.reach = reach
+        self.scope = scope
         self.kernel_pid = 0
         self.kernel_fd = -1
         self.kernel_report: socket.socket | None = None  # on which a kernel says why it could not start
@@ -72,27 +77,26 @@ class Init:
         self.status: int | None = None  # with which that has ended, before the others
         self.generation = 0
         self.oom_kills = 0
-        self.attendants = Attendants(self.let_go, reach.kill_branch, WORK_DIR)
+        self.helpers = HelperProcesses(self.let_go, scope.kill_branch, WORK_DIR)
         self.keeper = Keeper()
         self.branches = Branches()
         self.last_words = last_words.LastWords()
-        self.victims = victims.Victims()
+        self.oom = oom_priority.OomPriority()
         self.alarms = Alarms()
 
     def serve(self) -> None:
         """Obey the host, watch the kernel and reap, until the host hangs up."""
         while self.host.is_open:
             readers, writers = self.host.watched()
-            readers += [*self.attendants.watched(), *self.branches.filenos()]
+            readers += [*self.helpers.watched(), *self.branches.filenos()]
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readable, writable, _ = select.select(readers, writers, [], self.patience())
-            self.alarms.look_at_page()
             self.look_at_kernel()
             self.ring()
             self.hear()
-            self.victims.look(self.kernel_pid, self.keeper.ranked())
+            self.oom.look(self.kernel_pid, self.keeper.ranked())
             self.reap()
-            self.attendants.serve_names(readable)
+            self.helpers.serve_names(readable)
             for order, descriptors in self.host.exchange({*readable, *writable}):
                 try:
                     self.obey(order, descriptors)
@@ -101,12 +105,13 @@ class Init:
                         os.close(descriptor)
         self.keeper.drop()
         self.kill()
-        self.reach.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: last_words.py
+        self.scope.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: last_words.py
 
     def patience(self) -> float:
         """Seconds until something is due without anyone's word."""
         due = self.alarms.seconds()
-        look = victims.LOOK_EVERY if due and self.keeper.copies else LOOK_EVERY
+        is_code_running = due or time.monotonic() < self.keeper.ran_at + ARMED_AFTER
+        look = oom_priority.LOOK_EVERY if is_code_running and self.keeper.copies else LOOK_EVERY
         return max(0.0, min([*due, look]))
 
     def look_at_kernel(self) -> None:
@@ -133,25 +138,23 @@ class Init:
         """Carry out one order; unknown ones are ignored."""
         match order:
             case Start(number):
-                if descriptors[2:]:
-                    self.alarms.read_page(descriptors[2])
                 self.start(number, descriptors)
             case Wake(number, run):
                 self.wake(number, run, descriptors)
             case Files():
-                self.attendants.serve_files(descriptors)
+                self.helpers.serve_files(descriptors)
             case Spawn():
-                self.attendants.spawn(descriptors)
+                self.helpers.spawn(descriptors)
             case Proxy():
-                self.attendants.serve_network(descriptors)
+                self.helpers.serve_network(descriptors)
             case EndCommands():
-                self.attendants.end_commands()
+                self.helpers.end_commands()
             case Arm(interrupt, kill):
                 self.alarms.arm(interrupt, kill)
             case Disarm():
                 self.alarms.disarm()
-            case Interrupt(number, kill):
-                self.alarms.interrupt(number, kill)
+            case Interrupt(kill):
+                self.alarms.interrupt(kill)
                 self.ring()
             case Mark(run):
                 self.hear()
@@ -163,9 +166,9 @@ class Init:
             case Kill():
                 self.kill()
             case Pause() | Resume():
-                self.reach.signal(signal.SIGSTOP if isinstance(order, Pause) else signal.SIGCONT)
+                self.scope.signal(signal.SIGSTOP if isinstance(order, Pause) else signal.SIGCONT)
             case Rouse():
-                self.attendants.rouse()
+                self.helpers.rouse()
 
     def start(self, generation: int, descriptors: list[int]) -> None:
         """Fork a fresh kernel, after everything the last one left behind is gone."""
@@ -177,8 +180,6 @@ class Init:
             pid = os.fork()
             if pid == 0:
                 ours.close()
-                for page in descriptors[2:]:
-                    os.close(page)
                 pipes[::2] = map(os.dup, pipes[::2])  # PID 1's own are closed in a fork
                 in_fork(lambda: self.become_kernel([*descriptors[:2], keeper.detach(), *pipes]), theirs.fileno())
         self.kernel_pid, self.kernel_fd, self.kernel_report = pid, _watched(pid), ours
@@ -187,7 +188,7 @@ class Init:
         """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
         self.let_go()
         set_dumpable(True)
-        prefer_as_oom_victim()
+        oom_priority.rank("self", oom_priority.KERNEL)
         self.run_kernel(descriptors, WORK_DIR)
 
     def wake(self, generation: int, run: int, descriptors: list[int]) -> None:
@@ -234,7 +235,7 @@ class Init:
         """End the supervisor of a branch, and all that comes from it."""
         self.hear()
         pid = self.branches.end(number)
-        if pid and not self.reach.kill_branch(pid):
+        if pid and not self.scope.kill_branch(pid):
             self.clear_orphans()
 
     def hear(self) -> None:
@@ -249,7 +250,7 @@ class Init:
         """End what the last kernel left behind, for the next one."""
         self.kill()
         self.generation = generation
-        self.oom_kills = memory.oom_kills()
+        self.oom_kills = oom_priority.oom_kills()
 
     def let_go(self) -> None:
         """In a fork: close what belongs to PID 1 alone."""
@@ -257,32 +258,31 @@ class Init:
             self.kernel_report.close()
         self.host.close()
         self.last_words.close()
-        self.attendants.close()
+        self.helpers.close()
         self.keeper.close()
         self.branches.close()
-        self.alarms.close()
 
     def kill(self) -> None:
-        """End the kernel and all that comes from it, whoever adopted it; not attendants, copies and branches."""
-        self.alarms.forget()
+        """End the kernel and all that comes from it, whoever adopted it; not helper processes, copies and branches."""
+        self.alarms.disarm()
         self.hear()
         if self.kernel_pid:
-            self.reach.signal(signal.SIGSTOP)
+            self.scope.signal(signal.SIGSTOP)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.kernel_pid, signal.SIGKILL)
             while self.kernel_pid:
                 self.reap(block=True)  # which ends the rest
             return
-        self.reach.kill_all_but(self.spared())
+        self.scope.kill_all_but(self.spared())
         self.reap()  # or there might be no room for the next process
 
     def spared(self) -> set[int]:
         """Return the processes that outlive a kernel, with what comes from them."""
-        return self.attendants.pids | self.keeper.pids | self.branches.pids
+        return self.helpers.pids | self.keeper.pids | self.branches.pids
 
     def clear_orphans(self) -> None:
         """End what a branch or commands left whose parent was killed; nobody can tell it from what left the kernel."""
-        self.reach.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
+        self.scope.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:
         """Collect ended children; where the kernel is among them, stop what it left, report, and end it."""
@@ -293,9 +293,9 @@ class Init:
                     return
                 self.hear()  # it may have said before its end that it is the kernel
                 pid, status = os.waitpid(ended.si_pid, 0)
-                if self.victims.forget(pid) and os.WIFSIGNALED(status):
-                    self.oom_kills = min(self.oom_kills + 1, memory.oom_kills())  # it, and not the kernel
-                if self.attendants.forget(pid):
+                if self.oom.forget(pid) and os.WIFSIGNALED(status):
+                    self.oom_kills = min(self.oom_kills + 1, oom_priority.oom_kills())  # it, and not the kernel
+                if self.helpers.forget(pid):
                     self.clear_orphans()
                 if self.keeper.forget(pid):
                     self.say_no_copy()
@@ -304,7 +304,7 @@ class Init:
                 if pid == self.kernel_pid:
                     report, status = self.read_report(), status if self.status is None else self.status
                     self.forget_kernel()
-                    self.reach.signal(signal.SIGSTOP)
+                    self.scope.signal(signal.SIGSTOP)
                     self.tell_last_words(last_words.SECONDS_IF_KILLED if block else last_words.SECONDS)
                     self.report_exit(status, report)
                     self.kill()
@@ -332,7 +332,7 @@ class Init:
         if report:
             self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
         code = os.waitstatus_to_exitcode(status)
-        oom = memory.oom_kills() > self.oom_kills
+        oom = oom_priority.oom_kills() > self.oom_kills
         self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom))
 
 

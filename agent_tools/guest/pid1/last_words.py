@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal, NoReturn
 
-from ..wire.waiting import await_input
+from ..wire.sockets import await_input
 from ..wire.words import LAST_WORDS_BYTES, Printed
 
 SECONDS = 1.0  # for the fork, which takes a few milliseconds

@@ -9,12 +9,11 @@ import os
 import socket
 
 from ..wire.mux import Mux, MuxError
-from ..wire.sockets import pair
-from ..wire.waiting import await_room
+from ..wire.sockets import await_room, pair
 from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write_report
 
 READ_SIZE = 256 * 1024
-MAX_DESCRIPTORS = 3  # that come with one order: two sockets, and the page of the alarm
+MAX_DESCRIPTORS = 2  # that come with one order
 Received = tuple[Order | None, list[int]]
 """An order, None if it is unknown, and the open descriptors that belong to it; the taker closes these."""
 

@@ -1,35 +1,41 @@
-"""The processes that hold kernels: PID 1 of the sandbox, and the supervisor of each branch.
+"""The programs that hold kernels: PID 1 of the sandbox with its boot, and the supervisor of each branch.
 
 Theory of operation
-    A branch goes on from a copy of the kernel, beside the kernel, with its own variables. A fork of the copy becomes
-    its supervisor: it does for the branch what PID 1 does for the sandbox, by the same code and in the same words,
-    which come over one socket as they would over stdio. Its kernels are forks of it, so each begins with the state of
-    the copy. It adopts what comes from them, so all of it can be told from the rest of the sandbox, and ended.
+    PID 1 boots once: it imports what a kernel needs and makes its shell, so that a kernel is a fork without imports.
 
-    It has the user of the code, which can end it or stop it, and so ends its own branch: the host hears nothing of it
-    any more, and PID 1 ends what is left.
+    A branch goes on from a copy of the kernel, beside the kernel, with its own variables. A fork of the copy becomes
+    the branch's supervisor: it does for the branch what PID 1 does for the sandbox, by the same code and in the same
+    words, which come over one socket as they would over stdio. Its kernels are forks of it, so each begins with the
+    state of the copy. It adopts orphans, so all processes of the branch can be told from the rest, and ended.
+
+    The supervisor has the user of the code. Code that ends or stops it ends its own branch: the host sees the socket
+    close, and PID 1 ends what is left.
 """
 
+import contextlib
 import gc
 import os
+import pwd
 import random
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from .. import processes
-from ..boot import boot as boot
-from ..checkpoints.victims import prefer_others
-from ..checkpoints.words import AWAKE
-from ..forks import may_signal, set_dumpable
+from .. import bundle, lazy_modules, preload, processes
+from ..checkpoints.datagrams import AWAKE
+from ..checkpoints.oom_priority import KERNEL_LAST, rank
+from ..processes import Descendants, WholeSandbox, may_signal, set_dumpable
 from . import hold
 from .init import RUN_DIR, WORK_DIR, Init, RunKernel
 from .lifeline import SocketLifeline, StdioLifeline, take_stdio
-from .names import lay_names
-from .reach import Everyone, Offspring
+
+if TYPE_CHECKING:
+    from ..startup import Supervise
+
+    RunBooted = Callable[[Supervise, list[int], str], None]
 
 GoOn = Callable[[list[int]], None]
 """Goes on as the kernel, on the descriptors of its sockets, until the host hangs up."""
@@ -54,33 +60,33 @@ def main(may_signal: Callable[[], bool] = may_signal) -> None:
         _hold(hold.Hold(*words))
         return
     host = StdioLifeline(*take_stdio()) if mode == "stdio" else SocketLifeline(f"{RUN_DIR}/init.sock")
-    Init(host, _booted(), Everyone()).serve()
+    Init(host, _booted(), WholeSandbox()).serve()
 
 
 def _hold(held: hold.Hold) -> None:
-    """Boot first, so that the host finds all of it there."""
+    """Be PID 1 of a pod: boot, and then wait for the host."""
     run_kernel = _booted()
     host = held.await_host()
-    Init(host, run_kernel, Everyone({host.pid})).serve()
+    Init(host, run_kernel, WholeSandbox({host.pid})).serve()
 
 
 def _booted() -> RunKernel:
-    """Return what makes a fork of this process a kernel."""
-    lay_names()
+    """Boot; return the function by which a fork of this process becomes a kernel."""
+    write_names()
     run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
-    return partial(run_kernel, partial(supervise, Offspring(has_pid_1=os.getpid() == 1)))
+    return partial(run_kernel, partial(supervise, Descendants(has_pid_1=os.getpid() == 1)))
 
 
-def supervise(reach: Offspring, descriptors: list[int], go_on: GoOn) -> NoReturn:
-    """Be the supervisor of a branch, on its lifeline and the socket that tells PID 1, until PID 1 ends it.
+def supervise(scope: Descendants, descriptors: list[int], go_on: GoOn) -> NoReturn:
+    """Be the supervisor of a branch, until PID 1 ends it, which the host orders when it hangs up.
 
-    The host, which hangs up, orders that as well. One that ended by itself would be one that code has ended.
+    `descriptors`: the branch's lifeline, and the socket that tells PID 1 that this supervisor is awake.
     """
     lifeline, announced = descriptors
     habits = _Habits()
     processes.adopt_orphans()
-    prefer_others()
+    rank("self", KERNEL_LAST)
     with socket.socket(fileno=announced) as to_parent:
         to_parent.send(AWAKE)
 
@@ -89,8 +95,8 @@ def supervise(reach: Offspring, descriptors: list[int], go_on: GoOn) -> NoReturn
         go_on(sockets)
 
     try:
-        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, reach).serve()
-        reach.kill_all_but(())
+        Init(StdioLifeline(lifeline, os.dup(lifeline)), run_kernel, scope).serve()
+        scope.kill_all_but(())
         while True:
             signal.pause()
     finally:
@@ -98,7 +104,7 @@ def supervise(reach: Offspring, descriptors: list[int], go_on: GoOn) -> NoReturn
 
 
 class _Habits:
-    """The handlers, collector and seed that the code has set up, and that must not run in the supervisor."""
+    """Signal handlers, garbage collector and random seed that code has set up: off in the supervisor, on in kernels."""
 
     def __init__(self) -> None:
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
@@ -119,3 +125,85 @@ class _Habits:
         random.setstate(self._seeded)
         if self._collects:
             gc.enable()
+
+
+# The boot.
+
+
+def boot(work_dir: str) -> "RunBooted":
+    """Boot; return the function by which a forked process becomes a kernel."""
+    gc.disable()  # what is imported stays
+    modules = preload.names()
+    with lazy_modules.stand_ins():
+        from .. import startup  # its imports meet the stand-ins
+
+        startup.prepare(work_dir)
+    bundle.uninstall()
+    run_kernel = _preloaded(modules, startup.run_kernel) if modules else startup.run_kernel
+    gc.freeze()  # keeps the forks' pages shared
+    gc.enable()
+    return run_kernel
+
+
+def _preloaded(modules: list[str], run_kernel: "RunBooted") -> "RunBooted":
+    """Import modules; return `run_kernel` for kernels with them, which raises at their start if the import failed."""
+    failure: Exception | None = None
+    try:
+        preload.preload(modules)
+    except Exception as exc:  # noqa: BLE001  (whatever a module raises when it is imported)
+        failure = exc
+
+    def run(supervise: "Supervise", descriptors: list[int], work_dir: str) -> None:
+        if failure:
+            raise failure
+        preload.renew()
+        run_kernel(supervise, descriptors, work_dir)
+
+    return run
+
+
+# Names of the user and the group that the sandbox runs as, for any ids.
+#
+# The image's /etc/passwd and /etc/group are links to files below HOME, which is writable. PID 1 writes these files
+# again, with a line for its ids. Nothing in the sandbox gives rights to a name.
+
+
+NAME = "sandbox"
+BASE = "/usr/share/agent_tools"  # the image's own tables
+SHELL = "/bin/bash"  # of the user, where the image has it
+TABLES = ("passwd", "group")
+
+
+def write_names(etc: str = "/etc", base: str = BASE) -> None:
+    """Write the tables to the targets of the image's links, and set USER, LOGNAME and SHELL.
+
+    Tables that are not links stay as they are.
+    """
+    for table in TABLES:
+        with contextlib.suppress(OSError):
+            _write_table(table, os.readlink(f"{etc}/{table}"), base)
+    with contextlib.suppress(KeyError):
+        name = pwd.getpwuid(os.getuid()).pw_name
+        os.environ.setdefault("USER", name)
+        os.environ.setdefault("LOGNAME", name)
+    if os.path.exists(SHELL):
+        os.environ.setdefault("SHELL", SHELL)  # for `!` in cells; IPython's default is sh
+
+
+def _write_table(table: str, target: str, base: str) -> None:
+    with open(f"{base}/{table}", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    number = os.getuid() if table == "passwd" else os.getgid()
+    if not any(line.split(":")[2:3] == [str(number)] for line in lines):
+        lines.append(_line(table))
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+    with open(target, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def _line(table: str) -> str:
+    """Return our own line: passwd(5), group(5)."""
+    if table == "group":
+        return f"{NAME}:x:{os.getgid()}:"
+    home = os.environ.get("HOME", "/")
+    return f"{NAME}:x:{os.getuid()}:{os.getgid()}:{NAME}:{home}:{SHELL}"

@@ -20,10 +20,10 @@ A stream that nobody takes from holds up its own command and no other.
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Union
 
-from .frozen import frozen
+from .framing import FrameBuffer
 
 MAX_FRAME = 64 * 1024  # bytes of every payload but a Spec's
 MAX_SPEC = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class CommandError(ValueError):
     """The other end broke the protocol or a bound of it."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Spec:
     """A command to run: `argv` as it is, or one text for a shell.
 
@@ -63,21 +63,21 @@ class Spec:
     terminal: "tuple[int, int] | None" = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Input:
     """Bytes for the command's stdin; b'' ends it."""
 
     data: bytes
 
 
-@frozen
+@dataclass(frozen=True)
 class Signal:
     """A signal for the command's process group."""
 
     number: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Resize:
     """The new size of its terminal."""
 
@@ -85,21 +85,21 @@ class Resize:
     columns: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Started:
     """The command runs, under this pid of the sandbox."""
 
     pid: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Taken:
     """The command has taken so many bytes of its stdin."""
 
     size: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Printed:
     """Bytes it wrote; of a terminal all are stdout."""
 
@@ -107,7 +107,7 @@ class Printed:
     data: bytes
 
 
-@frozen
+@dataclass(frozen=True)
 class Ended:
     """The end of a command: its exit code, the signal that ended it, or the errno of why it could not start."""
 
@@ -152,45 +152,39 @@ def write_event(event: Event) -> bytes:
     return _frame(20, _ENDED.pack(HOWS.index(event.how), event.number, event.timed_out))
 
 
-class Reader:
-    """Takes a stream of frames apart; `orders()` and `events()` make one for either end."""
+class CommandReader:
+    """Cuts a byte stream into the values of its frames; `orders()` and `events()` make one for either end."""
 
     def __init__(self, kinds: "Mapping[int, tuple[int, Callable[[bytes], Any]]]") -> None:
         self._kinds = kinds
-        self._buffer = bytearray()
+        self._frames = FrameBuffer(self._measure)
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield what is complete now. To be read to its end.
+        """Yield the values that are complete now. Read it to its end.
 
         Raises:
-            CommandError: it is not this protocol, or longer than it may be.
+            CommandError: a frame of an unknown kind, malformed or over its limit.
         """
-        self._buffer += data
-        start = 0
-        try:
-            while len(self._buffer) - start >= _HEADER.size:
-                kind, length = _HEADER.unpack_from(self._buffer, start)
-                most, read = self._kinds.get(kind, (-1, bytes))
-                if length > most:
-                    raise CommandError(f"a frame of kind {kind} and {length:,} bytes")
-                end = start + _HEADER.size + length
-                if len(self._buffer) < end:
-                    break
-                payload = bytes(memoryview(self._buffer)[start + _HEADER.size : end])
-                start = end
-                yield _read(read, payload)
-        finally:
-            del self._buffer[:start]
+        for head, payload in self._frames.feed(data):
+            yield _read(self._kinds[head[0]][1], payload)
+
+    def _measure(self, buffer: bytearray) -> "tuple[int, int] | None":
+        if len(buffer) < _HEADER.size:
+            return None
+        kind, length = _HEADER.unpack_from(buffer)
+        if length > (self._kinds[kind][0] if kind in self._kinds else -1):
+            raise CommandError(f"a frame of kind {kind} and {length:,} bytes")
+        return _HEADER.size, _HEADER.size + length
 
 
-def orders() -> Reader:
+def orders() -> CommandReader:
     """Return the guest's reader of what the host says."""
-    return Reader(_ORDERS)
+    return CommandReader(_ORDERS)
 
 
-def events() -> Reader:
+def events() -> CommandReader:
     """Return the host's reader of what an untrusted guest says."""
-    return Reader(_EVENTS)
+    return CommandReader(_EVENTS)
 
 
 def _frame(kind: int, payload: bytes) -> bytes:

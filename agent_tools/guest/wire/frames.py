@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .encoder import encoder_of
+from .framing import FrameBuffer
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_HEAD_BYTES = 8 * 1024 * 1024  # of it beside the attachments: read in one piece, while no other thread has its turn
@@ -28,7 +28,7 @@ MAX_NUMBER_CHARS = 32  # of a number in a head: longer ones cross as texts
 SHORT_HEAD = 1024  # bytes up to which a head is read as soon as it could be refused
 LONG_HEAD = 64 * 1024  # bytes from which a head is read in steps
 _LENGTHS = struct.Struct(">II")
-_to_json, _from_json = encoder_of(), json.JSONDecoder().decode  # of json's functions, half the time is choice
+_to_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
 _CALL = re.compile(rb'\{\s*"op":\s*"call",\s*"id":\s*(\d{1,15}),\s*"name":\s*"([ !#-\[\]-~]{0,200})"')
 
 Message = tuple[dict[str, Any], list[bytes], int]
@@ -65,11 +65,11 @@ def pack(
     return b"".join((_LENGTHS.pack(len(data), size - len(data)), data, *attachments))
 
 
-class Reader:
-    """Takes a stream apart. A message is checked for its length before it is held.
+class CallReader:
+    """Cuts a byte stream into messages. A message over the limit is an error as soon as its lengths are known.
 
-    `screen` is asked with the number, the name and the size of each call whose head begins with them and is not short;
-    a call that it does not want is passed over, and costs no more than its bytes.
+    `screen` is asked with the number, the name and the size of each call whose head begins with them and is not short.
+    A call that it rejects is skipped, and costs no more than its bytes.
     """
 
     def __init__(
@@ -78,40 +78,26 @@ class Reader:
         self._limit = limit
         self._screen = screen
         self._max_marks = max_marks
-        self._buffer = bytearray()
+        self._frames = FrameBuffer(self._measure)
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are complete now, as head, attachments and size in bytes.
+        """Yield the messages that are complete now, as head, attachments and size in bytes.
 
         Raises:
-            FrameError: what came is not this protocol, or over the limit.
+            FrameError: the bytes are not this protocol, or over the limit.
         """
-        if not self._buffer and (whole := self._whole(data)):  # as nearly all messages come
-            if (message := self._message(*whole)) is not None:
-                yield message
-            return
-        self._buffer += data
-        while (end := self._end(self._buffer)) and len(self._buffer) >= end[1]:
-            head_end, body_end = end
-            with memoryview(self._buffer) as view:
-                head, body = bytes(view[_LENGTHS.size : head_end]), bytes(view[head_end:body_end])
-            del self._buffer[:body_end]
-            if (message := self._message(head, body)) is not None:
+        for lengths, payload in self._frames.feed(data):
+            head_size = _LENGTHS.unpack(lengths)[0]
+            if (message := self._message(payload[:head_size], payload[head_size:])) is not None:
                 yield message
 
-    def _whole(self, data: bytes) -> "tuple[bytes, bytes] | None":
-        """Return the head and the body of data that is one message, neither more nor less."""
-        end = self._end(data)
-        return (data[_LENGTHS.size : end[0]], data[end[0] :]) if end and len(data) == end[1] else None
-
-    def _end(self, data: "bytes | bytearray") -> "tuple[int, int] | None":
-        """Return where the head and where the body of the first message end; None before its lengths are there."""
-        if len(data) < _LENGTHS.size:
+    def _measure(self, buffer: bytearray) -> "tuple[int, int] | None":
+        if len(buffer) < _LENGTHS.size:
             return None
-        head_size, body_size = _LENGTHS.unpack_from(data)
+        head_size, body_size = _LENGTHS.unpack_from(buffer)
         if head_size + body_size > self._limit + 65536 or head_size > MAX_HEAD_BYTES:
             raise FrameError(f"a message of {head_size + body_size:,} bytes")
-        return _LENGTHS.size + head_size, _LENGTHS.size + head_size + body_size
+        return _LENGTHS.size, _LENGTHS.size + head_size + body_size
 
     def _message(self, data: bytes, body: bytes) -> Message | None:
         begins = _CALL.match(data) if self._screen and len(data) > SHORT_HEAD else None

@@ -11,7 +11,10 @@ come, everything that was sent before it has come, too.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import NamedTuple
+
+from .framing import FrameBuffer
 
 SHELL, IOPUB, CONTROL, STDIN = range(1, 5)
 MIN_PARTS, MAX_PARTS = 4, 64
@@ -35,54 +38,68 @@ def pack(channel: int, parts: Sequence[bytes]) -> bytes:
     return b"".join((sizes, *parts))
 
 
-class Reader:
-    """Messages out of bytes as they come. A message over the limit is refused by its sizes, before it is there."""
+class MessageReader:
+    """Cuts a byte stream into messages; one over the limit is an error as soon as its sizes are known."""
 
     def __init__(self, max_message_bytes: int) -> None:
         self._limit = max_message_bytes
-        self._buffer = bytearray()
-        self._sizes: list[int] = []
-        self._needed = 2  # bytes of the buffer without which nothing more can be told
+        self._frames = FrameBuffer(self._measure)
 
     def feed(self, data: bytes) -> "Iterator[tuple[int, list[bytes]]]":
-        """Take in bytes; yield the channel and the parts of each message that is complete with them.
+        """Yield the channel and the parts of each message that is complete now.
 
-        To be read to its end, or the rest of `data` waits for the next call.
+        Read it to its end, or the rest of `data` waits for the next call.
 
         Raises:
             MessageError: an unknown channel, too few or too many parts, or too many bytes.
         """
-        self._buffer += data
-        while len(self._buffer) >= self._needed:
-            if not self._sizes:
-                self._read_head()
-            else:
-                yield self._take()
+        for head, payload in self._frames.feed(data):
+            parts, place = [], 0
+            for size in _sizes(head):
+                parts.append(payload[place : place + size])
+                place += size
+            yield head[0], parts
 
-    def _read_head(self) -> None:
-        """Read how many parts there are, and then their sizes."""
-        channel, count = self._buffer[0], self._buffer[1]
+    def _measure(self, buffer: bytearray) -> "tuple[int, int] | None":
+        if len(buffer) < 2:
+            return None
+        channel, count = buffer[0], buffer[1]
         if not SHELL <= channel <= STDIN:
             raise MessageError("bytes that are no message")
         if not MIN_PARTS <= count <= MAX_PARTS:
             raise MessageError(f"a message of {count} parts")
         head = 2 + _SIZE * count
-        if len(self._buffer) < head:
-            self._needed = head
-            return
-        sizes = list(struct.unpack_from(f">{count}I", self._buffer, 2))
-        if (size := sum(sizes)) > self._limit:
+        if len(buffer) < head:
+            return None
+        if (size := sum(_sizes(buffer))) > self._limit:
             raise MessageError(f"a message of {size:,} bytes, over {self._limit:,} bytes")
-        self._sizes, self._needed = sizes, head + size
+        return head, head + size
 
-    def _take(self) -> "tuple[int, list[bytes]]":
-        """Take the message off the buffer that is all there."""
-        parts, place = [], 2 + _SIZE * len(self._sizes)
-        with memoryview(self._buffer) as view:
-            for size in self._sizes:
-                parts.append(bytes(view[place : place + size]))
-                place += size
-        channel = self._buffer[0]
-        del self._buffer[:place]
-        self._sizes, self._needed = [], 2
-        return channel, parts
+
+def _sizes(head: "bytes | bytearray") -> tuple[int, ...]:
+    return struct.unpack_from(f">{head[1]}I", head, 2)
+
+
+# The host's limits on a message. One environment variable of PID 1 holds two numbers of bytes: the limits of a kernel's
+# message and of a host call's. Honest code keeps within them; the host enforces its own.
+
+
+LIMITS_VARIABLE = "AGENT_TOOLS_MESSAGE_LIMITS"
+DEFAULT_LIMIT = 16 * 1024 * 1024
+
+
+class MessageLimits(NamedTuple):
+    """The largest messages the host takes, in bytes."""
+
+    kernel: int = DEFAULT_LIMIT
+    call: int = DEFAULT_LIMIT
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variable for PID 1; none for the defaults."""
+        return {} if self == MessageLimits() else {LIMITS_VARIABLE: f"{self.kernel:d},{self.call:d}"}
+
+    @classmethod
+    def take(cls, environ: MutableMapping[str, str]) -> "MessageLimits":
+        """Remove the variable from an environment, so that user code does not see it, and return its limits."""
+        kernel, comma, call = environ.pop(LIMITS_VARIABLE, "").partition(",")
+        return cls(int(kernel), int(call)) if comma else cls()

@@ -18,8 +18,9 @@ import socket
 import struct
 from collections.abc import Iterator
 
+from .framing import FrameBuffer, Window
+
 MAX_FRAME = 64 * 1024
-WINDOW = 1024 * 1024  # bytes of one stream that may be on their way
 MAX_OUT = 4 * 1024 * 1024  # bytes waiting for the pipe, from which on streams are not read
 WORDS = 0
 CREDIT = 0x80000000
@@ -30,6 +31,42 @@ class MuxError(Exception):
     """The other end broke the protocol or a bound of it."""
 
 
+def frames() -> FrameBuffer:
+    """Return what cuts a pipe into frames; it raises MuxError for one that is too long."""
+    return FrameBuffer(_measure)
+
+
+def cut(buffer: FrameBuffer, data: bytes) -> "Iterator[tuple[int, bytes]]":
+    """Yield the channel and the payload of each frame that is complete now. Errors as for `frames`."""
+    for head, payload in buffer.feed(data):
+        yield int.from_bytes(head[:4], "big"), payload
+
+
+def credit(channel: int, granted: int) -> bytes:
+    """Return the frame that grants so many more bytes on a channel."""
+    return HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
+
+
+def read_credit(payload: bytes) -> int:
+    """Return how many bytes a frame grants.
+
+    Raises:
+        MuxError: it is malformed.
+    """
+    if len(payload) != 4:
+        raise MuxError("a malformed grant")
+    return int.from_bytes(payload, "big")
+
+
+def _measure(buffer: bytearray) -> "tuple[int, int] | None":
+    if len(buffer) < HEADER.size:
+        return None
+    _, length = HEADER.unpack_from(buffer)
+    if length > MAX_FRAME:
+        raise MuxError(f"a frame of {length:,} bytes")
+    return HEADER.size, HEADER.size + length
+
+
 class Stream:
     """One stream's end on this side: a socket, and what is on its way to it and from it."""
 
@@ -37,19 +74,18 @@ class Stream:
         end.setblocking(False)
         self.end = end
         self.pending = bytearray()  # came for the socket, which has not taken it yet
-        self.may_send = WINDOW
-        self.to_grant = 0
+        self.window = Window()
         self.is_ended = False  # the other side will send no more
 
     def take(self, channel: int) -> bytes:
         """Read what the socket has and may be sent; the frame for it, b'' if there is nothing."""
         try:
-            data = self.end.recv(min(MAX_FRAME, self.may_send))
+            data = self.end.recv(min(MAX_FRAME, self.window.may_send))
         except BlockingIOError:
             return b""
         except OSError:
             data = b""
-        self.may_send -= len(data)
+        self.window.may_send -= len(data)
         return HEADER.pack(channel, len(data)) + data
 
     def give(self, channel: int) -> bytes:
@@ -57,11 +93,9 @@ class Stream:
         with contextlib.suppress(BlockingIOError):
             sent = self.end.send(self.pending)
             del self.pending[:sent]
-            self.to_grant += sent
-        if self.to_grant < WINDOW // 4:
-            return b""
-        granted, self.to_grant = self.to_grant, 0
-        return HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
+            if granted := self.window.take(sent):
+                return credit(channel, granted)
+        return b""
 
 
 class Mux:
@@ -70,7 +104,7 @@ class Mux:
     def __init__(self) -> None:
         self.out = bytearray()
         self.streams: dict[int, Stream] = {}
-        self._in = bytearray()
+        self._frames = frames()
 
     def open(self, channel: int, end: socket.socket) -> None:
         """Carry what `end` says and hears as this channel; it is closed with the channel."""
@@ -81,23 +115,14 @@ class Mux:
         self.out += HEADER.pack(WORDS, len(words)) + words
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take in what came from the pipe; gives each line of words before it looks at what follows that line.
+        """Take in bytes of the pipe; yield each line of words before looking at the bytes after it.
 
-        So a channel that a line asks for can be opened before the first bytes for it come by. To be read to its end.
+        So the owner can open a channel that a line asks for before the first bytes for it are read. Read it to its end.
 
         Raises:
             MuxError: it is not this protocol, or more than was granted.
         """
-        self._in += data
-        while len(self._in) >= HEADER.size:
-            channel, length = HEADER.unpack_from(self._in)
-            if length > MAX_FRAME:
-                raise MuxError(f"a frame of {length:,} bytes")
-            end = HEADER.size + length
-            if len(self._in) < end:
-                break
-            payload = bytes(memoryview(self._in)[HEADER.size : end])
-            del self._in[:end]
+        for channel, payload in cut(self._frames, data):
             if channel == WORDS:
                 yield payload
             else:
@@ -107,7 +132,7 @@ class Mux:
         """The sockets worth waiting for: to read from, and to write to."""
         has_room = len(self.out) < MAX_OUT
         streams = self.streams.values()
-        readers = [stream.end for stream in streams if has_room and stream.may_send and not stream.is_ended]
+        readers = [stream.end for stream in streams if has_room and stream.window.may_send and not stream.is_ended]
         return readers, [stream.end for stream in streams if stream.pending]
 
     def exchange(self, ready: set[int]) -> None:
@@ -144,7 +169,7 @@ class Mux:
 
     def _take(self, channel: int, stream: Stream) -> bool:
         """Move one frame from a socket to the pipe; whether there may be more."""
-        frame = stream.take(channel) if stream.may_send else b""
+        frame = stream.take(channel) if stream.window.may_send else b""
         self.out += frame
         if len(frame) == HEADER.size:  # the socket's end
             self.close(channel)
@@ -156,11 +181,9 @@ class Mux:
         if stream is None:
             return
         if channel & CREDIT:
-            if len(payload) != 4:
-                raise MuxError("a malformed grant")
-            stream.may_send = min(WINDOW, stream.may_send + int.from_bytes(payload, "big"))
+            stream.window.grant(read_credit(payload))
         elif payload:
-            if len(stream.pending) + len(payload) > WINDOW:
+            if not stream.window.receive(len(payload)):
                 raise MuxError("more than was granted")
             stream.pending += payload
             with contextlib.suppress(OSError):  # a socket that is gone is noticed when it is polled

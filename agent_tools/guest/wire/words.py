@@ -3,7 +3,7 @@
 One line of ASCII is one word with its arguments; on the mounted socket a line is a datagram, over stdio a frame of
 channel 0 (mux.py).
 
-    host  -> guest   start <generation>          with sockets for messages and host calls, and the alarm's page
+    host  -> guest   start <generation>          with sockets for messages and host calls
                      wake <generation> <run>     with the same sockets: the checkpoint after this run is the kernel
                      files <number>              with one socket: serve work_dir on it
                      spawn <number>              with one socket: run the command it asks for (commands.py)
@@ -12,8 +12,7 @@ channel 0 (mux.py).
                      mark <run>                  keep the copy that was left after this run
                      branch <number> <run>       with one socket: a fork of that copy is the supervisor of a branch
                      end_branch <number>         end it, and all that comes from it
-                     interrupt <number> <kill>   of the alarm's page by which the run was armed, 0: by an order; seconds
-                                                 from SIGINT until SIGKILL, 0: never
+                     interrupt <kill>            SIGINT, if a run is armed; seconds from then until SIGKILL, 0: never
                      disarm | kill | end_commands | pause | resume | rouse
     guest -> host    ready                       over stdio only: there a connection says nothing
                      exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
@@ -28,19 +27,20 @@ Orders that come with sockets count up, so that over stdio both ends know the ch
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
-from typing import ClassVar, Literal, Union
-
-from .frozen import frozen
+from dataclasses import astuple, dataclass, fields
+from typing import Any, ClassVar, Literal, Union
 
 MAX_WORDS = 4096  # bytes in one line
 LAST_WORDS_BYTES = 3000  # of text in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
 NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
+MAX_GRACES = 2  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 
-@frozen
+@dataclass(frozen=True)
 class Start:
     """Fork a fresh kernel, after all that the last one left is gone. Sockets: its messages, its host calls."""
 
@@ -48,7 +48,7 @@ class Start:
     sockets: ClassVar[int] = 2
 
 
-@frozen
+@dataclass(frozen=True)
 class Wake:
     """Have the newest copy that was left after `run`, or before it, go on as the kernel. Sockets as for Start."""
 
@@ -57,7 +57,7 @@ class Wake:
     sockets: ClassVar[int] = 2
 
 
-@frozen
+@dataclass(frozen=True)
 class Files:
     """Serve work_dir on one socket, to a host that cannot see the folder."""
 
@@ -65,7 +65,7 @@ class Files:
     sockets: ClassVar[int] = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class Spawn:
     """Run a command, which one socket says and answers for."""
 
@@ -73,7 +73,7 @@ class Spawn:
     sockets: ClassVar[int] = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class Proxy:
     """Listen for the code's connections to the network, and carry them over one socket (proxy.py)."""
 
@@ -81,38 +81,37 @@ class Proxy:
     sockets: ClassVar[int] = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class Arm:
-    """Interrupt the kernel after so many seconds, and kill it after a grace (alarm.py), unless another order comes."""
+    """Interrupt the kernel after so many seconds, and kill it after a grace, unless another order comes.
+
+    The grace of `kill` seconds is of the kernel's processor time, and at most MAX_GRACES times as long.
+    """
 
     interrupt: float
     kill: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Disarm:
     """Forget what was armed."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Interrupt:
-    """Send the kernel SIGINT, if the run goes on that it is meant for, and kill it after a grace, unless that is 0.
+    """Send the kernel SIGINT, if its run is armed, and kill it after a grace, unless that is 0."""
 
-    That is the one armed by the page's change of this number (alarm.py), or by an order if there is no number.
-    """
-
-    number: int = 0
     kill: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Mark:
     """Keep the copy that was left after this run, whatever comes later; say whether there is one."""
 
     run: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Branch:
     """Have the copy that was left after `run` fork a supervisor (supervisor.py); say whether there is such a copy.
 
@@ -124,44 +123,44 @@ class Branch:
     sockets: ClassVar[int] = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class EndBranch:
     """End the supervisor that was made by the order of this number, and all that comes from it."""
 
     number: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Kill:
     """End the kernel and all that it started."""
 
 
-@frozen
+@dataclass(frozen=True)
 class EndCommands:
     """End all commands and all that they started."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Pause:
     """Stop every process but PID 1."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Resume:
     """Let them go on."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Rouse:
     """Wake those who serve files, commands and the network: code may have stopped them."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Ready:
     """PID 1 listens to its stdin."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Exit:
     """The kernel of a generation ended by itself with `code`, or by `signal`; `oom`: at the memory limit."""
 
@@ -171,7 +170,7 @@ class Exit:
     oom: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Failed:
     """The kernel of a generation could not start; NO_COPY: there is no checkpoint that could go on."""
 
@@ -179,7 +178,7 @@ class Failed:
     traceback: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Marked:
     """The copy that was left after a run is kept; 0: there is none."""
 
@@ -187,7 +186,7 @@ class Marked:
     run: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Printed:
     """Text that the kernel of a generation had written last to a stream."""
 
@@ -201,24 +200,21 @@ Order = Union[SocketOrder, Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCom
 Report = Union[Ready, Exit, Failed, Marked, Printed]
 
 WITH_SOCKETS = (Start, Wake, Files, Spawn, Proxy, Branch)
-_NUMBERED: "dict[str, Callable[[int], Order]]" = {
-    "start": Start,
-    "files": Files,
-    "spawn": Spawn,
-    "proxy": Proxy,
-    "mark": Mark,
-    "end_branch": EndBranch,
+
+
+def _word(kind: type) -> str:
+    """Return the word of a kind of order: EndBranch -> end_branch."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+_TYPES: "dict[Any, Callable[[str], float]]" = {int: int, float: float}
+_KINDS: "dict[str, Any]" = {
+    _word(kind): kind
+    for kind in (
+        *WITH_SOCKETS,
+        *(Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume, Rouse),
+    )
 }
-_OF_RUNS: "dict[str, Callable[[int, int], Order]]" = {"wake": Wake, "branch": Branch}
-_BARE: "dict[str, Order]" = {
-    "disarm": Disarm(),
-    "kill": Kill(),
-    "end_commands": EndCommands(),
-    "pause": Pause(),
-    "resume": Resume(),
-    "rouse": Rouse(),
-}
-_BARE_WORDS = {order: word for word, order in _BARE.items()}
 
 
 def channels(order: SocketOrder) -> list[int]:
@@ -229,19 +225,8 @@ def channels(order: SocketOrder) -> list[int]:
 
 def write_order(order: Order) -> bytes:
     """Return an order as a line."""
-    if isinstance(order, (Wake, Branch)):
-        return f"{type(order).__name__.lower()} {order.number} {order.run}".encode()
-    if isinstance(order, WITH_SOCKETS):
-        return f"{type(order).__name__.lower()} {order.number}".encode()
-    if isinstance(order, Mark):
-        return f"mark {order.run}".encode()
-    if isinstance(order, EndBranch):
-        return f"end_branch {order.number}".encode()
-    if isinstance(order, Interrupt):
-        return f"interrupt {order.number} {order.kill:.3f}".encode()
-    if isinstance(order, Arm):
-        return f"arm {order.interrupt:.3f} {order.kill:.3f}".encode()
-    return _BARE_WORDS[order].encode()
+    values = (f"{value:.3f}" if isinstance(value, float) else str(value) for value in astuple(order))
+    return " ".join((_word(type(order)), *values)).encode()
 
 
 def write_report(report: Report) -> bytes:
@@ -261,19 +246,15 @@ def write_report(report: Report) -> bytes:
 
 def read_order(line: bytes) -> "Order | None":
     """Return the order in a line, None for words that are unknown."""
-    words = line.decode("ascii", "replace").split()
+    word, *values = line.decode("ascii", "replace").split() or [""]
+    kind = _KINDS.get(word)
+    if kind is None or len(values) != len(fields(kind)):
+        return None
     try:
-        if len(words) == 2 and words[0] in _NUMBERED:
-            return _NUMBERED[words[0]](int(words[1]))
-        if len(words) == 3 and words[0] == "arm":
-            return Arm(float(words[1]), float(words[2]))
-        if len(words) == 3 and words[0] == "interrupt":
-            return Interrupt(int(words[1]), float(words[2]))
-        if len(words) == 3 and words[0] in _OF_RUNS:
-            return _OF_RUNS[words[0]](int(words[1]), int(words[2]))
+        order: Order = kind(*(_TYPES[field.type](value) for field, value in zip(fields(kind), values)))
     except ValueError:
         return None
-    return _BARE.get(words[0]) if len(words) == 1 else None
+    return order
 
 
 def read_report(line: bytes) -> "Report | None":

@@ -14,11 +14,12 @@ from typing import BinaryIO
 
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
-from agent_tools.guest.wire.waiting import await_either, await_input
+from agent_tools.guest.wire.sockets import await_either, await_input
 from agent_tools.limits import MIB, Limits
+from agent_tools.machine.event_loop import READ, WRITE, EventLoop, join, leave
+from agent_tools.machine.rounds import rounds
 from agent_tools.results.command import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process
-from agent_tools.runtime.commands.pump import pump
 
 LOOK_EVERY = 0.25  # seconds between two looks whether a command was cancelled or is overdue
 CLOSED = "the sandbox was closed"
@@ -123,9 +124,7 @@ class Commands:
     def start(self, request: Request) -> Process:
         """Start a command in the background. Errors as for `run`."""
         process = self._start(request)
-        driver = pump()
-        process.drive = replace(process.drive, rouse=driver.rouse)
-        driver.add(process)
+        BackgroundCommand(process)
         return process
 
     def cancel(self, cancelled: threading.Event) -> None:
@@ -166,6 +165,70 @@ class Commands:
         if process in self._running:
             self._running.discard(process)
             self._turns.release()
+
+
+class BackgroundCommand:
+    """Drives a command in the thread that waits for all sandboxes (machine/event_loop.py), until it is over."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._lock = threading.RLock()
+        self._events = 0  # watched by the loop
+        self._is_over = False
+        self._loop: EventLoop | None = None
+        self._release = process.drive.release
+        process.drive = replace(process.drive, rouse=self.watch, forget=self._forget, release=self._end)
+        try:
+            self._loop = join(self)
+        except RuntimeError:  # there is no thread to be had
+            process.kill()
+            raise
+        if process.deadline is not None:
+            rounds().add(self)
+        self.watch()
+
+    def watch(self) -> None:
+        """Watch the socket for the events that the command waits for now. For any thread."""
+        with self._lock:
+            events = (0 if self._process.is_ahead else READ) | (WRITE if self._process.has_more_to_say else 0)
+            if self._loop is None or self._is_over or events == self._events:
+                return
+            if events:
+                self._loop.watch(self._process.fileno(), events, self, is_new=not self._events)
+            else:
+                self._loop.forget(self._process.fileno())
+            self._events = events
+
+    def advance(self, ready: set[int]) -> bool:
+        """Drive the command. For the thread of the loop."""
+        self._process.advance()
+        self.watch()
+        return False
+
+    def fail(self) -> None:
+        """Kill the command."""
+        self._process.kill("it could not be driven")
+
+    def is_due(self) -> bool:
+        """Return whether the command is past its time limit."""
+        return self._process.is_late
+
+    def look(self) -> None:
+        """Give a command up that is past its time limit."""
+        self._process.look_at_clock()
+
+    def _forget(self) -> None:
+        """Watch nothing any more: the socket is about to be closed."""
+        with self._lock:
+            self._is_over = True
+            if self._loop and self._events:
+                self._loop.forget(self._process.fileno())
+
+    def _end(self) -> None:
+        rounds().remove(self)
+        if self._loop:
+            leave(self._loop, self)
+        self._release()
 
 
 def _feed(process: Process, source: BinaryIO) -> None:

@@ -2,7 +2,7 @@
 
 Theory of operation
     One socket is the command (guest/wire/commands.py). Whoever drives it calls `advance` when the socket is ready: the
-    thread that waits for a command in the foreground, or the pump for those in the background. Nothing in here waits
+    thread that waits for a command in the foreground, or one thread for all in the background. Nothing in here waits
     for the guest but `wait` and `write_stdin`, which are woken by whoever drives. What the guest says is bounded by the
     reader, kept up to `max_output`, and believed only as far as this one command goes.
 """
@@ -54,11 +54,16 @@ LOST = "the process that runs the commands was ended by code in the sandbox"
 
 @dataclass(frozen=True)
 class Drive:
-    """The needs of a command from others: to be looked at again, that its end is noted, and that its guest goes on."""
+    """The functions that a command calls: those of the thread that drives it, and those of the sandbox."""
 
     rouse: Callable[[], None] = lambda: None
+    """There is something new to send."""
+    forget: Callable[[], None] = lambda: None
+    """Its socket is about to be closed."""
     release: Callable[[], None] = lambda: None
+    """It is over."""
     resume: Callable[[], object] = lambda: None
+    """The processes of the sandbox that serve commands may have been stopped by code."""
 
 
 class Process:
@@ -231,6 +236,11 @@ class Process:
             return None
         return self._started + self._spec.timeout + self._spec.grace + OVERTIME
 
+    @property
+    def is_late(self) -> bool:
+        """True if the guest has not ended it in its time."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
     def fileno(self) -> int:
         """Return the descriptor of the socket, -1 once it is over."""
         return self._link.fileno()
@@ -245,7 +255,7 @@ class Process:
 
     def look_at_clock(self) -> None:
         """Give it up if the guest has not ended it in its time."""
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.is_late:
             self._is_overdue = True
             self._close("its time was up, and the sandbox did not end it")
             self.drive.resume()  # code may have stopped who is to end it
@@ -331,6 +341,7 @@ class Process:
             self._duration = time.monotonic() - self._started
             with contextlib.suppress(OSError):
                 self._link.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
+            self.drive.forget()
             self._link.close()
             self._changed.notify_all()
         self.drive.release()

@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.addresses import ascii_name
+from agent_tools.machine.loop_thread import LoopThread
 from agent_tools.runtime.egress.journal import NotReached, Refused
-from agent_tools.runtime.egress.loop import EgressLoop
 
 CONNECT_SECONDS = 15.0  # for the address of a name and the connection to it
+LOOKUP_THREADS = 8  # names that are looked up at the same time, of all sandboxes
 LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
 MAX_ADDRESSES = 8  # of one name that are tried
 MAX_PROXY_HEAD = 8 * 1024  # bytes of a proxy's answer
@@ -112,8 +117,8 @@ class Dialler:
         if not all(self._policy.may_lie_at(address, target) for address in addresses):
             raise Refused(
                 *(403, "a private or reserved address"),
-                f"{target.host} has a private or reserved address, which is refused: whoever runs this sandbox can "
-                "allow it with network={'private': ['<block of addresses>']}.",
+                f"{target.host} has a private or reserved address, which is not allowed: the operator of this sandbox "
+                "can allow it with network={'private': ['<block of addresses>']}.",
             )
         return addresses
 
@@ -168,8 +173,7 @@ def check_listed(target: Target, policy: NetworkPolicy) -> None:
         entry = target.host if target.port == 443 and ":" not in target.host else str(target)
         raise Refused(
             *(403, "not listed"),
-            f"{target} is not on this sandbox's list: whoever runs it can allow it with "
-            f"network={{'allow': ['{entry}']}}.",
+            f"{target} is not on this sandbox's list: its operator can allow it with network={{'allow': ['{entry}']}}.",
         )
 
 
@@ -180,3 +184,67 @@ async def _closing(connected: socket.socket, work: Awaitable[None]) -> socket.so
         await work
         undo.pop_all()
     return connected
+
+
+# The event loop of all sandboxes with an egress allowlist.
+
+
+T = TypeVar("T")
+
+
+class EgressLoop(LoopThread):
+    """One thread for every sandbox of this process, with threads beside it.
+
+    Names are looked up in a few threads, since the system's resolver blocks, and pages of the package index are parsed
+    in one more, in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("agent-tools-egress")
+        self._lookups = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="agent-tools-lookup")
+        self._parsing = ThreadPoolExecutor(1, thread_name_prefix="agent-tools-pages")
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Do blocking work in one of the threads."""
+        return await self.loop.run_in_executor(self._lookups, work)
+
+    async def parse(self, work: Callable[[], T]) -> T:
+        """Do work that computes in the one thread for it: for all sandboxes, one after the other."""
+        return await self.loop.run_in_executor(self._parsing, work)
+
+    def close(self) -> None:
+        """Stop; tasks that still run in it are left."""
+        super().close()
+        for threads in (self._lookups, self._parsing):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Shared:
+    """The loop of one process, and how many sandboxes use it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.loop: EgressLoop | None = None
+
+
+_by_process: dict[int, _Shared] = {}  # no lock guards it: a child might be forked while another thread holds one
+
+
+def enter_loop() -> EgressLoop:
+    """Return this process's loop, started if no sandbox uses it yet; every `enter_loop` needs a `leave_loop`."""
+    shared = _by_process.setdefault(os.getpid(), _Shared())
+    with shared.lock:
+        shared.loop = shared.loop or EgressLoop()
+        shared.users += 1
+        return shared.loop
+
+
+def leave_loop() -> None:
+    """Stop the loop if no other sandbox uses it; do nothing in a forked child, which has not entered it."""
+    shared = _by_process.setdefault(os.getpid(), _Shared())
+    with shared.lock:
+        shared.users = max(0, shared.users - 1)
+        if not shared.users and shared.loop:
+            shared.loop.close()
+            shared.loop = None

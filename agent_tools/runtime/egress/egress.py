@@ -16,12 +16,11 @@ import certifi
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import KernelDied
-from agent_tools.guest.wire.waiting import await_hang_up
+from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.machine.event_loop import abandon_after_fork
 from agent_tools.results.connection import NetworkConnection
-from agent_tools.runtime.egress import loop
 from agent_tools.runtime.egress.connection import Connection
-from agent_tools.runtime.egress.dialling import Dialler, Surroundings
+from agent_tools.runtime.egress.dialling import Dialler, Surroundings, enter_loop, leave_loop
 from agent_tools.runtime.egress.journal import Journal
 from agent_tools.runtime.egress.link import Channel, Link
 from agent_tools.runtime.egress.packages import Packages
@@ -42,7 +41,7 @@ class Egress:
     def __init__(self, policy: NetworkPolicy, surroundings: Surroundings | None = None) -> None:
         self._policy = policy
         self._journal = Journal(MAX_RECORDED)
-        self._loop = loop.enter()
+        self._loop = enter_loop()
         self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
         self._packages = Packages(policy.packages_cache, policy, self._loop) if policy.packages_cache else None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +85,7 @@ class Egress:
         self._is_closed = True
         with contextlib.suppress(OSError, TooLate):
             self._loop.run(self._end_all()).result(CLOSE_SECONDS)
-        loop.leave()
+        leave_loop()
 
     def abandon(self) -> None:
         """Let go, in a forked child, of the socket that is the parent's."""

@@ -77,8 +77,8 @@ class Origin:
         if not policy.permits(target) and policy.permits(Target(target.host, TLS_PORT)):
             raise Refused(
                 *(403, "not TLS"),
-                f"{target.host} is on this sandbox's list for https:// only: ask that, or have whoever runs the "
-                f"sandbox allow '{target}'.",
+                f"{target.host} is on this sandbox's list for https:// only: ask that, or have the operator of "
+                f"the sandbox allow '{target}'.",
             )
         return cls(target, path)
 

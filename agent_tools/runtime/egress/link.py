@@ -1,4 +1,4 @@
-"""The host's end of the frames that carry a sandbox's connections (guest/network/proxy.py has the other).
+"""The host's end of the frames that carry a sandbox's connections (guest/proxy.py has the other).
 
 Every connection is a channel, which its task reads and writes like a stream. A channel is granted as many bytes as were
 read of it, so that no more than WINDOW of each wait here, and one that is not read holds up no other. A guest that
@@ -8,17 +8,16 @@ breaks the frames, or sends more than it was granted, is hung up on.
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from collections.abc import Callable
 from typing import cast
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WINDOW, WORDS, MuxError
+from agent_tools.guest.wire.framing import WINDOW, Window
+from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WORDS, MuxError, credit, cut, frames, read_credit
 from agent_tools.limits import EgressLimits
 from agent_tools.runtime.egress.journal import Entry, Refused
 
-GRANT_FROM = WINDOW // 4  # bytes read, from which on they are granted anew
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest, from which on it is hung up on: honest ones leave far less
 
 Serve = Callable[["Channel"], None]
@@ -35,8 +34,7 @@ class Channel:
         self._number = number
         self._link = link
         self._pending = bytearray()
-        self._to_grant = 0
-        self._may_send = WINDOW
+        self._window = Window()
         self._is_ended = False  # the guest sends no more, and reads no more
         self._changed = asyncio.Event()
 
@@ -46,10 +44,8 @@ class Channel:
             await self._change()
         data = bytes(memoryview(self._pending)[:MAX_FRAME])
         del self._pending[: len(data)]
-        self._to_grant += len(data)
-        if self._to_grant >= GRANT_FROM:
-            self._link.send(CREDIT | self._number, struct.pack(">I", self._to_grant))
-            self._to_grant = 0
+        if granted := self._window.take(len(data)):
+            self._link.write(credit(self._number, granted))
         return data
 
     async def write(self, data: bytes) -> None:
@@ -60,12 +56,12 @@ class Channel:
         """
         rest = memoryview(data)
         while rest:
-            while not self._may_send and not self._is_ended:
+            while not self._window.may_send and not self._is_ended:
                 await self._change()
             if self._is_ended:
                 raise HungUp("the code has hung up")
-            size = min(len(rest), self._may_send, MAX_FRAME)
-            self._may_send -= size
+            size = min(len(rest), self._window.may_send, MAX_FRAME)
+            self._window.may_send -= size
             self._link.send(self._number, bytes(rest[:size]))
             rest = rest[size:]
             await self._link.has_room.wait()
@@ -84,7 +80,7 @@ class Channel:
         Raises:
             MuxError: it is more than was granted.
         """
-        if len(self._pending) + self._to_grant + len(data) > WINDOW:
+        if not self._window.receive(len(data)):
             raise MuxError("more than was granted")
         self._pending += data
         self._is_ended = self._is_ended or not data
@@ -92,7 +88,7 @@ class Channel:
 
     def grant(self, more: int) -> None:
         """Let so many more bytes be sent."""
-        self._may_send = min(WINDOW, self._may_send + more)
+        self._window.grant(more)
         self._changed.set()
 
     def end(self) -> None:
@@ -111,7 +107,7 @@ class Link(asyncio.Protocol):
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._transport: asyncio.Transport | None = None
-        self._in = bytearray()
+        self._frames = frames()
         self._channels: dict[int, Channel] = {}
         self._latest = 0
         self.has_room = asyncio.Event()
@@ -155,23 +151,19 @@ class Link(asyncio.Protocol):
         Raises:
             MuxError: they are no such frames, or more than was granted.
         """
-        self._in += data
-        at = 0
-        while len(self._in) - at >= HEADER.size:
-            channel, length = HEADER.unpack_from(self._in, at)
-            if length > MAX_FRAME or channel & ~CREDIT == WORDS:
+        for number, payload in cut(self._frames, data):
+            if number & ~CREDIT == WORDS:
                 raise MuxError("no frame of a connection")
-            end = at + HEADER.size + length
-            if len(self._in) < end:
-                break
-            self._accept(channel, bytes(memoryview(self._in)[at + HEADER.size : end]))
-            at = end
-        del self._in[:at]
+            self._accept(number, payload)
 
     def send(self, number: int, payload: bytes) -> None:
+        """Send bytes of one channel, now."""
+        self.write(HEADER.pack(number, len(payload)) + payload)
+
+    def write(self, frame: bytes) -> None:
         """Send one frame, now."""
         if self._transport and not self._transport.is_closing():
-            self._transport.write(HEADER.pack(number, len(payload)) + payload)
+            self._transport.write(frame)
             if self._transport.get_write_buffer_size() > MAX_UNREAD:
                 self._transport.abort()
 
@@ -190,9 +182,7 @@ class Link(asyncio.Protocol):
         if channel is None:
             self._open(number, payload)
         elif number & CREDIT:
-            if len(payload) != 4:
-                raise MuxError("a malformed grant")
-            channel.grant(int.from_bytes(payload, "big"))
+            channel.grant(read_credit(payload))
         else:
             channel.take(payload)
             if not payload:

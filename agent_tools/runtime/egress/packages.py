@@ -33,11 +33,10 @@ from weakref import WeakValueDictionary
 import h11
 
 from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, Target
-from agent_tools.runtime.egress.dialling import Dialler
+from agent_tools.runtime.egress.dialling import Dialler, EgressLoop
 from agent_tools.runtime.egress.forwarding import Exchange, Origin, asked
 from agent_tools.runtime.egress.journal import NotReached, Refused
 from agent_tools.runtime.egress.link import Meter
-from agent_tools.runtime.egress.loop import EgressLoop
 from agent_tools.text import has_more_parts
 
 CHUNK = 256 * 1024

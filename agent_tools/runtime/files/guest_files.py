@@ -1,4 +1,4 @@
-"""Files of a sandbox by its own file service: any path that the code could use, and no other (guest/files/paths.py).
+"""Files of a sandbox by its own file service: any path that the code could use, and no other (guest/files/service.py).
 
 No path is ever looked up on this machine, so no link of the guest's leads anywhere here. What fails in there is raised
 as the `OSError` that it would be for the code, with the path as it was asked for.

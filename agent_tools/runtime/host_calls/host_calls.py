@@ -18,12 +18,10 @@ from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import Encoded, Rich, decode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted
-from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused
-from agent_tools.runtime.host_calls.own_loop import OwnLoop
+from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused, serving_loop
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read
 from agent_tools.runtime.host_calls.run import CallRun, callers
-from agent_tools.runtime.host_calls.serving_loop import serving_loop
-from agent_tools.runtime.host_calls.wire import CallService, Wire
+from agent_tools.runtime.host_calls.wire import CallLoop, CallService, Wire
 
 
 class HostCalls:
@@ -39,7 +37,7 @@ class HostCalls:
         self._script_call: ScriptCall | None = None
         self._service = CallService(functions, self.limits, rich)
         self._run: CallRun | None = None
-        self._own = OwnLoop(self.limits.max_concurrent)
+        self._own = CallLoop(self.limits.max_concurrent)
         self._refused_outside = 0
 
     @property
@@ -93,7 +91,7 @@ class HostCalls:
             self._run.end()
         self._service.hang_up()
         self._own.close()
-        self._own = OwnLoop(self.limits.max_concurrent)
+        self._own = CallLoop(self.limits.max_concurrent)
 
     def _is_wanted(self, number: int, name: str, size: int) -> bool:
         """Return whether a call should be read; if not, answer it. In our loop."""
@@ -137,13 +135,13 @@ class HostCalls:
             given = read(lambda: decode(call.args[:1], call.attachments, self._service.rich, budget))
             encoded, parts = script.answer(request, given)
             self._service.reply({"op": "result", "id": call.number, "value": encoded}, parts)
-            self._own.lookout.begin()
+            self._own.spin.begin()
         except (Refused, TooLarge, GivenUp) as exc:
             message = exc.message if isinstance(exc, Refused) else str(exc)
             self._service.fail(call.number, "HostCallArgumentError", message)
 
 
-# The call of a script's function, as the runner in the guest (guest/host_calls/, `run_function`) takes part in it.
+# The call of a script's function, as the runner in the guest (guest/host_calls.py, `run_function`) takes part in it.
 #
 # The runner fetches the arguments and hands over what the function yields and returns, by requests that look like
 # calls

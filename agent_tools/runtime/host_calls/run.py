@@ -33,8 +33,8 @@ from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.limits import MIB, CallLimits
 from agent_tools.results.execution import HostCall, Omitted
-from agent_tools.runtime.host_calls.approval import Approve, asked
 from agent_tools.runtime.host_calls.function import (
+    Approve,
     ArgumentError,
     CallRequest,
     Clock,
@@ -42,10 +42,10 @@ from agent_tools.runtime.host_calls.function import (
     Keywords,
     Refused,
     Status,
+    is_approved,
 )
-from agent_tools.runtime.host_calls.own_loop import OwnLoop
 from agent_tools.runtime.host_calls.reading import Call, CallReading
-from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallService
+from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallLoop, CallService
 from agent_tools.text import neutralise
 
 MAX_ARGUMENT_BYTES = 256 * MIB  # of the decoded arguments of all running calls; large ones wait for room
@@ -62,7 +62,7 @@ class CallRun:
     """The calls of one run. `_refuse` and `_note` run in either loop, all that begins with `_` else in the caller's."""
 
     def __init__(
-        self, service: CallService, callers: asyncio.AbstractEventLoop | None, clock: Clock, own: OwnLoop
+        self, service: CallService, callers: asyncio.AbstractEventLoop | None, clock: Clock, own: CallLoop
     ) -> None:
         self._service = service
         self._callers = callers
@@ -175,7 +175,7 @@ class CallRun:
             status, error, answer = await self._outcome(call)
             self._finish(call, status, error, len(answer) if status == "ok" else 0)
             self._service.send(answer)
-            self._own.lookout.begin()
+            self._own.spin.begin()
         except asyncio.CancelledError:
             self._give_up(call)
             raise
@@ -211,7 +211,7 @@ class CallRun:
     async def _approve(self, approve: Approve, request: CallRequest) -> None:
         with self._clock_standing():
             try:
-                answer = await asyncio.wait_for(asked(approve, request), self._limits.approval_timeout)
+                answer = await asyncio.wait_for(is_approved(approve, request), self._limits.approval_timeout)
             except asyncio.TimeoutError:
                 answer = False
         if not answer:

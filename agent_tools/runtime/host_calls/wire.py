@@ -11,14 +11,17 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, FrameError, Reader, Screen, pack
+from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, CallReader, FrameError, Screen, pack
+from agent_tools.guest.wire.spin_wait import SpinningSelector, SpinWait
 from agent_tools.guest.wire.values import Rich
 from agent_tools.limits import CallLimits
 from agent_tools.machine.event_loop import READ, EventLoop, join, leave
+from agent_tools.machine.loop_thread import LoopThread
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
 
@@ -61,7 +64,7 @@ class CallWire:
         self._socket = connected
         self._max_message_bytes = max_message_bytes
         self._most_unread = 2 * MAX_UNREAD + max_message_bytes  # of what does not ask for room: errors
-        self._reader = Reader(max_message_bytes)
+        self._reader = CallReader(max_message_bytes)
         self._read_size = SHORT_READ
         self._lock = threading.Lock()
         self._out = bytearray()
@@ -78,7 +81,7 @@ class CallWire:
         `screen` says first whether a call is to be read at all.
         """
         self._begin, self._take = begin, take
-        self._reader = Reader(self._max_message_bytes, screen)
+        self._reader = CallReader(self._max_message_bytes, screen)
         self._waiting = join(self)
         self._waiting.watch(self._socket.fileno(), READ, self, is_new=True)
 
@@ -226,6 +229,49 @@ class CallWire:
             self._loop.remove_reader(self._socket.fileno())
             self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
+
+
+# The session's own event loop.
+
+
+class CallLoop:
+    """An event loop in a thread of the session, begun at its first use.
+
+    It spins a moment for the next call after each answer, before it sleeps.
+
+    Attributes:
+        spin: the time for which it spins.
+        reading: the thread in which large arguments are read and checked, one after the other.
+    """
+
+    def __init__(self, most_threads: int) -> None:
+        self._functions = ThreadPoolExecutor(most_threads, thread_name_prefix="agent-tools-host-function")
+        self.reading = ThreadPoolExecutor(1, thread_name_prefix="agent-tools-arguments")
+        self.spin = SpinWait()
+        self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
+        self._thread: LoopThread | None = None
+        self._is_closed = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, begun if need be. Raises RuntimeError if it is closed, or no thread is to be had."""
+        with self._lock:
+            if self._thread is None:
+                if self._is_closed:
+                    raise RuntimeError("the session is closed")
+                loop = asyncio.SelectorEventLoop(SpinningSelector(self.spin))
+                loop.set_default_executor(self._functions)
+                self._thread = LoopThread("agent-tools-host-calls", loop)
+            return self._thread.loop
+
+    def close(self) -> None:
+        """Stop the loop; tasks that still run in it are left."""
+        with self._lock:
+            thread, self._is_closed = self._thread, True
+        if thread:
+            thread.close()
+        for threads in (self._functions, self.reading):  # a function that hangs is not waited for
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 # The service behind the calls of one session: the functions, their limits, and the wire with the answers.

@@ -11,12 +11,12 @@ import select
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Union
 
 from agent_tools.errors import KernelDied, ProtocolViolation
-from agent_tools.guest.wire.frozen import frozen
-from agent_tools.guest.wire.messages import MessageError, Reader
-from agent_tools.guest.wire.waiting import await_input, await_room
+from agent_tools.guest.wire.messages import MessageError, MessageReader
+from agent_tools.guest.wire.sockets import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Printed, Report
 from agent_tools.limits import MIB
 from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
@@ -31,7 +31,7 @@ LAST_SECONDS = 0.5  # how long that may be on its way, over stdio
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 
 
-@frozen
+@dataclass(frozen=True)
 class Arrived:
     """The kernel sent a message: as a value, and the parts of it that came."""
 
@@ -39,26 +39,26 @@ class Arrived:
     parts: list[bytes]
 
 
-@frozen
+@dataclass(frozen=True)
 class Reported:
     """PID 1 sent a report about this kernel."""
 
     report: Report
 
 
-@frozen
+@dataclass(frozen=True)
 class SandboxEnded:
     """PID 1 hung up."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Broken:
     """The kernel broke the protocol, or a limit of it. `reason` continues 'it sent'."""
 
     reason: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Disconnected:
     """The kernel closed its channel: it ended, or is about to."""
 
@@ -78,7 +78,7 @@ class Channel:
         self._socket = connected
         self._lifeline = lifeline
         self._generation = generation
-        self._reader = Reader(max_message_bytes)
+        self._reader = MessageReader(max_message_bytes)
         self._poller = select.poll()
         self._poller.register(connected, select.POLLIN)
         self._poller.register(lifeline, select.POLLIN)

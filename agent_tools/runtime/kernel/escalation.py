@@ -24,12 +24,11 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Union
 
-from agent_tools.guest.wire.alarm import MAX_GRACES
-from agent_tools.guest.wire.frozen import frozen
-from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
+from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order
 from agent_tools.limits import GIB, Limits
 from agent_tools.results.execution import Cause
 
@@ -49,24 +48,24 @@ class Why(Enum):
     CONDEMNED = "it was condemned"
 
 
-@frozen
+@dataclass(frozen=True)
 class Gone:
     """The whole sandbox ended with the kernel."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Silent:
     """PID 1 did not carry out an order in time: the sandbox is given up."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Answer:
     """The kernel answered the request."""
 
     at: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Ended:
     """The kernel is gone: how, None if nobody has said, and for which reason of ours if it was killed."""
 
@@ -76,12 +75,12 @@ class Ended:
     cause: Cause = ""
 
 
-@frozen
+@dataclass(frozen=True)
 class Running:
     """Nothing has happened yet."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Interrupted:
     """An interrupt was ordered before the time limit; PID 1 kills the kernel after a grace of its processor time."""
 
@@ -89,14 +88,14 @@ class Interrupted:
     grace: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True)
 class HungUp:
     """The kernel closed its channel without an answer."""
 
     at: float
 
 
-@frozen
+@dataclass(frozen=True)
 class Killed:
     """The kill was ordered. `detail` is what the reason is about, in words."""
 
@@ -106,38 +105,38 @@ class Killed:
     cause: Cause = ""
 
 
-@frozen
+@dataclass(frozen=True)
 class Over:
     """The run is finished."""
 
     ending: Answer | Ended
 
 
-@frozen
+@dataclass(frozen=True)
 class Replied:
     """The kernel sent the reply to the request."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Cancelled:
     """The caller does not want the run any more; its code has a grace, in seconds."""
 
     grace: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True)
 class Closed:
     """The kernel's channel reached its end."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Broke:
     """The kernel sent what is no message, or one over the limits."""
 
     detail: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Condemned:
     """Somebody else has ordered the kill: a full work_dir, a restart."""
 
@@ -145,14 +144,14 @@ class Condemned:
     cause: Cause = ""
 
 
-@frozen
+@dataclass(frozen=True)
 class Exited:
     """PID 1 has reported the kernel's end."""
 
     exit: Exit
 
 
-@frozen
+@dataclass(frozen=True)
 class Lost:
     """PID 1 has hung up."""
 
@@ -161,7 +160,7 @@ State = Union[Running, Interrupted, HungUp, Killed, Over]
 Event = Union[Replied, Cancelled, Closed, Broke, Condemned, Exited, Lost]
 
 
-@frozen
+@dataclass(frozen=True)
 class Moment:
     """Now, and when the run's time is up (infinity while its clock stands still)."""
 

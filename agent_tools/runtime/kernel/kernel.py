@@ -2,9 +2,12 @@
 
 The time limit comes in three steps: the countdown inside the kernel interrupts the cell; `interrupt_grace` later PID 1
 sends SIGINT, which also ends C calls that poll for signals; when the kernel has used `kill_grace` of processor time
-after that, or after twice as long, PID 1 kills it and all it started. PID 1 is armed with these before the code
-runs, so they hold while nobody reads the outputs; the host repeats the last step, and then gives the sandbox up. What a
-run goes through is escalation.py; this room brings it the events, and carries its orders out.
+after that, or after twice as long, PID 1 kills it and all it started. The host repeats the kill, and then gives the
+sandbox up. The states of a run are in escalation.py; this file brings them events, and carries out their orders.
+
+PID 1 is armed once a run has lasted for ARM_SECONDS, or before the caller gets an output of a run that goes on: so the
+steps hold while the host is stopped or the caller does not read. Arming every run would wake PID 1 twice in a run, a
+quarter of a warm call (`print(1)` in `benchmarks/latency.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from agent_tools.runtime.kernel.runs import RunKind, Runs
 from agent_tools.runtime.transport.lifeline import Lifeline
 
 CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
+ARM_SECONDS = 0.1  # of a run, after which PID 1 is armed with its time limit
+LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the clock stands still
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 Beside = Callable[[], Iterable[Output]]
 Ask = Callable[[int], object]
@@ -53,7 +58,7 @@ class Kernel:
         self._clock = clock  # of the runs' time limits and what follows from them
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
-        self._run: Request | None = None
+        self._run: RunningRequest | None = None
         self._holds = 0  # approvals that are being asked for: the clock goes on when the last one is answered
         self._lock = threading.RLock()  # guards the run's state and its time limit
 
@@ -86,9 +91,9 @@ class Kernel:
         Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
-        self._arm(timeout)
         request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
-        run = self._run = Request(request_id, TimeLimit(timeout, self._clock), cancelled or threading.Event())
+        limit = TimeLimit(timeout, self._clock)
+        run = self._run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
         try:
             yield from self._outputs(run, beside)
             yield from self._last_outputs(run)
@@ -114,7 +119,10 @@ class Kernel:
                 self._arm(run.limit.go())
 
     def interrupt(self) -> None:
-        """Interrupt what is running, as Ctrl-C would; harmless when nothing is."""
+        """Interrupt the code that runs, as Ctrl-C would; do nothing when there is none."""
+        with self._lock:
+            if self._run:
+                self._ensure_armed(self._run, even_held=True)
         self.lifeline.send(Interrupt())
 
     def cancel(self) -> None:
@@ -195,51 +203,62 @@ class Kernel:
         self.channel.close()
 
     def _arm(self, timeout: float) -> None:
-        """Have PID 1 interrupt and then kill what still runs after `timeout` seconds and the graces."""
+        """Order PID 1 to interrupt and then kill code that still runs after `timeout` seconds and the graces."""
         self.lifeline.arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace)
 
-    def _outputs(self, run: Request, beside: Beside = tuple) -> Iterator[Output]:
+    def _ensure_armed(self, run: RunningRequest, *, even_held: bool = False) -> None:
+        """Arm PID 1 with what is left of the run's time, unless it is armed or the time limit stands still."""
+        with self._lock:
+            if not self.lifeline.is_armed and not run.is_over and (even_held or not self._holds):
+                self._arm(min(LONGEST_LIMIT, max(0.0, run.limit.deadline - self._clock())))
+
+    def _outputs(self, run: RunningRequest, beside: Beside = tuple) -> Iterator[Output]:
         """Bring the run to its end, yielding what it shows on its way."""
         while not run.is_over:
             self._look_after(run)
+            outputs: list[Output] = []
             for event in self.channel.receive(self._patience(run)):
-                for output in self._take(event, run):
-                    yield from beside()
-                    yield output
+                outputs += self._take(event, run)
                 self._look_after(run)
-                if run.is_over:  # what follows the reply, `idle` first of all, belongs to nobody: the next run drops it
+                if run.is_over:  # messages after the reply, such as `idle`, are dropped by the next run
                     break
-            yield from beside()
+            for output in _interleaved(outputs, beside):
+                self._ensure_armed(run)
+                yield output
 
-    def _look_after(self, run: Request) -> None:
+    def _look_after(self, run: RunningRequest) -> None:
         """Take the step that is due against code that should have ended, or a guest that answers no more."""
         with self._lock:
             # No descriptor tells of a cancelled run, so it is looked for at least every CANCEL_SECONDS.
             if run.cancelled.is_set():
                 self._advance(run, escalation.Cancelled(self._limits.cancel_grace))
             moment = Moment(self._clock(), run.limit.deadline)
+            if moment.now >= run.started + ARM_SECONDS:
+                self._ensure_armed(run)
             if moment.now >= escalation.due(run.state, moment.deadline, self._limits):
                 self._enter(run, escalation.lapse(run.state, moment))
 
-    def _patience(self, run: Request) -> float:
+    def _patience(self, run: RunningRequest) -> float:
         """Return the seconds until the next look at the run."""
         due = escalation.due(run.state, run.limit.deadline, self._limits) - self._clock()
-        return min(due, CANCEL_SECONDS)
+        return min(due, CANCEL_SECONDS if self.lifeline.is_armed else ARM_SECONDS)
 
-    def _advance(self, run: Request, event: escalation.Event) -> None:
+    def _advance(self, run: RunningRequest, event: escalation.Event) -> None:
         with self._lock:
             self._enter(run, escalation.advance(run.state, event, Moment(self._clock(), run.limit.deadline)))
 
-    def _enter(self, run: Request, state: escalation.State) -> None:
+    def _enter(self, run: RunningRequest, state: escalation.State) -> None:
         if state is run.state:
             return
         run.state = state
         if order := escalation.order_on_entering(state):
+            if isinstance(order, Interrupt):
+                self._ensure_armed(run, even_held=True)  # PID 1 interrupts only a run that is armed
             self.lifeline.send(order)
         if isinstance(state, Over) and isinstance(state.ending, Ended):
             self._note_ended(state.ending)
 
-    def _take(self, event: Event, run: Request) -> Iterator[Output]:
+    def _take(self, event: Event, run: RunningRequest) -> Iterator[Output]:
         match event:
             case Arrived(message, _) if message.parent_id == run.request_id:
                 yield from self._take_message(message, run)
@@ -254,7 +273,7 @@ class Kernel:
             case SandboxEnded():
                 self._advance(run, escalation.Lost())
 
-    def _take_message(self, message: Message, run: Request) -> Iterator[Output]:
+    def _take_message(self, message: Message, run: RunningRequest) -> Iterator[Output]:
         if message.channel == SHELL and message.kind == "execute_reply":
             if message.content.get("status") != "ok" and not run.error:
                 run.error = read_error(message.content)
@@ -268,7 +287,7 @@ class Kernel:
                 else:
                     yield output
 
-    def _last_outputs(self, run: Request) -> Iterator[Output]:
+    def _last_outputs(self, run: RunningRequest) -> Iterator[Output]:
         """Yield how the run ended, if not by itself."""
         match run.state:
             case Over(Answer(at)) if at >= run.limit.deadline and run.error and run.error.name in _INTERRUPTIONS:
@@ -280,7 +299,7 @@ class Kernel:
             case Over(Ended()) if self._ended:
                 yield Died(self.end_reason, self._ended.cause)
 
-    def _stop(self, run: Request) -> None:
+    def _stop(self, run: RunningRequest) -> None:
         """Bring a run that nobody reads any more to its end: interrupt, then kill."""
         self.cancel()
         for _ in self._outputs(run):
@@ -310,30 +329,33 @@ class Kernel:
             self.lifeline.give_up()
 
 
-# One request to the kernel, while it is served.
+def _interleaved(outputs: Iterable[Output], beside: Beside) -> Iterator[Output]:
+    """Yield outputs, each after those that happened beside the run before it."""
+    for output in outputs:
+        yield from beside()
+        yield output
+    yield from beside()
 
 
 @dataclass(eq=False)
-class Request:
-    """Its progress, and its last error."""
+class RunningRequest:
+    """One request to the kernel while it is served: its progress, and its last error."""
 
     request_id: str
     limit: TimeLimit
     cancelled: threading.Event
+    started: float
     state: escalation.State = field(default_factory=escalation.Running)
     error: Error | None = None
 
     @property
     def is_over(self) -> bool:
-        """True once nothing more will happen to it."""
+        """True once it is finished."""
         return isinstance(self.state, escalation.Over)
 
 
-# A run's time limit, which stands still while somebody is asked for an approval.
-
-
 class TimeLimit:
-    """`timeout` seconds from now, and as long as it is held. Not thread-safe: whoever has it has a lock."""
+    """A run's time limit: `timeout` seconds from now; it stands still during approvals. Not thread-safe."""
 
     def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.timeout = timeout

@@ -18,7 +18,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from agent_tools.errors import AgentToolsError, ProtocolViolation
-from agent_tools.guest.wire.encoder import encoder_of
 from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
@@ -41,7 +40,7 @@ _SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
 _TWO_BYTES = re.compile(rb"[\xc4-\xf4]|\\u(?!00)")  # in UTF-8, or escaped
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
-_to_json = encoder_of()
+_to_json = json.JSONEncoder().encode
 _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+[+.]json)")  # Altair names a type with a dot
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import Isolation
-from agent_tools.guest.wire.limits import USUAL, MessageLimits
+from agent_tools.guest.wire.messages import DEFAULT_LIMIT, MessageLimits
 from agent_tools.limits import Limits
 from agent_tools.runtime.transport.transport import TransportName
 
@@ -54,6 +54,6 @@ class SessionSpec:
         """
         if self.is_blank:
             return self.isolation
-        calls = self.host_calls.limits.max_message_bytes if self.host_calls else USUAL
-        told = MessageLimits(int(self.limits.max_message_bytes), int(calls)).told()
+        calls = self.host_calls.limits.max_message_bytes if self.host_calls else DEFAULT_LIMIT
+        told = MessageLimits(int(self.limits.max_message_bytes), int(calls)).variables()
         return replace(self.isolation, env={**self.isolation.env, **told}) if told else self.isolation

@@ -13,13 +13,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from agent_tools.guest.wire.alarm import SOON, AlarmWriter
-from agent_tools.guest.wire.waiting import await_hang_up, await_input
-from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
+from agent_tools.guest.wire.sockets import await_hang_up, await_input
+from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Order, Report, read_report, write_order
 from agent_tools.machine.event_loop import abandon_after_fork
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
@@ -28,11 +26,11 @@ LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting
 class Lifeline:
     """The host's end, connected. `send` is for any thread, the rest for one at a time."""
 
-    def __init__(self, connected: Words, alarm: AlarmWriter | None = None) -> None:
+    def __init__(self, connected: Words) -> None:
         connected.setblocking(False)
         self._socket: Words | None = connected
-        self._alarm = alarm
-        self._armed: AlarmWriter | None = None  # by which the latest run was armed; None: by an order
+        self.is_armed = False
+        """True while PID 1 has a time limit to enforce."""
         self.has_ended = False
         """True if PID 1 has hung up, or was given up: the sandbox is gone, or as good as gone."""
         abandon_after_fork(self)
@@ -46,8 +44,6 @@ class Lifeline:
         connected = self._socket
         if connected is None:
             return False
-        if isinstance(order, Interrupt) and self._armed:
-            order = replace(order, number=self._armed.number)  # the page of the next run may be seen before this order
         try:
             if descriptors and isinstance(connected, socket.socket):
                 socket.send_fds(connected, [write_order(order)], list(descriptors))
@@ -58,18 +54,14 @@ class Lifeline:
         return True
 
     def arm(self, interrupt: float, kill: float) -> None:
-        """Have PID 1 interrupt the kernel in so many seconds, and kill it `kill` seconds later. One run at a time."""
-        self._armed = self._alarm if interrupt >= SOON else None
-        if self._armed:
-            self._armed.set(interrupt, kill)
-        else:
-            self.send(Arm(interrupt, kill))
+        """Order PID 1 to interrupt the kernel in so many seconds, and to kill it `kill` seconds later."""
+        self.is_armed = True
+        self.send(Arm(interrupt, kill))
 
     def disarm(self) -> None:
-        """Have PID 1 forget what was armed."""
-        if self._armed:
-            self._armed.clear()
-        else:
+        """Order PID 1 to forget the time limit, if it has one."""
+        if self.is_armed:
+            self.is_armed = False
             self.send(Disarm())
 
     def receive(self, most: int) -> list[Report]:
@@ -126,15 +118,13 @@ class Listener:
         self._socket.listen(1)
         abandon_after_fork(self)
 
-    def accept(
-        self, deadline: float, still_runs: Callable[[], bool], alarm: AlarmWriter | None = None
-    ) -> Lifeline | None:
+    def accept(self, deadline: float, still_runs: Callable[[], bool]) -> Lifeline | None:
         """Wait for PID 1; None when the deadline passes or `still_runs` says that the sandbox ended."""
         while time.monotonic() < deadline:
             if await_input(self._socket.fileno(), LOOK_EVERY):
                 connected, _ = self._socket.accept()
                 self.close()
-                return Lifeline(connected, alarm)
+                return Lifeline(connected)
             if not still_runs():
                 return None
         return None

@@ -13,9 +13,8 @@ from typing import Literal, Protocol
 
 from agent_tools.engines.engine import Guest, Isolation, Stdio
 from agent_tools.errors import EngineError
-from agent_tools.guest.wire.alarm import AlarmWriter
 from agent_tools.guest.wire.sockets import pair
-from agent_tools.guest.wire.words import SocketOrder, Start, channels
+from agent_tools.guest.wire.words import SocketOrder, channels
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_base import private_base
@@ -70,13 +69,11 @@ class SocketTransport:
             self.run_dir: Path | None = run_dir.mounted
             self._listener = Listener(run_dir.init_socket)
             undo.callback(self._listener.close)
-            self._alarm = AlarmWriter()
-            undo.callback(self._alarm.close)
             self._undo = undo.pop_all()
 
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
         """Wait until PID 1 connects."""
-        lifeline = self._listener.accept(deadline, still_runs, self._alarm)
+        lifeline = self._listener.accept(deadline, still_runs)
         if lifeline:
             self._undo.callback(lifeline.close)
         return lifeline
@@ -87,8 +84,7 @@ class SocketTransport:
             pairs = [pair() for _ in range(order.sockets)]
             ours = [undo.enter_context(end) for end, _ in pairs]
             descriptors = [theirs.enter_context(end).fileno() for _, end in pairs]
-            page = [self._alarm.reader] if isinstance(order, Start) else []
-            if not lifeline.send(order, descriptors + page):
+            if not lifeline.send(order, descriptors):
                 return None
             undo.pop_all()
         return ours
@@ -144,8 +140,7 @@ class StdioTransport:
 #             init.sock                               the host listens; PID 1 connects once, then it is unlinked
 #
 # All other sockets are made in pairs on this side; the guest gets its ends as open descriptors, over the lifeline. So
-# it
-# can neither plant nor replace anything that the host opens.
+# it can neither plant nor replace anything that the host opens.
 
 
 MAX_SOCKET_PATH = 107  # bytes: sockaddr_un.sun_path less its terminator

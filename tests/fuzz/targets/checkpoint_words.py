@@ -10,9 +10,9 @@ import contextlib
 import os
 import socket
 
+from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
 from agent_tools.guest.checkpoints.keeper import LINES_AHEAD, MAX_COPIES, MAX_MARKED, Keeper
-from agent_tools.guest.checkpoints.words import MAX_BYTES
-from agent_tools.guest.pid1.branches import Branches
+from agent_tools.guest.pid1.helper_processes import Branches
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

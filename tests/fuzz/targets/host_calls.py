@@ -15,7 +15,7 @@ import pyarrow  # noqa: F401  (where it is not loaded, its memory is not counted
 
 from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.functions import TypedFunction
-from agent_tools.guest.wire.frames import FrameError, Reader
+from agent_tools.guest.wire.frames import CallReader, FrameError
 from agent_tools.guest.wire.values import decode, encode
 from agent_tools.runtime.host_calls.function import ArgumentError
 from tests.fuzz import unfold
@@ -40,7 +40,7 @@ def unfold_call(data: bytes) -> Parts:
 
 def read_calls(parts: Parts) -> None:
     """Read calls, make values of their arguments, and offer each to functions that want something of it."""
-    reader = Reader()
+    reader = CallReader()
     for part in parts:
         for head, attachments, _ in reader.feed(part):
             arguments = decode([head.get("args"), head.get("kwargs")], attachments, rich_value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import MessageError, Reader
+from agent_tools.guest.wire.messages import MessageError, MessageReader
 from agent_tools.jupyter.answers import read_answer
 from agent_tools.jupyter.dialogue import plainly
 from agent_tools.runtime.kernel.protocol import read_message
@@ -18,7 +18,7 @@ from tests.fuzz.targets.kernel_messages import LIMITS, MARK, WORDS, unfold_messa
 
 def tell_clients(parts: Parts) -> None:
     """Every reader of JSON can read what clients are told, and it is an object."""
-    reader = Reader(LIMITS.max_message_bytes)
+    reader = MessageReader(LIMITS.max_message_bytes)
     for each in parts:
         for channel, found in reader.feed(each):
             answer = read_answer(read_message(channel, found), found)

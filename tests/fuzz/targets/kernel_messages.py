@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import IOPUB, MessageError, Reader
+from agent_tools.guest.wire.messages import IOPUB, MessageError, MessageReader
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.kernel.budget import limited, settle
@@ -66,7 +66,7 @@ def unfold_message(data: bytes) -> Parts:
 
 def show_message(parts: Parts) -> None:
     """Show it to a person and to a model."""
-    reader = Reader(LIMITS.max_message_bytes)
+    reader = MessageReader(LIMITS.max_message_bytes)
     for each in parts:
         for channel, found in reader.feed(each):
             _show(channel, found)

@@ -12,7 +12,7 @@ import tempfile
 from io import BufferedRWPair
 from typing import Any
 
-from agent_tools.guest.files import paths
+from agent_tools.guest.files import service
 from tests.fuzz.oracle import Bound, Parts, Target
 
 PIECE = 1024 * 1024  # bytes, as the host sends them
@@ -26,7 +26,7 @@ def load(parts: Parts) -> None:
     stream = BufferedRWPair(io.BytesIO(sent), io.BytesIO())  # type: ignore[type-var]  # they are raw enough
     with tempfile.TemporaryDirectory() as folder:
         request = {"op": "load", "path": folder, "variables": False}
-        paths.serve(request, stream, lambda _, answer: answers.append(answer))
+        service.serve_path(request, stream, lambda _, answer: answers.append(answer))
     assert len(answers) == 1
     assert not stream.read(1), "the next request would not be found"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, SHELL, STDIN, MessageError, Reader
+from agent_tools.guest.wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, SHELL, STDIN, MessageError, MessageReader
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of
@@ -17,7 +17,7 @@ LIMIT = 64 * 1024
 
 def receive(parts: Parts) -> None:
     """Read what comes: every message is within the limits and what was sent, and none that is there is held back."""
-    reader, data, taken = Reader(LIMIT), b"".join(parts), 0
+    reader, data, taken = MessageReader(LIMIT), b"".join(parts), 0
     for part in parts:
         for channel, found in reader.feed(part):
             sent = _packed(channel, found)

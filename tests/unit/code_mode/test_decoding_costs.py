@@ -41,7 +41,15 @@ from agent_tools.guest.wire.budget import (
     TooCostly,
     Unbounded,
 )
-from agent_tools.guest.wire.frames import LONG_HEAD, MAX_MARKS, MAX_NUMBER_CHARS, SHORT_HEAD, FrameError, Reader, pack
+from agent_tools.guest.wire.frames import (
+    LONG_HEAD,
+    MAX_MARKS,
+    MAX_NUMBER_CHARS,
+    SHORT_HEAD,
+    CallReader,
+    FrameError,
+    pack,
+)
 from agent_tools.guest.wire.values import MAX_DECIMAL_EXPONENT, NotEncodable, decode, encode
 
 ONE_HASH = 2**61 - 1  # its multiples all have the hash 0
@@ -220,12 +228,12 @@ def framed(head: bytes) -> bytes:
 def test_a_head_that_costs_more_than_its_bytes_is_refused(value: bytes) -> None:
     message = framed(b'{"sizes":[],"pad":"' + b" " * LONG_HEAD + b'","v":' + value + b"}")
     with costing(1.0, 60), pytest.raises(FrameError):
-        list(Reader().feed(message))
+        list(CallReader().feed(message))
 
 
 def test_numbers_of_usual_length_are_read_in_a_long_head() -> None:
     numbers = [0.1, -1.7976931348623157e308, 2**53, float("inf"), 5e-324] * 10_000
-    ((head, _, _),) = Reader().feed(pack({"v": numbers}, []))
+    ((head, _, _),) = CallReader().feed(pack({"v": numbers}, []))
     assert head["v"] == numbers
     assert max(len(repr(each)) for each in numbers) <= MAX_NUMBER_CHARS
 
@@ -240,7 +248,7 @@ def test_a_long_head_is_read_without_the_collector_which_goes_on_afterwards() ->
     broken = framed(b"[" * (LONG_HEAD + 1))
     gc.callbacks.append(note)
     try:
-        reader = Reader()
+        reader = CallReader()
         list(reader.feed(message))
         assert len(passes) < 20
         with pytest.raises(FrameError):
@@ -253,7 +261,7 @@ def test_a_long_head_is_read_without_the_collector_which_goes_on_afterwards() ->
 def test_texts_full_of_commas_are_no_parts() -> None:
     texts = ["a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,[[[{{{" * 3] * 10_000
     data, attachments = encode(texts)
-    ((head, parts, _),) = Reader().feed(pack({"v": data}, attachments))
+    ((head, parts, _),) = CallReader().feed(pack({"v": data}, attachments))
     assert decode(head["v"], parts) == texts
 
 
@@ -269,7 +277,7 @@ def test_a_call_that_is_not_wanted_is_not_read() -> None:
         asked.append((number, name, size))
         return number != 7
 
-    reader = Reader(screen=screen)
+    reader = CallReader(screen=screen)
     junk = call()[8:].replace(b'"sizes"', b"not even JSON") + b"[" * 300_000
     with costing(0.5, 10):
         found = list(reader.feed(framed(junk) + call(8)))
@@ -280,14 +288,14 @@ def test_a_call_that_is_not_wanted_is_not_read() -> None:
 def test_a_call_is_what_it_began_as() -> None:
     forged = call(pad=SHORT_HEAD)[8:].replace(b'"kwargs"', b'"name": "g", "kwargs"')
     with pytest.raises(FrameError, match="another than it began as"):
-        list(Reader(screen=lambda *_: True).feed(framed(forged)))
+        list(CallReader(screen=lambda *_: True).feed(framed(forged)))
 
 
 def test_a_long_call_begins_with_its_name() -> None:
     head = json.dumps({"args": ["x" * LONG_HEAD], "op": "call", "id": 1, "name": "f", "kwargs": {}, "sizes": []})
     with pytest.raises(FrameError, match="does not begin with what it is"):
-        list(Reader(screen=lambda *_: True).feed(framed(head.encode())))
-    assert list(Reader(screen=lambda *_: False).feed(pack({"op": "cancel", "id": 1}, [])))
+        list(CallReader(screen=lambda *_: True).feed(framed(head.encode())))
+    assert list(CallReader(screen=lambda *_: False).feed(pack({"op": "cancel", "id": 1}, [])))
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from agent_tools.fleet.crossing import GuestWord
 from agent_tools.fleet.host.relay import TOLD_BYTES, Relay
 from agent_tools.fleet.limits import MAX_WAITING_ORDERS
-from agent_tools.guest.wire.frames import Reader
+from agent_tools.guest.wire.frames import CallReader
 from agent_tools.limits import CallLimits
 from tests.waiting import until
 
@@ -66,7 +66,7 @@ def call(number: int) -> dict[str, Any]:
 
 
 def heads(wire: Wire) -> list[dict[str, Any]]:
-    return [head for data in wire.sent for head, _, _ in Reader().feed(data)]
+    return [head for data in wire.sent for head, _, _ in CallReader().feed(data)]
 
 
 def test_orders_are_done_in_the_order_of_their_numbers(relay: Relay, wire: Wire) -> None:

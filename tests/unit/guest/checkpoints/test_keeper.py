@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
 from agent_tools.guest.checkpoints.keeper import MAX_COPIES, MAX_MARKED, MAX_WORDS_AT_ONCE, Keeper
 from agent_tools.guest.checkpoints.taking import BURST, LATEST, PAUSE, SHARE, WORK_SHARE, Allowance, Pace
-from agent_tools.guest.checkpoints.words import MAX_BYTES
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -15,11 +14,10 @@ from IPython.core.autocall import ExitAutocall
 from IPython.core.history import HistoryManager
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.macro import Macro
-from IPython.core.prefilter import PrefilterChecker, PrefilterManager
 from traitlets.config import Config
 
 from agent_tools.guest.kernel import cells, lazy_names
-from agent_tools.guest.kernel.cells import CellCompiler, CellHistory, CellPrefilter, CellTransformer
+from agent_tools.guest.kernel.cells import CellCompiler, CellHistory, CellTransformer
 from agent_tools.guest.kernel.lazy_names import LazyNames
 from agent_tools.guest.kernel.shell import SandboxShell
 
@@ -161,51 +159,6 @@ def shell() -> Iterator[SandboxShell]:
     shell.user_ns.update(value=1, call=print, macro=Macro("value\n"), auto=ExitAutocall(), ls=[2], time=3)
     yield shell
     shell.history_manager.end_session()
-
-
-NAMES = st.sampled_from(
-    ("value", "call", "macro", "auto", "ls", "time", "pwd", "cd", "timeit", "len", "print", "for", "import", "é", "_x")
-)
-REST = st.lists(PIECES, max_size=4).map("".join)
-
-
-@given(NAMES, REST, st.sampled_from(("", " ", "  ", "\t")))
-def test_a_line_stands_for_what_the_stock_prefilter_finds(
-    shell: SandboxShell, name: str, rest: str, pause: str
-) -> None:
-    line = f"{name}{pause}{rest}\n"
-    found, stock = (filtered(shell, which, line) for which in (CellPrefilter, PrefilterManager))
-    assert found == stock
-
-
-def filtered(shell: SandboxShell, kind: type[PrefilterManager], line: str) -> str:
-    return str(kind.prefilter_lines(shell.prefilter_manager, line))
-
-
-@pytest.mark.parametrize("line", ["macro", "auto", "pwd", "cd ..", "timeit x"])
-def test_a_word_that_is_no_python_stands_for_more(shell: SandboxShell, line: str) -> None:
-    assert filtered(shell, CellPrefilter, line) == filtered(shell, PrefilterManager, line) != line
-
-
-def test_a_checker_of_the_codes_sees_each_line(shell: SandboxShell) -> None:
-    class Seen(PrefilterChecker):
-        def check(self, line_info: Any) -> None:
-            seen.append(line_info.line)
-
-    seen: list[str] = []
-    checker = Seen(shell=shell, prefilter_manager=shell.prefilter_manager)
-    filtered(shell, CellPrefilter, "value")
-    shell.prefilter_manager.unregister_checker(checker)
-    filtered(shell, CellPrefilter, "value")
-    assert seen == ["value"]
-
-
-def test_calls_without_brackets_are_found_if_code_wants_them(shell: SandboxShell) -> None:
-    shell.autocall = 1
-    try:
-        assert filtered(shell, CellPrefilter, "call value") == "call(value)"
-    finally:
-        shell.autocall = 0
 
 
 def test_inputs_are_kept_as_the_stock_history_keeps_them(shell: SandboxShell) -> None:

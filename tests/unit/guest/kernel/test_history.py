@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.kernel.history import select
+from agent_tools.guest.kernel.cells import select_history
 
 INPUTS = ["", "x = 1", "print(x)", "x = 1", "y"]
 
@@ -29,4 +29,4 @@ INPUTS = ["", "x = 1", "print(x)", "x = 1", "y"]
     ],
 )
 def test_what_is_asked_for_is_found(asked: dict[str, Any], numbers: list[int]) -> None:
-    assert select(INPUTS, asked["kind"], asked) == [(number, INPUTS[number]) for number in numbers]
+    assert select_history(INPUTS, asked["kind"], asked) == [(number, INPUTS[number]) for number in numbers]

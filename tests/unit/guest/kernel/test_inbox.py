@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.kernel.inbox import Inbox
+from agent_tools.guest.kernel.kernel import Inbox
 from agent_tools.guest.wire.messages import CONTROL, SHELL, STDIN, pack
 
 

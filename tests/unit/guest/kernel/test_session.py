@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jupyter_client.session import DELIM, Session
 
-from agent_tools.guest.kernel.outlet import Outlet
+from agent_tools.guest.kernel.message_writer import MessageWriter
 from agent_tools.guest.kernel.session import (
     MAX_BUFFERS,
     MAX_MESSAGE_BYTES,
@@ -22,14 +22,14 @@ from agent_tools.guest.kernel.session import (
     Channel,
     WireSession,
 )
-from agent_tools.guest.wire.messages import IOPUB, SHELL, Reader, pack
+from agent_tools.guest.wire.messages import IOPUB, SHELL, MessageReader, pack
 
 CUT = MAX_TEXT_CHARS + 100  # a cut text with its note
 MARKS = (b",", b"[", b"{")
 
 
 class Kept:
-    """An outlet that keeps what is sent."""
+    """An writer that keeps what is sent."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -250,9 +250,9 @@ def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
 def one_request(*, is_unwatched: bool) -> list[list[str]]:
     """What leaves the kernel for a request that prints a line, as types of messages, by the pieces it leaves in."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    outlet = Outlet(near)
-    with near, far, outlet.from_children, outlet._to_parent:
-        session, parent = WireSession(outlet), {"msg_id": "1", "msg_type": "execute_request"}
+    writer = MessageWriter(near)
+    with near, far, writer.from_children, writer._to_parent:
+        session, parent = WireSession(writer), {"msg_id": "1", "msg_type": "execute_request"}
         session.unwatched = {"header": parent} if is_unwatched else {}
         session.send(Channel(IOPUB), "status", {"execution_state": "busy"}, parent)
         session.send(Channel(IOPUB), "execute_input", {"code": "print(1)"}, parent)
@@ -262,7 +262,7 @@ def one_request(*, is_unwatched: bool) -> list[list[str]]:
         session.flush()
         near.close()
         pieces = iter(lambda: far.recv(64 * 1024), b"")
-        return [[json.loads(parts[0])["msg_type"] for _, parts in Reader(2**20).feed(piece)] for piece in pieces]
+        return [[json.loads(parts[0])["msg_type"] for _, parts in MessageReader(2**20).feed(piece)] for piece in pieces]
 
 
 def test_where_nobody_watches_only_outputs_and_the_reply_leave_in_one_piece() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.guest.pid1.alarms import Alarms
 from agent_tools.guest.processes import processor_time
-from agent_tools.guest.wire.alarm import MAX_GRACES, AlarmWriter
+from agent_tools.guest.wire.words import MAX_GRACES
 
 TIMEOUT, GRACE = 10.0, 0.5
 PID = 2**22 + 1  # no process has it: none ignores a signal
@@ -62,7 +62,7 @@ def test_the_grace_of_a_kernel_is_its_processor_time_within_a_bound(share: float
 def test_a_cancelled_run_has_a_grace_of_processor_time_of_its_own(share: float, killed_after: float) -> None:
     machine = Machine(share)
     machine.alarms.arm(TIMEOUT, GRACE)
-    machine.alarms.interrupt(0, 0.3)
+    machine.alarms.interrupt(0.3)
     interrupted, killed = machine.signals(60)
     assert (interrupted[1], killed[1]) == (signal.SIGINT, signal.SIGKILL)
     assert killed[0] - interrupted[0] == pytest.approx(killed_after, abs=0.051)
@@ -72,7 +72,7 @@ def test_a_cancelled_run_has_a_grace_of_processor_time_of_its_own(share: float, 
 def test_an_interrupt_without_a_grace_leaves_the_time_limit_as_it_is() -> None:
     machine = Machine(1.0)
     machine.alarms.arm(TIMEOUT, GRACE)
-    machine.alarms.interrupt(0, 0.0)
+    machine.alarms.interrupt(0.0)
     numbers = [number for _, number in machine.signals(60)]
     assert numbers == [signal.SIGINT, signal.SIGINT, signal.SIGKILL]
 
@@ -95,17 +95,28 @@ def test_a_run_that_is_over_is_not_killed() -> None:
     assert machine.signals(60) == []
 
 
-def test_what_the_page_shows_has_the_same_grace() -> None:
-    page, machine = AlarmWriter(), Machine(0.5)
-    machine.alarms.read_page(page.reader)
-    page.set(TIMEOUT, GRACE)
-    machine.alarms.look_at_page()
-    assert [number for _, number in machine.signals(math.inf)] == [signal.SIGINT, signal.SIGKILL]
-    page.clear()
-    machine.alarms.look_at_page()
-    assert machine.alarms.seconds() == []
-    machine.alarms.close()
-    page.close()
+def test_an_interrupt_without_an_armed_run_is_ignored() -> None:
+    alarms = Machine(0.5).alarms
+    alarms.interrupt(0)
+    assert alarms.seconds() == []
+    assert list(alarms.due(PID)) == []
+
+
+def test_an_interrupt_of_an_armed_run_is_sent_once() -> None:
+    alarms = Machine(0.5).alarms
+    alarms.arm(TIMEOUT, GRACE)
+    alarms.interrupt(0)
+    assert list(alarms.due(0)) == []  # there is no kernel yet
+    assert list(alarms.due(PID)) == [signal.SIGINT]
+    assert list(alarms.due(PID)) == []
+
+
+def test_an_interrupt_of_an_earlier_run_does_not_reach_the_next() -> None:
+    alarms = Machine(0.5).alarms
+    alarms.arm(TIMEOUT, GRACE)
+    alarms.interrupt(0)
+    alarms.arm(TIMEOUT, GRACE)
+    assert list(alarms.due(PID)) == []
 
 
 def test_the_processor_time_of_a_process_is_read() -> None:

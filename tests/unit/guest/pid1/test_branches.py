@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.checkpoints.words import MAX_BYTES
-from agent_tools.guest.pid1.branches import Branches
+from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
+from agent_tools.guest.pid1.helper_processes import Branches
 
 
 def is_this_process(pid: int) -> bool:

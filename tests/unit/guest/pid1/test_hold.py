@@ -14,7 +14,7 @@ import pytest
 
 from agent_tools.guest.pid1 import hand_over, hold
 from agent_tools.guest.pid1.hold import Hold, limit
-from agent_tools.guest.pid1.reach import Everyone
+from agent_tools.guest.processes import WholeSandbox
 
 FEW, LONG = "256", "30"
 
@@ -139,8 +139,8 @@ def test_a_limit_holds_for_all_that_comes_after_and_a_lower_one_stays() -> None:
 
 def test_the_program_is_spared_whatever_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     spared: list[set[int]] = []
-    monkeypatch.setattr("agent_tools.guest.pid1.reach.os.getpid", lambda: 1)
+    monkeypatch.setattr("agent_tools.guest.processes.os.getpid", lambda: 1)
     monkeypatch.setattr("agent_tools.guest.processes.kill_all_but", lambda pids: spared.append(set(pids)))
-    Everyone({7}).kill_all_but(())
-    Everyone({7}).kill_all_but({8})
+    WholeSandbox({7}).kill_all_but(())
+    WholeSandbox({7}).kill_all_but({8})
     assert spared == [{7}, {7, 8}]

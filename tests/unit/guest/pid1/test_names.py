@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.guest.pid1.names import NAME, lay_names
+from agent_tools.guest.pid1.supervisor import NAME, write_names
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _lay(image: Path) -> None:
-    lay_names(str(image / "etc"), str(image / "base"))
+    write_names(str(image / "etc"), str(image / "base"))
 
 
 def test_a_line_is_added_for_ids_that_have_none(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:

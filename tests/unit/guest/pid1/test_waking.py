@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from agent_tools.guest.checkpoints.datagrams import AWAKE
 from agent_tools.guest.checkpoints.keeper import COPY_ENDED, Copy
-from agent_tools.guest.checkpoints.words import AWAKE
 from agent_tools.guest.pid1.init import Init
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.variables.pickling import SessionPickler, TooLarge, packed
-from agent_tools.guest.variables.saving import described, variables_of
-from agent_tools.guest.variables.unpickling import MAX_HEAD, SessionUnpickler, records
+from agent_tools.guest.variables.loading import MAX_HEAD, SessionUnpickler, records
+from agent_tools.guest.variables.saving import SessionPickler, TooLarge, described, packed, variables_of
 
 MOST = 10_000_000
 

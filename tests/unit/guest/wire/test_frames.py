@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.wire.frames import MAX_HEAD_BYTES, MAX_MARKS, FrameError, Reader, TooLarge, pack
+from agent_tools.guest.wire.frames import MAX_HEAD_BYTES, MAX_MARKS, CallReader, FrameError, TooLarge, pack
 
 HEADS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text(), max_size=4)
 
@@ -18,7 +18,7 @@ HEADS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integer
 @given(st.lists(st.tuples(HEADS, st.lists(st.binary(), max_size=3)), max_size=5), st.integers(1, 40))
 def test_messages_come_out_as_they_went_in_however_they_are_cut(messages: list[Any], piece: int) -> None:
     stream = b"".join(pack(head, attachments) for head, attachments in messages)
-    reader, found = Reader(), []
+    reader, found = CallReader(), []
     for start in range(0, len(stream), piece):
         found += [(head, attachments) for head, attachments, _ in reader.feed(stream[start : start + piece])]
     assert found == messages
@@ -27,12 +27,12 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(messages: list[A
 @given(st.binary())
 def test_any_bytes_are_messages_or_a_frame_error(data: bytes) -> None:
     with contextlib.suppress(FrameError):
-        list(Reader().feed(data))
+        list(CallReader().feed(data))
 
 
 def test_the_size_is_that_of_the_head_and_the_attachments() -> None:
     message = pack({"op": "go"}, [b"abc"])
-    ((_, _, size),) = Reader().feed(message)
+    ((_, _, size),) = CallReader().feed(message)
     assert size == len(message) - 8
 
 
@@ -47,7 +47,7 @@ def test_a_message_of_too_many_parts_is_refused_by_who_sends_it() -> None:
     with pytest.raises(TooLarge, match="of it are JSON"):
         pack({"value": "x" * MAX_HEAD_BYTES}, [])
     with pytest.raises(FrameError):
-        list(Reader().feed(struct.pack(">II", MAX_HEAD_BYTES + 1, 0)))
+        list(CallReader().feed(struct.pack(">II", MAX_HEAD_BYTES + 1, 0)))
 
 
 def framed(head: bytes, body: bytes = b"") -> bytes:
@@ -73,10 +73,10 @@ def framed(head: bytes, body: bytes = b"") -> bytes:
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(FrameError):
-        list(Reader(1000).feed(data) if len(data) == 8 else Reader().feed(data))
+        list(CallReader(1000).feed(data) if len(data) == 8 else CallReader().feed(data))
 
 
 @pytest.mark.parametrize("head", [b"[" * 100_000, b"[" + b"0," * MAX_MARKS + b"0]"])
 def test_what_would_cost_more_than_its_bytes_is_refused(head: bytes) -> None:
     with pytest.raises(FrameError):
-        list(Reader().feed(framed(head)))
+        list(CallReader().feed(framed(head)))

@@ -20,7 +20,7 @@ from agent_tools.guest.wire.messages import (
     SHELL,
     STDIN,
     MessageError,
-    Reader,
+    MessageReader,
     pack,
 )
 from agent_tools.limits import MIB
@@ -32,7 +32,7 @@ Found = tuple[int, list[bytes]]
 
 
 def read(data: bytes, limit: int = LIMIT) -> list[Found]:
-    return list(Reader(limit).feed(data))
+    return list(MessageReader(limit).feed(data))
 
 
 def refusal(data: bytes) -> str:
@@ -125,7 +125,7 @@ def test_a_part_over_the_limit_is_refused_by_its_size(channel: int, place: int, 
 
 
 def test_parts_that_are_together_over_the_limit_are_refused_by_their_sizes() -> None:
-    reader = Reader(1000)
+    reader = MessageReader(1000)
     messages = reader.feed(pack(IOPUB, four(b"x" * 600, b"y" * 400)) + sizes(IOPUB, 0, 0, 0, 0, 600, 401))
     assert next(messages) == (IOPUB, four(b"x" * 600, b"y" * 400))
     with pytest.raises(MessageError, match="a message of 1,001 bytes, over 1,000 bytes"):
@@ -142,7 +142,7 @@ def test_limits_are_of_one_message_and_not_of_all() -> None:
 
 
 def test_a_refusal_is_for_good() -> None:
-    reader = Reader(LIMIT)
+    reader = MessageReader(LIMIT)
     for _ in range(3):
         with pytest.raises(MessageError):
             list(reader.feed(b"\xff\xff"))
@@ -157,13 +157,13 @@ def test_a_refusal_is_for_good() -> None:
 def test_a_message_that_is_not_whole_is_never_delivered(parts: list[bytes]) -> None:
     whole = pack(SHELL, four(b"whole"))
     for cut in range(len(pack(IOPUB, parts))):
-        reader = Reader(LIMIT)
+        reader = MessageReader(LIMIT)
         assert list(reader.feed(whole + pack(IOPUB, parts)[:cut])) == [(SHELL, four(b"whole"))]
         assert list(reader.feed(pack(IOPUB, parts)[cut:])) == [(IOPUB, parts)]
 
 
 def test_no_bytes_are_no_message() -> None:
-    reader = Reader(LIMIT)
+    reader = MessageReader(LIMIT)
     assert list(reader.feed(b"")) == []
     assert list(reader.feed(pack(IOPUB, four())[:5])) == []
     assert list(reader.feed(b"")) == []
@@ -177,7 +177,7 @@ def test_a_size_that_lies_takes_the_next_message_for_its_part() -> None:
 
 
 def test_messages_left_by_a_reader_that_stopped_come_with_the_next_bytes() -> None:
-    reader = Reader(LIMIT)
+    reader = MessageReader(LIMIT)
     messages = reader.feed(b"".join(pack(SHELL, four(b"%d" % number)) for number in range(3)))
     assert next(messages) == (SHELL, four(b"0"))
     messages.close()  # type: ignore[attr-defined]
@@ -192,7 +192,7 @@ ANY_MESSAGES = st.lists(st.tuples(st.integers(SHELL, STDIN), PARTS), max_size=8)
 @given(ANY_MESSAGES, st.lists(st.integers(1, 700), max_size=30))
 @example([(IOPUB, [b"ab", b"", bytes(300), b""]), (SHELL, [b""] * 4)], [1] * 400)
 def test_pieces_of_any_size_make_the_same_messages(messages: list[Found], lengths: list[int]) -> None:
-    data, found, reader = b"".join(message(*each) for each in messages), list[Found](), Reader(LIMIT)
+    data, found, reader = b"".join(message(*each) for each in messages), list[Found](), MessageReader(LIMIT)
     for length in [*lengths, len(data)]:
         found += reader.feed(data[:length])
         data = data[length:]
@@ -203,7 +203,7 @@ def test_pieces_of_any_size_make_the_same_messages(messages: list[Found], length
 @given(st.binary(max_size=2000))
 def test_arbitrary_bytes_are_whole_messages_or_refused(data: bytes) -> None:
     with contextlib.suppress(MessageError):
-        for channel, parts in Reader(LIMIT).feed(data):
+        for channel, parts in MessageReader(LIMIT).feed(data):
             assert SHELL <= channel <= STDIN
             assert MIN_PARTS <= len(parts) <= MAX_PARTS
 
@@ -216,7 +216,7 @@ PIECE = st.binary(max_size=60) | HEAD | st.builds(message, st.integers(1, 4), PA
 @settings(deadline=None)
 @given(st.lists(PIECE, max_size=12), st.integers(0, 2000))
 def test_any_pieces_are_messages_within_the_limits_or_refused(pieces: list[bytes], limit: int) -> None:
-    reader = Reader(limit)
+    reader = MessageReader(limit)
     with contextlib.suppress(MessageError):
         for piece in pieces:
             for _, parts in reader.feed(piece):
@@ -229,7 +229,7 @@ def test_any_pieces_are_messages_within_the_limits_or_refused(pieces: list[bytes
 def test_noise_after_messages_takes_none_of_them_back(messages: list[Found], noise: bytes) -> None:
     found: list[Found] = []
     with contextlib.suppress(MessageError):
-        found.extend(Reader(LIMIT).feed(b"".join(message(*each) for each in messages) + noise))
+        found.extend(MessageReader(LIMIT).feed(b"".join(message(*each) for each in messages) + noise))
     assert found[: len(messages)] == messages
 
 
@@ -245,7 +245,7 @@ def test_a_message_takes_no_more_memory_than_twice_its_size(pieces: int) -> None
     data = message(IOPUB, [b"{}", b"{}", b"{}", bytes(8 * MIB)])
     step = len(data) // pieces + 1
     tracemalloc.start()
-    reader, found = Reader(LIMIT), list[Found]()
+    reader, found = MessageReader(LIMIT), list[Found]()
     for at in range(0, len(data), step):
         found += reader.feed(data[at : at + step])
     _, peak = tracemalloc.get_traced_memory()
@@ -255,7 +255,7 @@ def test_a_message_takes_no_more_memory_than_twice_its_size(pieces: int) -> None
 
 
 def test_sizes_alone_hold_no_memory() -> None:
-    readers = [Reader(LIMIT) for _ in range(100)]
+    readers = [MessageReader(LIMIT) for _ in range(100)]
     tracemalloc.start()
     for reader in readers:
         assert list(reader.feed(sizes(IOPUB, 0, 0, 0, LIMIT))) == []
@@ -265,7 +265,7 @@ def test_sizes_alone_hold_no_memory() -> None:
 
 
 def test_what_was_delivered_is_not_kept() -> None:
-    reader, data = Reader(LIMIT), message(CONTROL, four(bytes(MIB)))
+    reader, data = MessageReader(LIMIT), message(CONTROL, four(bytes(MIB)))
     tracemalloc.start()
     for _ in range(50):
         for _ in reader.feed(data):
@@ -277,7 +277,7 @@ def test_what_was_delivered_is_not_kept() -> None:
 
 def test_a_message_that_comes_byte_by_byte_costs_time_by_its_size() -> None:
     def seconds(size: int) -> float:
-        reader, data = Reader(LIMIT), message(IOPUB, four(bytes(size)))
+        reader, data = MessageReader(LIMIT), message(IOPUB, four(bytes(size)))
         started = time.process_time()
         assert sum(len(list(reader.feed(byte))) for byte in byte_by_byte(data)) == 1
         return time.process_time() - started

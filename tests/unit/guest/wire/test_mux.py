@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, MAX_OUT, WINDOW, Mux, MuxError
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, MAX_OUT, Mux, MuxError
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 
@@ -192,7 +193,7 @@ def test_credit_is_granted_as_the_socket_takes_bytes(new_side: Callable[..., Sid
 def test_more_credit_than_a_window_is_not_believed(new_side: Callable[..., Side]) -> None:
     side = new_side(1)
     list(side.mux.feed(frame(CREDIT | 1, b"\xff\xff\xff\xff") * 100))
-    assert side.mux.streams[1].may_send == WINDOW
+    assert side.mux.streams[1].window.may_send == WINDOW
 
 
 def test_a_pipe_that_takes_nothing_stops_the_reading_of_streams(new_side: Callable[..., Side]) -> None:
@@ -286,7 +287,7 @@ def test_bytes_arrive_unchanged_in_whatever_pieces_and_buffers_stay_bounded(
             for channel in found:
                 found[channel] += two.read(channel, 30_000) or b""
                 assert len(two.mux.streams[channel].pending) <= WINDOW
-                assert 0 <= one.mux.streams[channel].may_send <= WINDOW
+                assert 0 <= one.mux.streams[channel].window.may_send <= WINDOW
         assert {channel: bytes(data) for channel, data in found.items()} == expected
     finally:
         one.close()

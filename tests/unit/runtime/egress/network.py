@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.guest.network import proxy
+from agent_tools.guest import proxy
 from agent_tools.runtime.egress.dialling import Surroundings
 from agent_tools.runtime.egress.egress import Egress
 

@@ -16,7 +16,7 @@ import pytest
 
 from agent_tools.engines.network import PACKAGE_HOSTS, NetworkPolicy
 from agent_tools.errors import InvalidParams
-from agent_tools.runtime.egress import loop
+from agent_tools.runtime.egress import dialling
 from agent_tools.runtime.egress.journal import NotReached
 from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
@@ -167,7 +167,7 @@ def test_a_page_of_too_many_parts_is_not_parsed(network: Network, index: Index, 
 
 
 def test_other_requests_are_answered_while_a_page_is_parsed(network: Network) -> None:
-    shared, release = loop.enter(), threading.Event()
+    shared, release = dialling.enter_loop(), threading.Event()
     try:
         parsed_first = shared.run(shared.parse(release.wait))
         with ThreadPoolExecutor(1) as threads:
@@ -180,7 +180,7 @@ def test_other_requests_are_answered_while_a_page_is_parsed(network: Network) ->
         assert parsed_first.result()
     finally:
         release.set()
-        loop.leave()
+        dialling.leave_loop()
 
 
 def test_pages_of_a_sandbox_are_fetched_one_at_a_time(network: Network, index: Index) -> None:

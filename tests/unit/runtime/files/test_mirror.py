@@ -25,7 +25,7 @@ from agent_tools.runtime.files.guest_files import Conversation
 from agent_tools.runtime.files.mirror import Mirror, is_plain_name
 
 ME = (os.getuid(), os.getgid())
-SERVER = "import sys\nfrom agent_tools.guest.files import files\nfiles.serve(int(sys.argv[1]), sys.argv[2])"
+SERVER = "import sys\nfrom agent_tools.guest.files import service\nservice.serve(int(sys.argv[1]), sys.argv[2])"
 
 
 class Pair:

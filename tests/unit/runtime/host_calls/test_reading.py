@@ -17,7 +17,7 @@ import pytest
 
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.budget import Budget
-from agent_tools.guest.wire.frames import SHORT_HEAD, Reader, pack
+from agent_tools.guest.wire.frames import SHORT_HEAD, CallReader, pack
 from agent_tools.guest.wire.values import encode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall
@@ -46,7 +46,7 @@ class Guest:
     def __init__(self, connected: socket.socket) -> None:
         connected.settimeout(20)
         self._socket = connected
-        self._reader = Reader(2**25)
+        self._reader = CallReader(2**25)
         self.answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent_tools.guest.wire.frames import pack
 from agent_tools.results.execution import HostCall
-from agent_tools.runtime.host_calls.serving_loop import serving_loop
+from agent_tools.runtime.host_calls.function import serving_loop
 from tests.unit.runtime.host_calls.test_reading import Clock, message, serving
 
 BEGUN = threading.Event()

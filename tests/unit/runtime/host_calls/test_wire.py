@@ -9,17 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.wire.frames import Reader, pack
-from agent_tools.runtime.host_calls.own_loop import OwnLoop
-from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallWire
+from agent_tools.guest.wire.frames import CallReader, pack
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallLoop, CallWire
 from tests.waiting import until
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[CallWire, socket.socket, queue.Queue[object], OwnLoop]]:
+def ends() -> Iterator[tuple[CallWire, socket.socket, queue.Queue[object], CallLoop]]:
     ours, theirs = socket.socketpair()
     theirs.settimeout(10)
-    loop, taken = OwnLoop(1), queue.Queue[object]()
+    loop, taken = CallLoop(1), queue.Queue[object]()
     wire = CallWire(ours, 1 << 20)
     wire.start(lambda: loop.loop, lambda head, attachments, size: taken.put((head, attachments)))
     yield wire, theirs, taken, loop
@@ -41,7 +40,7 @@ def test_answers_larger_than_the_socket_arrive_whole_and_in_order(ends) -> None:
     sender.start()
     sender.join(10)
     assert not sender.is_alive(), "sending waited for the reader"
-    reader, found = Reader(1 << 21), []
+    reader, found = CallReader(1 << 21), []
     while len(found) < 8:
         found += [(head["n"], len(parts[0])) for head, parts, _ in reader.feed(theirs.recv(1 << 20))]
     assert found == [(number, 2**20) for number in range(8)]

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.wire.alarm import MAX_GRACES
-from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Order
+from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order
 from agent_tools.limits import Limits
 from agent_tools.runtime.kernel.escalation import (
     END_GRACE,

@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from agent_tools.guest.wire.alarm import MAX_GRACES
-from agent_tools.guest.wire.words import Arm, Disarm, Exit, Kill, Order, read_order, write_report
+from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Exit, Kill, Order, read_order, write_report
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Output, Stream, TimedOut
 from agent_tools.runtime.kernel.channel import Channel

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation
-from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN, Reader
+from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN, MessageReader
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
 from agent_tools.runtime.kernel.budget import settle
@@ -77,7 +77,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 def test_a_request_is_one_message_on_the_shell_channel() -> None:
     request_id, data = execute_request("1", 2.5, is_silent=True)
-    ((channel, parts),) = Reader(MIB).feed(data)
+    ((channel, parts),) = MessageReader(MIB).feed(data)
     header, parent, metadata, content = map(json.loads, parts)
     assert (channel, parent, metadata) == (SHELL, {}, {"timeout": 2.5, "is_unwatched": True})
     assert (header["msg_id"], header["msg_type"], header["version"]) == (request_id, "execute_request", "5.4")
@@ -88,7 +88,7 @@ def test_a_request_is_one_message_on_the_shell_channel() -> None:
     "code", ["", "\0", "\ud800", "中" * 100_000, '"\\'], ids=["empty", "NUL", "half", "wide", "quotes"]
 )
 def test_any_code_can_be_asked_for(code: str) -> None:
-    ((_, parts),) = Reader(MIB).feed(execute_request(code, 1, is_silent=False)[1])
+    ((_, parts),) = MessageReader(MIB).feed(execute_request(code, 1, is_silent=False)[1])
     assert json.loads(parts[3])["code"] == code
 
 

@@ -82,7 +82,7 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Files(3), b"files 3"),
     (Arm(30.2, 0.5), b"arm 30.200 0.500"),
     (Disarm(), b"disarm"),
-    (Interrupt(), b"interrupt 0 0.000"),
+    (Interrupt(), b"interrupt 0.000"),
     (Kill(), b"kill"),
     (Pause(), b"pause"),
     (Resume(), b"resume"),

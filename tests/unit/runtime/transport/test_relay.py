@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW, Mux
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import MAX_FRAME, Mux
 from agent_tools.runtime.transport.relay import MAX_WORDS, Relay
 from agent_tools.runtime.transport.transport import SocketStdio
 

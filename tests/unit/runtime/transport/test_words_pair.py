@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.wire.waiting import await_hang_up, await_input
+from agent_tools.guest.wire.sockets import await_hang_up, await_input
 from agent_tools.runtime.transport.lifeline import MAX_WAITING, Words, words_pair
 
 Pair = tuple[Words, Words]

@@ -1,1 +1,0 @@
-"""Commands beside the kernel: one process that runs them all."""

@@ -1,1 +1,0 @@
-"""Functions of the host, as the code calls them."""

@@ -1,0 +1,216 @@
+"""Displays of a cell: figures as PNG or JPEG, for any backend or format that a cell chooses, and text forms."""
+
+import json
+import sys
+from binascii import b2a_base64
+from collections.abc import Callable
+from functools import partial, wraps
+from importlib import import_module
+from typing import Any
+
+from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
+
+from .magics import say
+
+INLINE_BACKEND = "matplotlib_inline.backend_inline"  # imported when it is needed, since it loads matplotlib's drawing
+INLINE = (None, "auto", "inline", f"module://{INLINE_BACKEND}")
+FILES_ONLY = ("agg", "cairo", "pdf", "pgf", "ps", "svg", "template")
+WITH_WINDOWS = ("gtk", "ipympl", "macosx", "module://ipympl", "nbagg", "notebook", "qt", "tk", "webagg", "widget", "wx")
+"""The beginnings of the names of matplotlib's backends that draw in a window, a widget or a browser."""
+NO_SCREEN = (
+    "matplotlib backend {}: there is no window or widget to draw in; figures are shown as pictures, as with inline."
+)
+SHOWN_AS_PNG = "Figures are shown as PNG here, not as {}; savefig writes files of any format."
+KNOWN = {"fmt": "png", "bbox_inches": "tight", "base64": None}  # options of the stock way, and the values meant here
+NO_LOOP = "%gui {}: there is no screen here, so no event loop of a window system runs."
+
+
+def backend_for(asked: str | None) -> str | None:
+    """Return the backend for `%matplotlib NAME`: NAME itself if it only writes files, else inline."""
+    name = asked.lower() if asked else None
+    if name in INLINE or name in FILES_ONLY:
+        return name
+    say(NO_SCREEN.format(asked))
+    return "inline"
+
+
+class Shown:
+    """Shows figures for any backend that draws them.
+
+    The inline backend shows its own. Under every other backend (`matplotlib.use("Agg")`, a module that says so,
+    MPLBACKEND) matplotlib shows nothing: then `plt.show()` and the end of a cell show and close what is open, as inline
+    does.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        shell.events.register("post_execute", self.end_cell)
+        shell.display_formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", _picture)
+
+    def adapt(self, pyplot: Any) -> None:
+        """Adapt `matplotlib.pyplot`, which has just been imported."""
+        show, switch = pyplot.show, pyplot.switch_backend
+
+        @wraps(show)
+        def show_all(*args: Any, **kwargs: Any) -> Any:
+            return show(*args, **kwargs) if _is_inline() else self._show_open()
+
+        @wraps(switch)
+        def switch_backend(newbackend: Any) -> None:
+            has_window = isinstance(newbackend, str) and newbackend.lower().startswith(WITH_WINDOWS)
+            switch(backend_for(newbackend) if has_window else newbackend)
+            if _is_inline():  # which `%matplotlib agg` has switched off
+                import_module(INLINE_BACKEND).configure_inline_support(self._shell, "inline")
+
+        pyplot.show, pyplot.switch_backend = show_all, switch_backend
+
+    def end_cell(self) -> None:
+        """Show the figures that the cell has left open."""
+        try:
+            if "matplotlib.pyplot" in sys.modules and not _is_inline():
+                self._show_open()
+        except Exception:  # noqa: BLE001  (an error of drawing belongs to the code, as with inline)
+            self._shell.showtraceback()
+
+    def _show_open(self) -> None:
+        import_module(INLINE_BACKEND).show(close=True)
+
+
+def _is_inline() -> bool:
+    name = sys.modules["matplotlib"].rcParams._get_backend_or_none()
+    return (name.lower() if name else None) in INLINE
+
+
+def _picture(figure: Any) -> Any:
+    """Return a figure as a PNG in base64, before anything has registered matplotlib's figures with IPython."""
+    print_figure = import_module("IPython.core.pylabtools").print_figure
+    return drawn_once(partial(print_figure, fmt="png", base64=True))(figure)
+
+
+def show_as_png(display_formatter: Any) -> None:
+    """Draw figures once, and show them as PNG where SVG or PDF is chosen, which a model cannot see."""
+    for formatter in (Png, NoSvg, NoPdf):
+        display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
+
+
+def show_as_asked(display_formatter: Any) -> None:
+    """Show figures in the format that is chosen: a person sees them."""
+    for formatter in (SVGFormatter, PDFFormatter):
+        display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
+
+
+def drawn_once(stock: "partial[Any]") -> Callable[[Any], Any]:
+    """Return a function that draws a PNG like `stock`, IPython's `print_figure` with its options, but draws once."""
+
+    def print_figure(figure: Any) -> Any:
+        from .cropping import cropped  # which loads matplotlib's drawing
+
+        png = cropped(figure)
+        if png is None:
+            return stock(figure)
+        return b2a_base64(png, newline=False).decode("ascii") if stock.keywords.get("base64") else png
+
+    return print_figure
+
+
+def is_known(stock: Any) -> bool:
+    """Return whether a function is IPython's `print_figure` with options that `drawn_once` supports."""
+    made_by = sys.modules.get("IPython.core.pylabtools")
+    if not made_by or not isinstance(stock, partial) or stock.func is not made_by.print_figure or stock.args:
+        return False
+    options = {"bbox_inches": "tight", "fmt": "png", **stock.keywords}
+    return options.keys() <= KNOWN.keys() and all(KNOWN[key] in (None, value) for key, value in options.items())
+
+
+class Png(PNGFormatter):
+    """PNG formatter that draws figures once."""
+
+    def for_type(self, typ: Any, func: Any = None) -> Any:
+        """Register a function for a type."""
+        is_figure = func is not None and getattr(typ, "__module__", "") == "matplotlib.figure"
+        return super().for_type(typ, drawn_once(func) if is_figure and is_known(func) else func)
+
+
+class _AsPng:
+    """A formatter that passes figures on to PNG, unless another picture is made of them."""
+
+    def for_type(self, typ: Any, func: Any = None) -> Any:
+        """Register a function for a type."""
+        if func is None or getattr(typ, "__module__", "") != "matplotlib.figure":
+            return super().for_type(typ, func)  # type: ignore[misc]
+        formatters = self.parent.formatters  # type: ignore[attr-defined]
+        say(SHOWN_AS_PNG.format(self.format_type.rpartition("/")[2].partition("+")[0].upper()))  # type: ignore[attr-defined]
+        if not any(typ in formatters[mime].type_printers for mime in ("image/png", "image/jpeg")):
+            options = {**func.keywords, "fmt": "png", "base64": True}
+            formatters["image/png"].for_type(typ, partial(func.func, **options))
+        return None
+
+
+class NoSvg(_AsPng, SVGFormatter):
+    """SVG of everything but figures."""
+
+
+class NoPdf(_AsPng, PDFFormatter):
+    """PDF of everything but figures."""
+
+
+# Text forms of Markdown, formulas, HTML, JSON, SVG and styled tables, whose repr() names just their class.
+#
+# A model reads the text/plain of a MIME bundle. Programs that draw choose among the other types, which stay unchanged.
+
+
+DRAWN_HTML = ("<script", "<iframe", "<svg", "<canvas")  # tags that a browser draws
+
+
+def show_as_text(display_formatter: Any) -> None:
+    """Register text/plain forms for the objects of FORMS."""
+    plain = display_formatter.formatters["text/plain"]
+    for module, name, text_of in FORMS:
+        plain.for_type_by_name(module, name, partial(_write, text_of))
+
+
+def _write(text_of: Callable[[Any], object], shown: Any, printer: Any, _: bool) -> None:
+    """Write an object's content as text, or its repr() if there is none."""
+    try:
+        text = text_of(shown)
+    except Exception:  # noqa: BLE001  (of a library; the object still has a repr())
+        text = None
+    content = text.rstrip() if isinstance(text, str) else ""
+    printer.text(content or repr(shown))
+
+
+def _source(shown: Any) -> object:
+    return shown.data
+
+
+def _formula(shown: Any) -> object:
+    return shown._repr_latex_()
+
+
+def _html(shown: Any) -> object:
+    is_drawn = any(tag in shown.data.lower() for tag in DRAWN_HTML)
+    return f"[HTML of {len(shown.data):,} characters, drawn by a browser]" if is_drawn else shown.data
+
+
+def _json(shown: Any) -> object:
+    return json.dumps(shown.data, ensure_ascii=False, default=str)
+
+
+def _svg(shown: Any) -> object:
+    return f"[SVG picture, {len(shown.data):,} characters of source]"
+
+
+def _table(shown: Any) -> object:
+    return shown.to_string(delimiter="\t")
+
+
+FORMS = (
+    ("IPython.core.display", "Markdown", _source),
+    ("IPython.core.display", "Latex", _formula),
+    ("IPython.core.display", "Math", _formula),
+    ("IPython.core.display", "HTML", _html),
+    ("IPython.core.display", "JSON", _json),
+    ("IPython.core.display", "SVG", _svg),
+    ("pandas.io.formats.style", "Styler", _table),
+)
+"""(module, class, function from the object to its text) of objects with a text form here."""

@@ -1,1 +1,0 @@
-"""Displays of a cell: figures as pictures, and all that is made for a browser as text, since none is there."""

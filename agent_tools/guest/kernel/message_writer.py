@@ -1,0 +1,212 @@
+"""Writes the kernel's messages to its socket: whole, in one order, from any thread; and the thread beside the code.
+
+Theory of operation
+    An interrupt raises in the main thread between any two steps of Python, and half a message would break the stream
+    for good. So a short message is written in one call of the operating system, which takes all of it or nothing.
+    A long message, and one for which the socket has no room, goes into a queue. The watcher, a thread in which no
+    interrupt is ever raised, writes the queue, and the sender waits until that is done. An interrupt may end the wait:
+    the message stays in the queue and is written all the same.
+
+    Messages that can wait, such as `busy`, go out together with the next one: the host reads once for a cell that
+    prints a line, and not five times.
+
+    A signal handler may send while the code holds the lock. Its wait for room releases the lock altogether, so that
+    the watcher can go on. A forked child shares the socket but not the lock: it sends its messages to the parent's
+    watcher as datagrams.
+
+    The watcher also reads what others write to the descriptors of stdout and stderr, and sends printed text that has
+    waited for TICK, so that long-running code is seen at work. It sleeps while nothing is printed; after text it stays
+    awake for LINGER, because waking a thread costs more than most cells.
+"""
+
+import array
+import contextlib
+import fcntl
+import os
+import select
+import socket
+import termios
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ..wire.messages import pack
+from ..wire.sockets import await_room
+from .streams import Printed, Stream
+
+ONE_PIECE = 16 * 1024  # bytes that a unix socket takes in one piece
+MAX_CHILD_MESSAGE = 128 * 1024  # bytes of a message of a forked child; a longer one is left out
+
+
+class MessageWriter:
+    """Sends messages. Hold `lock` to send several in a row."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.lock = threading.RLock()
+        self.queue: deque[bytes] = deque()
+        self._delayed: list[bytes] = []
+        self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.is_fork = False
+        self.is_closed = False
+        """Whether the host has hung up: the last messages may be lost."""
+        self.rouse: Callable[[], None] = lambda: None
+        """Wakes the watcher."""
+        self._has_room = threading.Condition(self.lock)
+        os.register_at_fork(after_in_child=self._become_fork)
+
+    def send(self, channel: int, parts: list[bytes], *, can_wait: bool = False) -> None:
+        """Send a message or queue it; a message that can wait goes out with the next one."""
+        message = pack(channel, parts)
+        if self.is_fork:
+            self._send_to_parent(message)
+            return
+        with self.lock:
+            self._delayed.append(message)
+            if not can_wait:
+                self.flush()
+
+    def flush(self) -> None:
+        """Send the messages that could wait."""
+        with self.lock:
+            delayed, self._delayed = self._delayed, []
+            message = b"".join(delayed)
+            if not self.queue and len(message) <= ONE_PIECE:
+                message = message[self._write(message) :]
+            if message:
+                self.queue.append(message)
+                self.rouse()
+
+    def await_room(self) -> None:
+        """Wait until the queue is written. Not for the watcher."""
+        if self.queue and not self.is_fork:
+            with self._has_room:
+                while self.queue:
+                    self._has_room.wait(1.0)
+
+    def write_queue(self) -> None:
+        """Write as much as the socket takes now, in the watcher's thread."""
+        while self.queue:
+            message = self.queue[0]
+            sent = self._write(message)
+            if sent < len(message):
+                self.queue[0] = message[sent:]
+                return
+            self.queue.popleft()
+        with self._has_room:
+            self._has_room.notify_all()
+
+    def pass_on(self) -> None:
+        """Queue a message of a forked child."""
+        message = self.from_children.recv(MAX_CHILD_MESSAGE, socket.MSG_DONTWAIT)
+        with self.lock:
+            self.queue.append(message)
+
+    def _write(self, message: bytes) -> int:
+        """Write without waiting; return how many bytes went out: all, if the host has hung up."""
+        try:
+            return self.socket.send(message, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.is_closed = True
+            return len(message)
+
+    def _send_to_parent(self, message: bytes) -> None:
+        if len(message) <= MAX_CHILD_MESSAGE:
+            with contextlib.suppress(OSError):
+                self._to_parent.send(message)
+
+    def renew(self, connected: socket.socket) -> None:
+        """Send over another socket, in a fork that becomes the kernel."""
+        self._become_fork()
+        for end in (self.socket, self.from_children, self._to_parent):
+            end.close()
+        self.socket, self.is_fork, self.is_closed = connected, False, False
+        self.from_children, self._to_parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def _become_fork(self) -> None:
+        self.is_fork = True
+        self.lock = threading.RLock()
+        self._has_room = threading.Condition(self.lock)
+        self.queue, self._delayed = deque(), []
+
+
+# The one thread beside the code.
+
+
+TICK = 0.1  # seconds that printed text waits for more at most
+PIPE_PAUSE = 0.005  # seconds that text waits for more in a pipe, where it outlives this process
+MUCH_IN_PIPE = 32 * 1024  # bytes from which on text does not wait, or its writer would have to
+LINGER = 2.0  # seconds after printed text during which the next one need not wake the thread
+
+
+class Watcher:
+    """Watches the descriptors of both streams, the forked children and the queue of messages."""
+
+    def __init__(self, writer: MessageWriter, printed: Printed, streams: list[Stream]) -> None:
+        self._writer = writer
+        self._printed = printed
+        self._streams = {stream.pipe: stream for stream in streams}
+        self._bell, self._ring = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._ring, False)
+        self._awake_until = 0.0
+        self._is_flooded = False
+        writer.rouse = self.rouse
+        printed.rouse = self.rouse
+        threading.Thread(target=self._run, name="watcher", daemon=True).start()
+
+    def rouse(self) -> None:
+        """Wake the thread."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._ring, b"\0")
+
+    def let_go(self) -> None:
+        """Close its own descriptors, in a fork, which has no watcher thread."""
+        for end in (self._bell, self._ring):
+            os.close(end)
+
+    def _run(self) -> None:
+        poller = select.poll()
+        for descriptor in (*self._streams, self._bell, self._writer.from_children.fileno()):
+            poller.register(descriptor, select.POLLIN)
+        while True:
+            self._await_room()
+            ready = {descriptor for descriptor, _ in poller.poll(self._patience())}
+            if self._bell in ready:
+                os.read(self._bell, 4096)
+                self._awake_until = time.monotonic() + LINGER
+            if self._writer.from_children.fileno() in ready:
+                self._writer.pass_on()
+            if ready & self._streams.keys():
+                if not self._is_flooded:
+                    time.sleep(PIPE_PAUSE)
+                self._is_flooded = any(map(_has_much, self._streams))
+            for descriptor in ready & self._streams.keys():
+                if not self._streams[descriptor].take_from_pipe():
+                    poller.unregister(descriptor)
+            if self._printed.is_due(TICK):
+                self._printed.send()
+
+    def _await_room(self) -> None:
+        """Write the queue; nothing is read meanwhile, so code that floods the descriptors waits, too."""
+        while self._writer.queue:
+            self._writer.write_queue()
+            if self._writer.queue:
+                await_room(self._writer.socket.fileno())
+
+    def _patience(self) -> float | None:
+        """Return the milliseconds to wait; None to sleep until something is printed or written."""
+        if time.monotonic() < self._awake_until:
+            return TICK * 1000
+        self._printed.wants_bell = True
+        return TICK * 1000 if self._printed.pieces else None
+
+
+def _has_much(pipe: int) -> bool:
+    """Return whether a pipe is so full that its writer may soon have to wait."""
+    size = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, size)
+    return size[0] >= MUCH_IN_PIPE

@@ -1,1 +1,0 @@
-"""The sandbox's end of a network by list, and its own names."""

@@ -1,0 +1,203 @@
+"""Forks of PID 1 that outlive a kernel: servers of files, names, commands and the network; supervisors of branches."""
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+from .. import commands, proxy, resolver
+from ..checkpoints import datagrams, oom_priority
+from ..checkpoints.datagrams import AWAKE
+from ..files import service
+from ..processes import in_fork, kill_subreaper, set_dumpable
+from ..wire.sockets import pair
+
+MAX_RESOLVERS = 100  # one after the other, each killed by the code
+
+
+class HelperProcesses:
+    """The servers of one sandbox. `let_go` closes, in a fork, what belongs to PID 1 alone."""
+
+    def __init__(self, let_go: Callable[[], None], kill_branch: Callable[[int], bool], work_dir: str) -> None:
+        self.pids: set[int] = set()
+        self._let_go = let_go
+        self._kill_branch = kill_branch
+        self._work_dir = work_dir
+        self._runs_commands = 0  # pid
+        self._ran_commands: set[int] = set()  # pids of all that ran commands, until their end is noted
+        self._commands: socket.socket | None = None  # the line to it
+        self._proxy = 0  # pid
+        self._port: socket.socket | None = None  # on which the proxy listens; PID 1 keeps it when a proxy ends
+        self._questions = resolver.listen()  # for names, kept as well
+        self._resolver = 0  # pid
+        self._resolvers_left = MAX_RESOLVERS
+
+    def serve_files(self, descriptors: list[int]) -> None:
+        """Fork a server of files on a socket, or answer there that there is no room for a process."""
+        if not self._fork(lambda: service.serve(descriptors[0], self._work_dir)):
+            _say(descriptors[0], service.NO_ROOM)
+
+    def spawn(self, descriptors: list[int]) -> None:
+        """Send the socket of a command to the process that runs commands, which starts with the first command."""
+        if self._runs_commands not in self.pids or not self._hand_over(descriptors):
+            self._start_commands()
+            if not self._hand_over(descriptors):
+                _say(descriptors[0], commands.NO_ROOM)
+
+    def end_commands(self) -> None:
+        """Kill all commands and their descendants."""
+        if self._runs_commands in self.pids:
+            self._ran_commands.discard(self._runs_commands)
+            if not self._kill_branch(self._runs_commands):
+                kill_subreaper(self._runs_commands)
+
+    def forget(self, pid: int) -> bool:
+        """Note that a process has ended; return whether it ran commands and has left them running."""
+        self.pids.discard(pid)
+        has_left_commands = pid in self._ran_commands
+        self._ran_commands.discard(pid)
+        return has_left_commands
+
+    def rouse(self) -> None:
+        """Continue all of them: code may have stopped them."""
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def serve_network(self, descriptors: list[int]) -> None:
+        """Fork the proxy, in place of an earlier one."""
+        if self._proxy in self.pids:
+            os.kill(self._proxy, signal.SIGKILL)
+        if self._port is None:
+            with contextlib.suppress(OSError):  # the fork will fail as well, and the host sees its end
+                self._port = proxy.listen()
+        port = self._port.dup() if self._port else None
+        self._proxy = self._fork(lambda: proxy.serve(descriptors[0], port or proxy.listen()))
+        if port:
+            port.close()
+
+    def watched(self) -> list[int]:
+        """Return the descriptors that PID 1 watches for them: the port for names, while no resolver runs."""
+        is_wanted = self._resolver not in self.pids and self._resolvers_left > 0
+        return [self._questions.fileno()] if self._questions and is_wanted else []
+
+    def serve_names(self, readable: list[int]) -> None:
+        """Fork a resolver, if a question for a name has come."""
+        port = self._questions
+        if port and port.fileno() in readable:
+            with port.dup() as kept:
+                self._resolver = self._fork(lambda: resolver.serve(kept))
+            if self._resolver:
+                self._resolvers_left -= 1
+            else:
+                os.read(port.fileno(), 4096)  # unanswered; a client asks again
+
+    def close(self) -> None:
+        """Close the descriptors of PID 1, in a fork and at the end."""
+        for held in (self._commands, self._port, self._questions):
+            if held:
+                held.close()
+
+    def _hand_over(self, descriptors: list[int]) -> bool:
+        """Send a socket; return whether the other end is still there. A socket that is not taken is closed."""
+        assert self._commands
+        try:
+            socket.send_fds(self._commands, [b"\0"], descriptors)
+            os.kill(self._runs_commands, signal.SIGCONT)  # code may have stopped it
+        except BlockingIOError:
+            return True
+        except OSError:  # code has killed the process, and its end is not noted yet
+            return False
+        return True
+
+    def _start_commands(self) -> None:
+        if self._commands:
+            self._commands.close()
+        self._commands, theirs = pair(socket.SOCK_SEQPACKET)
+        self._commands.setblocking(False)
+        with theirs:
+            self._runs_commands = self._fork(lambda: self._run_commands(theirs))
+        if self._runs_commands:
+            self._ran_commands.add(self._runs_commands)
+
+    def _run_commands(self, orders: socket.socket) -> None:
+        oom_priority.rank("self", oom_priority.KERNEL)
+        commands.serve(orders, self._work_dir)
+
+    def _fork(self, work: Callable[[], None]) -> int:
+        def become() -> None:
+            self._let_go()
+            set_dumpable(True)  # only PID 1 is hidden: a host without root counts the open files of all others
+            work()
+
+        try:
+            pid = os.fork()
+        except OSError:  # there is no room for a process
+            return 0
+        if pid == 0:
+            in_fork(become)
+        self.pids.add(pid)
+        return pid
+
+
+def _say(descriptor: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # the host has hung up
+        os.write(descriptor, data)
+
+
+# The supervisors of branches: processes that go on from a copy of the kernel, each with a kernel of its own.
+#
+# PID 1 knows a supervisor by the pid that the operating system reports with its first word. A supervisor and its
+# descendants outlive the kernel that it was forked from.
+
+
+class Branches:
+    """The supervisors that one process has made, by the numbers of their orders: PID 1, or a supervisor in turn."""
+
+    def __init__(self) -> None:
+        self._pids: dict[int, int] = {}
+        self._awaited: dict[int, socket.socket] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        """The pids of the supervisors, which outlive the kernel."""
+        return set(self._pids.values())
+
+    def filenos(self) -> list[int]:
+        """Return the descriptors on which supervisors say that they are awake."""
+        return [line.fileno() for line in self._awaited.values()]
+
+    def expect(self, number: int) -> socket.socket:
+        """Expect a supervisor; return its end of a line, which the caller closes."""
+        self._awaited[number], theirs = datagrams.pair()
+        return theirs
+
+    def hear(self, is_child: Callable[[int], bool]) -> None:
+        """Read what has come: a child that says it is awake is the expected supervisor."""
+        for number, line in list(self._awaited.items()):
+            with contextlib.suppress(BlockingIOError):
+                word, pid = datagrams.receive(line) or (b"", 0)
+                if word == AWAKE and is_child(pid):
+                    self._pids[number] = pid
+                self._await_no_more(number)
+
+    def end(self, number: int) -> int:
+        """Forget a supervisor; return its pid, 0 if there is none of this number."""
+        self._await_no_more(number)
+        return self._pids.pop(number, 0)
+
+    def forget(self, pid: int) -> bool:
+        """Note that a process has ended; return whether it was a supervisor."""
+        is_known = pid in self.pids
+        self._pids = {number: each for number, each in self._pids.items() if each != pid}
+        return is_known
+
+    def close(self) -> None:
+        """Close everything, in a fork."""
+        for number in list(self._awaited):
+            self._await_no_more(number)
+
+    def _await_no_more(self, number: int) -> None:
+        if line := self._awaited.pop(number, None):
+            line.close()

@@ -1,0 +1,145 @@
+"""The file service for any path, as the host asks it: a real server on a socket, without a sandbox."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_tools.errors import InvalidParams
+from agent_tools.limits import Limits
+from agent_tools.runtime.files.archives import Archives, opened
+from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
+from tests.fuzz.targets.loaded_archives import load, tar
+
+SERVER = """
+import sys
+import tests.nursery  # gives an old Python what the guest needs
+from agent_tools.guest.files import service
+service.serve(int(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[GuestFiles]:
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def connect(max_parts: int) -> Conversation:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), str(tmp_path)]
+            servers.append(subprocess.Popen(argv, pass_fds=[theirs.fileno()]))
+        return Conversation(ours, max_parts)
+
+    made = GuestFiles(Limits(), connect)
+    yield made
+    made.close()
+    for server in servers:
+        server.wait(30)
+
+
+BELOW_A_FILE: dict[str, Callable[[GuestFiles], object]] = {
+    "write": lambda files: files.write("file/child", b"x"),
+    "write deeper": lambda files: files.write("file/child/grandchild", b"x"),
+    "make_dir": lambda files: files.make_dir("file/child"),
+    "make_dir deeper": lambda files: files.make_dir("file/child/grandchild"),
+    "move": lambda files: files.move("other", "file/child"),
+    "read": lambda files: files.read("file/child"),
+    "scan": lambda files: files.scan("file"),
+}
+
+
+@pytest.mark.parametrize("do", BELOW_A_FILE.values(), ids=BELOW_A_FILE)
+def test_a_file_is_no_folder_to_put_anything_in(
+    files: GuestFiles, tmp_path: Path, do: Callable[[GuestFiles], object]
+) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    (tmp_path / "other").write_bytes(b"other")
+    with pytest.raises(NotADirectoryError):
+        do(files)
+    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == {
+        "file": b"kept",
+        "other": b"other",
+    }
+
+
+def test_a_folder_is_not_made_over_a_file(files: GuestFiles, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    with pytest.raises(FileExistsError):
+        files.make_dir("file")
+    files.make_dir("folder")
+    files.make_dir("folder")
+    assert (tmp_path / "folder").is_dir()
+
+
+def nest(folder: Path, depth: int) -> None:
+    """Make a folder with two lines of folders in it that go down so far, and a file at the end of each."""
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        here = os.open(folder / name, os.O_RDONLY)
+        for _ in range(depth):
+            os.mkdir("d", dir_fd=here)
+            above, here = here, os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(above)
+        os.close(os.open("leaf", os.O_CREAT, dir_fd=here))
+        os.close(here)
+
+
+def test_folders_of_any_depth_are_removed(files: GuestFiles, tmp_path: Path) -> None:
+    nest(tmp_path / "deep", 2_500)
+    (tmp_path / "kept").write_bytes(b"kept")
+    (tmp_path / "deep" / "one" / "link").symlink_to(tmp_path, target_is_directory=True)
+    files.remove("deep", recursive=True)
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_folders_too_deep_for_an_archive_are_an_error(files: GuestFiles, tmp_path: Path) -> None:
+    nest(tmp_path / "deep", 1_200)
+    with pytest.raises(OSError, match="could not be read to its end"):
+        b"".join(Archives(files, Limits()).save(".", 2**30))
+    files.remove("deep", recursive=True)
+    assert files.scan(".") == []
+
+
+def evil() -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as new:
+        member = tarfile.TarInfo("../outside")
+        member.size = 1
+        new.addfile(member, io.BytesIO(b"x"))
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b"x" * 100_000, evil()], ids=["none", "junk", "much junk", "outside"])
+def test_what_is_no_archive_is_refused_and_the_next_request_answered(files: GuestFiles, data: bytes) -> None:
+    with pytest.raises(InvalidParams, match="give what `save` made"):
+        Archives(files, Limits()).load(".", opened(data)[1])
+    assert files.scan(".") == []
+
+
+COMPRESS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
+def test_a_compressed_archive_of_four_times_the_size_costs_four_times_as_much(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    def processor_time(archive: bytes) -> float:
+        before = time.process_time()
+        load([archive])
+        return time.process_time() - before
+
+    archives = [compress(tar(("zeros", bytes(mebibytes << 20)))) for mebibytes in (8, 32)]
+    small, large = (min(processor_time(archive) for _ in range(3)) for archive in archives)
+    assert large < 6 * small
