@@ -79,6 +79,7 @@ def uvx_command() -> tuple[str, ...]:
 @click.option("--allow", "allowed_domains", multiple=True, help="A name the code may reach, e.g. pypi; repeatable.")
 @click.option("--memory", type=click.Choice(["1g", "4g", "16g", "64g"]), help="Memory of a container.  [default: 4g]")
 @click.option("--timeout", type=float, help="Seconds that code may run, unless a call says otherwise.  [default: 300]")
+@click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")

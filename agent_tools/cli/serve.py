@@ -32,6 +32,7 @@ from agent_tools.wires import WIRES, mount_of
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")
 @click.option("--data-dir", type=PathOption(), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
+@click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--wire", "wires", multiple=True, type=click.Choice(WIRES), help="Also serve this protocol; repeatable.")

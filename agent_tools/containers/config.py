@@ -67,6 +67,12 @@ class ContainersConfig:
     """Sandboxes kept ready for containers with the usual memory and no network; 0 for none."""
     preload: Texts = ("numpy", "pandas", "matplotlib.pyplot")
     """The modules that those have imported already."""
+    audit: str = ""
+    """A file that says who ran what: docs/audit.md. `-` is standard output; by default there is none."""
+    audit_code: bool = False
+    """The audit log has the code as well."""
+    audit_required: bool = True
+    """Nothing runs while the audit log cannot be written."""
     allowed_domains: Texts = ()
     """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
     private_networks: Texts = ()

@@ -31,7 +31,14 @@ from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.quotas import Shares
 from agent_tools.containers.records import Before, ContainerRecord, Rows, new_id
 from agent_tools.containers.sandbox_slots import LiveContainer, Places, TakenSandbox
-from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, interpreter_cfg, usual_cfg
+from agent_tools.containers.spec import (
+    ContainerSpec,
+    audit_log,
+    check_memory,
+    check_network,
+    interpreter_cfg,
+    usual_cfg,
+)
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
@@ -49,6 +56,7 @@ class Containers(Generic[Config]):
     """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe.
 
     Attributes:
+        name_of: returns the name of an owner's key, for the audit log.
         most_of: returns the number of containers that an owner may have at once.
     """
 
@@ -65,11 +73,13 @@ class Containers(Generic[Config]):
         self.runtime = runtime
         self.clock = clock
         self.shares = Shares(config, rows)
+        self.name_of: Callable[[str], str] = lambda _: ""
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
         remains = Remains(config.data_dir / "containers", rows)
-        self.endings = Endings(rows, self.places, self.variables, remains, self.leases)
+        self._audit = audit_log(config)
+        self.endings = Endings(rows, self.places, self.variables, remains, self.leases, self._audit)
         self._rows = rows
         if config.pool:
             self.places.soon(self._fill_pool)
@@ -98,6 +108,8 @@ class Containers(Generic[Config]):
             bytes=0,
             origin=spec.origin,
         )
+        if self._audit:
+            self._audit.write("container_made", owner=owner, key=self.name_of(owner), container=container.id)
         path = self.folder(container.id)
         is_new = not path.exists()  # else it is that of a container with this id
         try:
@@ -338,7 +350,8 @@ class Containers(Generic[Config]):
             CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
     def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
-        cfg = interpreter_cfg(self.config, row, self.folder(row.id), self.shares.containers_room(row.owner))
+        room, name = self.shares.containers_room(row.owner), self.name_of(row.owner)
+        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, name)
         return CodeInterpreter(cfg, runtime=self.runtime)
 
     def stop(self, owners: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import ANYHOW, ContainerFile, ContainerRecord, Rows
 from agent_tools.containers.sandbox_slots import Places
 from agent_tools.machine.removal import remove_tree
+from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
 
 # The remains of a container that is over: its files, and a row that says what is still to be done about them.
 
@@ -95,13 +96,20 @@ class Endings:
     """
 
     def __init__(
-        self, rows: Rows, places: Places, variables: KeptVariables, remains: Remains, leases: ContainerLeases
+        self,
+        rows: Rows,
+        places: Places,
+        variables: KeptVariables,
+        remains: Remains,
+        leases: ContainerLeases,
+        audit: AuditLog | None = None,
     ) -> None:
         self.remains = remains
         self._rows = rows
         self._places = places
         self._variables = variables
         self._leases = leases
+        self._audit = audit
 
     def expired(self, row: ContainerRecord, now: float) -> ContainerRecord:
         """Return a container's row as it is now: expired, if it is due."""
@@ -166,6 +174,9 @@ class Endings:
         if not self._places.end(id_, begin, even_if_held=ending == "deleting"):
             return True  # just now it was due
         self._variables.remove(id_)
+        if self._audit:
+            with suppress(AuditUnavailable):  # it is over
+                self._audit.write("container_deleted", container=id_, reason=ending)
         return self.remains.finish(id_, ending)
 
 

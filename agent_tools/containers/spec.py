@@ -16,6 +16,7 @@ from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import describe
+from agent_tools.sandbox.audit import AuditLog
 
 WORK_DIR_URL = "sandbox:/mnt/data"
 
@@ -70,14 +71,28 @@ def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
     return {"pool": config.pool, "preload": list(config.preload)} if config.pool else {}
 
 
-def interpreter_cfg(config: ContainersConfig, container: ContainerRecord, work_dir: Path, room: int) -> dict[str, Any]:
-    """Return the `cfg` of a container's interpreter; `room` are the bytes that all containers of its owner may add."""
+def interpreter_cfg(
+    config: ContainersConfig, container: ContainerRecord, work_dir: Path, room: int, key: str = ""
+) -> dict[str, Any]:
+    """Return the `cfg` of a container's interpreter.
+
+    `room` are the bytes that all containers of its owner may add, `key` is the name of the owner's key, if it has one.
+    """
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
+    if log := audit_log(config):
+        cfg["audit"] = log.of(owner=container.owner, key=key, container=container.id, origin=container.origin)
     if container.memory_limit == config.memory and not container.network:
         return cfg
     own = {"memory": MEMORY_TIERS[container.memory_limit], **network_cfg(container.network, config)}
     return {**{name: value for name, value in cfg.items() if name not in pool_cfg(config)}, **own}
+
+
+def audit_log(config: ContainersConfig) -> AuditLog | None:
+    """Return the audit log, if there is one."""
+    if not config.audit:
+        return None
+    return AuditLog(config.audit, code=config.audit_code, required=config.audit_required)
 
 
 def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, float]:

@@ -116,6 +116,7 @@ class Services:
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
         undo.callback(self.containers.close)
+        self.containers.name_of = self.keys.name_of
         self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
         self.shares = self.containers.shares
         self.conversations = RecognisedConversations(config, self.store)

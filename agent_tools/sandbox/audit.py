@@ -16,10 +16,8 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from datetime import datetime, timezone
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from agent_tools.errors import AgentToolsError
@@ -35,21 +33,9 @@ CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
 STDOUT = "-"
 FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_who: ContextVar[Mapping[str, str]] = ContextVar("audited", default=MappingProxyType({}))
-
 
 class AuditUnavailable(AgentToolsError):
     """The audit log cannot be written, so nothing runs."""
-
-
-@contextlib.contextmanager
-def audited(**fields: str) -> Iterator[None]:
-    """Add fields to all lines that this thread writes within: door, owner, key, container, response, call."""
-    token = _who.set({**_who.get(), **{name: value for name, value in fields.items() if value}})
-    try:
-        yield
-    finally:
-        _who.reset(token)
 
 
 class AuditLog:
@@ -61,11 +47,16 @@ class AuditLog:
         path: the file, or '-' for stdout.
         code: write the code of runs and the words of commands as well.
         required: nothing runs while the log cannot be written; without it, work goes on unaudited.
+        fields: what each of its lines has.
     """
 
-    def __init__(self, path: str | Path, *, code: bool = False, required: bool = True) -> None:
+    def __init__(self, path: str | Path, *, code: bool = False, required: bool = True, **fields: str) -> None:
         self.path = str(path)
-        self._has_code, self._is_required = code, required
+        self._has_code, self._is_required, self._fields = code, required, fields
+
+    def of(self, **fields: str) -> AuditLog:
+        """Return the same log, with fields that each of its lines has, such as owner and container."""
+        return AuditLog(self.path, code=self._has_code, required=self._is_required, **{**self._fields, **fields})
 
     def write(self, event: str, **fields: Any) -> None:
         """Append a line; None and empty fields are left out.
@@ -73,7 +64,7 @@ class AuditLog:
         Raises:
             AuditUnavailable: it could not be written, and the log is required.
         """
-        line = _line({"v": VERSION, "at": _now(), "event": event, **_who.get(), **fields})
+        line = _line({"v": VERSION, "at": _now(), "event": event, **self._fields, **fields})
         try:
             _append(self.path, line)
         except OSError as exc:
@@ -86,19 +77,22 @@ class AuditLog:
     @contextlib.contextmanager
     def run(self, code: str) -> Iterator[AuditedRun]:
         """Write that code begins and, at the end of the block, how it ended. Errors as for `write`, before the code."""
-        run = AuditedRun()
-        what = {"code_sha256": _digest(code), "code_bytes": len(code.encode("utf-8", "replace"))}
-        self.write("begun", run=run.id, **what, code=code if self._has_code else None)
-        yield from self._ended("ended", run)
+        yield from self._ended("ended", self._begun("begun", code))
 
     @contextlib.contextmanager
     def command(self, words: str | Iterable[str]) -> Iterator[AuditedRun]:
         """The same for a command."""
-        run = AuditedRun()
-        text = words if isinstance(words, str) else json.dumps(list(map(str, words)))
-        what = {"code_sha256": _digest(text), "code_bytes": len(text.encode("utf-8", "replace"))}
-        self.write("command_begun", run=run.id, **what, code=text if self._has_code else None)
-        yield from self._ended("command_ended", run)
+        yield from self._ended("command_ended", self.command_begun(words))
+
+    def command_begun(self, words: str | Iterable[str]) -> AuditedRun:
+        """Write that a command begins, of which nothing more is written. Errors as for `write`."""
+        return self._begun("command_begun", words if isinstance(words, str) else json.dumps(list(map(str, words))))
+
+    def _begun(self, event: str, text: str) -> AuditedRun:
+        run, data = AuditedRun(), text.encode("utf-8", "replace")
+        code = text if self._has_code else None
+        self.write(event, run=run.id, code_sha256=hashlib.sha256(data).hexdigest(), code_bytes=len(data), code=code)
+        return run
 
     def _ended(self, event: str, run: AuditedRun) -> Iterator[AuditedRun]:
         outcome = "cancelled"
@@ -184,10 +178,6 @@ def _is_empty(name: str, value: object) -> bool:
 
 def _json(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode("ascii")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _now() -> str:

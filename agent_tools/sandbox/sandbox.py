@@ -330,6 +330,8 @@ class Sandbox:
         request = self._request(command, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout)
         request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
+        if self.options.audit:
+            self.options.audit.command_begun(command)
         return self._opening.session().commands.start(request)
 
     # -- files --------------------------------------------------------------------------------------------------------

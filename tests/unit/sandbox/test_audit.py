@@ -7,17 +7,18 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_tools import Sandbox
 from agent_tools.results.command import CommandResult
 from agent_tools.results.connection import NetworkConnection
 from agent_tools.results.execution import Execution
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
-from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable, audited
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -26,12 +27,12 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 def test_a_run_is_two_lines_and_its_code_is_a_digest(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit")
-    with audited(door="mcp", owner="o", key=""), audited(call="c1"), log.run("print('ä')") as run:
+    with log.of(owner="o", container="c", key="").run("print('ä')") as run:
         assert [line["event"] for line in lines_of(tmp_path / "audit")] == ["begun"]
         run.executed(Execution(duration=1.25))
     begun, ended = lines_of(tmp_path / "audit")
     assert begun["run"] == ended["run"]
-    assert (begun["door"], begun["owner"], begun["call"], begun["code_bytes"]) == ("mcp", "o", "c1", 11)
+    assert (begun["owner"], begun["container"], begun["code_bytes"]) == ("o", "c", 11)
     assert len(begun["code_sha256"]) == 64
     assert "code" not in begun
     assert "key" not in begun
@@ -104,6 +105,7 @@ def test_nothing_runs_where_the_log_cannot_be_written(tmp_path: Path) -> None:
 
 FULL = """
 import resource, signal, sys
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -126,6 +128,7 @@ def test_a_full_disk_stops_runs_and_spoils_no_line_that_was_written(tmp_path: Pa
 
 WRITER = """
 import sys, threading
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox.audit import AuditLog
 log = AuditLog(sys.argv[1])
 def write(thread):
@@ -148,10 +151,32 @@ def test_no_line_of_several_processes_is_lost_or_torn_by_a_rotation(tmp_path: Pa
     assert len({(line["process"], line["thread"], line["number"]) for line in lines}) == len(lines) == 2 * 4 * 300
 
 
-def test_the_fields_of_one_thread_are_not_those_of_another(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit")
-    with audited(door="mcp"):
-        other = threading.Thread(target=log.write, args=("begun",))
-        other.start()
-        other.join()
-    assert "door" not in lines_of(tmp_path / "audit")[0]
+def test_each_run_and_command_of_a_sandbox_is_audited(process_runtime: Runtime, tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    with Sandbox(runtime=process_runtime, audit=path) as sandbox:
+        sandbox.run_code("open('made', 'w').write('1')")
+        sandbox.run_code("1/0")
+        sandbox.run_command(["false"])
+        with sandbox.fork() as fork:
+            fork.run_code("2")
+        sandbox.start_command("true").wait()
+    lines = lines_of(path)
+    assert [line["event"] for line in lines] == ["begun", "ended"] * 2 + ["command_begun", "command_ended"] + [
+        "begun",
+        "ended",
+        "command_begun",
+    ]
+    assert [line["outcome"] for line in lines if "outcome" in line] == ["ok", "error", "error", "ok"]
+    assert lines[1]["files"] == [{"path": "made", "size": 1}]
+    assert lines[3]["error"] == "ZeroDivisionError"
+    assert len({line["run"] for line in lines}) == 5
+
+
+def test_no_code_runs_in_a_sandbox_whose_log_cannot_be_written(process_runtime: Runtime, tmp_path: Path) -> None:
+    with Sandbox(runtime=process_runtime, audit=tmp_path / "absent" / "audit") as sandbox:
+        for run in (sandbox.run_code, sandbox.run_command, sandbox.start_command):
+            with pytest.raises(AuditUnavailable, match="nothing runs"):
+                run("open('made', 'w')")
+        assert sandbox.list_files() == []
+    with Sandbox(runtime=process_runtime, audit=tmp_path / "absent", audit_required=False) as sandbox:
+        assert sandbox.run_code("6 * 7").value == 42

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from agent_tools import AsyncSandbox, Sandbox
@@ -387,3 +388,25 @@ def test_a_watcher_hears_of_output_and_of_the_end(sandbox: Sandbox) -> None:
             assert heard.wait(60)
             heard.clear()
     assert process.result().stdout == b"a\n"
+
+
+def test_a_session_is_a_notebook_of_its_last_runs(process_runtime: Runtime) -> None:
+    with Sandbox(runtime=process_runtime, history=2) as sandbox:
+        for code in ("a = 1", "print(a)", "```python\na + 1\n```"):
+            sandbox.run_code(code)
+        with sandbox.fork() as fork:
+            fork.run_code("1/0")
+            assert [cell["source"] for cell in fork.notebook()["cells"]] == [["a + 1"], ["1/0"]]
+        notebook = sandbox.notebook()
+    nbformat.validate(nbformat.from_dict(notebook))
+    assert [cell["source"] for cell in notebook["cells"]] == [["print(a)"], ["a + 1"]]
+    assert notebook["cells"][0]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["1\n"]}]
+    assert notebook["cells"][1]["outputs"][-1]["data"] == {"text/plain": ["2"]}
+
+
+def test_a_notebook_needs_a_history(process_runtime: Runtime) -> None:
+    with pytest.raises(InvalidParams, match="history=N"):
+        Sandbox(runtime=process_runtime).notebook()
+    for length in (-1, True, "5", 10**9):
+        with pytest.raises(InvalidParams, match="history="):
+            Sandbox(runtime=process_runtime, history=length)  # type: ignore[arg-type]
