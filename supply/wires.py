@@ -1,0 +1,75 @@
+"""Tries the clients of other sandboxes with the gateway's wires, each as its makers ship it: `scripts/try wires`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from supply.programs import PICTURES, ROOT, VENVS, free_port, made, output, process, wait
+
+CLIENTS = ROOT / "tests" / "wire_clients"
+TOOL_SERVER = "vllm/entrypoints/mcp/tool_server.py"
+WIRES = ("vllm", "sandboxfusion", "librechat")
+
+
+def main() -> int:
+    """Try all; return the number that failed."""
+    python, _ = made("wires", ["sandbox-fusion", "openai-harmony", "mcp"])
+    vllm = tool_server_of_vllm()
+    node = VENVS / "librechat"
+    node.mkdir(parents=True, exist_ok=True)
+    if not (node / "node_modules" / "@librechat" / "agents").is_dir():
+        subprocess.run(
+            ["npm", "install", "--silent", "--no-audit", "--ignore-scripts", "@librechat/agents"],
+            cwd=node,
+            check=True,
+            timeout=900,
+        )
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-tools-try-")))
+        url, key = stack.enter_context(gateway(folder))
+        given = {"GATEWAY": url, "GATEWAY_KEY": key, "TOOL_SERVER": str(vllm)}
+        given["LIBRECHAT_CODE_BASEURL"] = f"{url}/librechat"
+        runs = [
+            [str(python), str(CLIENTS / "sandboxfusion_client.py")],
+            [str(python), str(CLIENTS / "vllm_client.py")],
+            ["node", str(shutil.copy(CLIENTS / "librechat.mjs", node))],  # where its imports are,
+        ]
+        failed = [run for run in runs if subprocess.run(run, env={**os.environ, **given}, timeout=600).returncode]
+    return len(failed)
+
+
+def tool_server_of_vllm() -> Path:
+    """Return the file of vLLM's client, out of its newest wheel, of which nothing else is installed."""
+    folder = VENVS / "vllm"
+    if not list(folder.glob("*.whl")):
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), "vllm"]
+        subprocess.run(pip, check=True, timeout=1_800)
+    wheel = max(folder.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    print(f"vLLM: {wheel.name.split('-')[1]}")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extract(TOOL_SERVER, folder)
+    return folder / TOOL_SERVER
+
+
+@contextlib.contextmanager
+def gateway(folder: Path) -> Iterator[tuple[str, str]]:
+    """Have a gateway with all wires; give its URL and a key."""
+    agent_tools, data, port = str(ROOT / ".venv" / "bin" / "agent-tools"), str(folder / "data"), free_port()
+    key = output([agent_tools, "keys", "--data-dir", data, "add", "wires"])
+    serve = [agent_tools, "serve", "--port", str(port), "--upstream", "http://127.0.0.1:9/v1", "--data-dir", data]
+    wires = [part for name in WIRES for part in ("--wire", name)]
+    with process([*serve, *wires, "--set", "named_keys=true"], {}, folder, PICTURES / "wires-gateway.log") as running:
+        wait(f"http://127.0.0.1:{port}/health", 120, running)
+        yield f"http://127.0.0.1:{port}", key
+
+
+if __name__ == "__main__":
+    sys.exit(main())

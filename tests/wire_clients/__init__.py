@@ -1,0 +1,1 @@
+"""Programs that use clients of other sandboxes; scripts/try wires runs them."""
