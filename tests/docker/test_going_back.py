@@ -413,6 +413,24 @@ def test_code_that_fits_into_the_memory_fits_with_checkpoints_and_what_does_not_
             assert sandbox.run_code("int(state.sum())").value == 150 * 131072
 
 
+DECOYS = """
+import glob
+def decoys():
+    for name in glob.glob('/proc/[0-9]*/comm'):
+        if open(name).read() == 'sleep\\n':
+            yield int(open(name.replace('comm', 'oom_score_adj')).read())
+while len(found := list(decoys())) < 3:
+    pass
+print(found)
+"""
+
+
+def test_decoys_go_before_the_kernel_at_the_memory_limit() -> None:
+    with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
+        run(sandbox, STATE)
+        assert sandbox.run_code(DECOYS).stdout == "[999, 999, 999]\n"
+
+
 def test_the_memory_limit_is_no_reason_for_an_end_that_comes_after_it() -> None:
     with Sandbox({"memory": 512 * MIB, "limits": LIMITS}) as sandbox:
         run(sandbox, STATE, FITS)  # at the limit the copy ends

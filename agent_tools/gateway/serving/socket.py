@@ -22,8 +22,7 @@ SLICE = 16 * KIB  # bytes, after which the frames in them are counted
 BURST = 1_000  # frames that may come at once
 RATE = 50  # further frames each second
 BYTES_A_FRAME = KIB  # bytes that buy one frame more
-POLICY_VIOLATION = 1008  # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
-
+INVALID_TEXT, POLICY_VIOLATION = 1007, 1008  # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)
@@ -36,7 +35,7 @@ class Socket(WebSocketsSansIOProtocol):
         self, limits: GatewayConfig, note: Callable[[SecurityEvent], None], trees: tuple[str, ...], **uvicorns: Any
     ) -> None:
         super().__init__(**uvicorns)
-        self.logger = self.conn.logger = _log  # the middleware logs connections
+        self.logger = self.conn.logger = _log  # the door logs connections
         self.conn.debug = False  # it would log what clients and models say
         self._limits = limits
         self._note = note
@@ -70,6 +69,17 @@ class Socket(WebSocketsSansIOProtocol):
             if self.transport.is_closing():
                 return
         self._look()
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand a message on; text that is not UTF-8 ends the connection, also where the client closes it already."""
+        try:
+            if self.curr_msg_data_type == "text":
+                b"".join(self.frames).decode()
+        except UnicodeDecodeError:
+            self.frames = []
+            self._cut("malformed", "The text is not UTF-8.", INVALID_TEXT)
+        else:
+            super().send_receive_event_to_app()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection that is gone."""
@@ -110,11 +120,11 @@ class Socket(WebSocketsSansIOProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _cut(self, event: SecurityEvent, why: str) -> None:
+    def _cut(self, event: SecurityEvent, why: str, code: int = POLICY_VIOLATION) -> None:
         self._note(event)
         self._clear()
         self.stop_keepalive()
-        self.conn.fail(POLICY_VIOLATION, why)
+        self.conn.fail(code, why)
         self.conn.events_received()  # what came with it is not taken
         if not self.transport.is_closing():
             self.handle_parser_exception()

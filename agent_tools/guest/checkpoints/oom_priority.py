@@ -24,7 +24,8 @@ LOOK_EVERY = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
 DECOY = 999  # after the copies, and before a kernel of any size
 DECOYS = 3  # each lasts for some milliseconds; a busy machine may need more than one
-PROGRAM = ("/bin/sleep", "infinity")
+DECOY_PROGRAM = ("/bin/sh", "-c", f"echo {DECOY} >/proc/self/oom_score_adj; exec /bin/sleep infinity")
+"""It ranks itself: PID 1 cannot before its exec, since a fork of PID 1 allows no access either."""
 MIN_SMALL = 16 * 1024 * 1024
 SMALL_SHARE = 100  # a size is small up to this fraction of the limit, or MIN_SMALL
 _STATS = (
@@ -59,7 +60,7 @@ class OomPriority:
         self._rank(kernel, copies, is_copy_first=total is None)
         if copies and own > self._small:
             self._decoys.start()
-        else:
+        elif copies or not kernel:  # the memory of a copy that has just ended becomes free only now
             self._decoys.stop()
 
     def _rank(self, kernel: int, copies: Sequence[int], *, is_copy_first: bool) -> None:
@@ -92,7 +93,6 @@ class Decoys:
                 pid = os.fork()  # posix_spawn waits until the child is replaced, and code could stop the child before
                 if pid == 0:
                     _sleep()
-                rank(pid, DECOY)
                 self.pids.add(pid)
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ def _sleep() -> NoReturn:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
             os.dup2(null, descriptor)
-        os.execve(PROGRAM[0], PROGRAM, {})
+        os.execve(DECOY_PROGRAM[0], DECOY_PROGRAM, {})
     finally:
         os._exit(1)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent_tools.guest.checkpoints import oom_priority
 from agent_tools.guest.checkpoints.oom_priority import DECOY, DECOYS, Decoys
 from tests.waiting import until
 
@@ -28,8 +29,8 @@ def test_decoys_rank_before_a_kernel_and_hold_no_descriptor_of_ours(decoys: Deco
     assert len(decoys.pids) == DECOYS
     for pid in decoys.pids:
         process = Path(f"/proc/{pid}")
-        assert int((process / "oom_score_adj").read_text()) == DECOY
         until(lambda process=process: (process / "comm").read_text() == "sleep\n")
+        assert int((process / "oom_score_adj").read_text()) == DECOY
         assert {os.readlink(process / "fd" / number) for number in "012"} == {os.devnull}
         assert os.getsid(pid) == pid
 
@@ -57,8 +58,19 @@ def test_decoys_start_again_while_the_last_ones_end(decoys: Decoys) -> None:
     assert len(decoys.pids - before) == DECOYS
 
 
-def test_a_decoy_without_its_program_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oom_priority, "PROGRAM", ("/nowhere/sleep", "infinity"))
-    without = Decoys()
-    without.start()
-    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in without.pids] == [1] * DECOYS
+WITHOUT_ROOM = """
+import os, resource
+from agent_tools.guest.checkpoints.oom_priority import Decoys
+
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+if os.getuid() == 0:  # root has no such limit
+    os.setuid(65534)
+without = Decoys()
+without.start()
+print(without.pids)
+"""
+
+
+def test_no_decoy_starts_where_the_limit_of_processes_is_reached() -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_ROOM], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("set()\n", "")

@@ -16,6 +16,7 @@ from agent_tools.runtime.kernel.escalation import (
     END_GRACE,
     HANG_UP_GRACE,
     KILL_MARGIN,
+    LATE_END_GRACE,
     LATE_HANG_UP_GRACE,
     TABLE,
     Answer,
@@ -155,8 +156,9 @@ DUE: list[tuple[State, float]] = [
     (HungUp(LAST - 1.0), LAST),
     (HungUp(LAST), LAST + LATE_HANG_UP_GRACE),
     (Killed(40.0, Why.DEAF), 40.0 + END_GRACE),
-    (Killed(LAST, Why.OVERDUE), LAST + END_GRACE),
+    (Killed(LAST, Why.OVERDUE), LAST + LATE_END_GRACE),
     (Killed(40.0, Why.CONDEMNED, "x"), 40.0 + END_GRACE),
+    (Killed(LAST - 0.1, Why.CONDEMNED, "x"), LAST - 0.1 + LATE_END_GRACE),
     (ANSWERED, math.inf),
     (ENDED, math.inf),
 ]
