@@ -41,6 +41,7 @@ Wait = Annotated[float | None, Field(ge=0, le=240, description="Seconds to wait 
 Tail = Annotated[Count | None, Field(description="Return only the last lines, at most this number.")]
 Typed = Annotated[str, Field(max_length=100_000, description="The text to type; end a line with a newline.")]
 Process = Opened[AsyncProcess]
+_GONE = {"error": "Session not found"}  # failures of shells have an `error`, which the panel shows
 
 
 async def _start(call: Call, shelf: Processes, command: str | list[str], cwd: str, env: dict[str, str]) -> Process:
@@ -147,12 +148,15 @@ async def send_user_terminal_input(call: Call, input: Typed) -> Any:  # noqa: A0
 
 @ROUTES.on("GET", "/api/terminals/{id}")
 async def _terminal(call: Call, id: str) -> Any:  # noqa: A002
-    return _described(_shell(call.caller, id))
+    shell = _shell(call.caller, id)
+    return _described(shell) if shell else Json(_GONE, 404)
 
 
 @ROUTES.on("DELETE", "/api/terminals/{id}")
 async def _close_terminal(call: Call, id: str) -> Any:  # noqa: A002
-    await call.wire.shells.end(_shell(call.caller, id))
+    if (shell := _shell(call.caller, id)) is None:
+        return Json(_GONE, 404)
+    await call.wire.shells.end(shell)
     return {"status": "deleted"}
 
 
@@ -162,7 +166,7 @@ async def attach(socket: WebSocket) -> None:
     caller = await _first_message(socket)
     if caller is None:
         return await socket.close(BAD_KEY, "Invalid API key")
-    shell = next((each for each in _shells(caller) if each.id == socket.path_params["id"]), None)
+    shell = _shell(caller, socket.path_params["id"])
     if shell is None:
         return await socket.close(NOT_FOUND, "Session not found")
     if shell.is_attached:
@@ -241,11 +245,8 @@ def _shells(caller: Caller) -> list[Process]:
     return [shell for shell in caller.wire.shells.of(caller.place) if not shell.it.is_over]
 
 
-def _shell(caller: Caller, id_: str) -> Process:
-    for shell in _shells(caller):
-        if shell.id == id_:
-            return shell
-    raise HTTPException(404, "Session not found")
+def _shell(caller: Caller, id_: str) -> Process | None:
+    return next((shell for shell in _shells(caller) if shell.id == id_), None)
 
 
 def _users(caller: Caller) -> Process:
