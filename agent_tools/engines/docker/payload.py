@@ -215,7 +215,8 @@ def _mounted_tmpfs(options: str, is_root: bool) -> str:
 def _limited(command: Sequence[str], most: Mapping[str, int]) -> list[str]:
     """The command after a shell that lowers its own limits for good. More open files than there may be are no error."""
     files = f"{{ ulimit -n {most['nofile']} 2>/dev/null || :; }}"
-    script = f'ulimit -c {most["core"]} && ulimit -f {most["fsize"] // _ULIMIT_BLOCK} && {files} && exec "$@"'
+    sizes = f"ulimit -c {most['core']} && ulimit -f {most['fsize'] // _ULIMIT_BLOCK}"
+    script = f'{sizes} && {files} && unset PWD && exec "$@"'  # the shell would add PWD to the environment
     return ["/bin/sh", "-c", script, "sh", *command]
 
 

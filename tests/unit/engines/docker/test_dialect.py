@@ -74,6 +74,8 @@ def test_a_guest_of_a_rootless_engine_has_its_limits_set_by_a_shell() -> None:
     done = subprocess.run([*shell, "/bin/sh", "-c", "ulimit -Hc; ulimit -Hf"], capture_output=True, text=True)
     assert (done.stdout.split(), done.stderr) == (["0", str(MIB // 512)], "")
     assert podman_config(container_config(spec(), ""), FILES, 1000)["Cmd"] == config["Cmd"]
+    environ = subprocess.run([*shell, "/usr/bin/env"], capture_output=True, text=True, env={}).stdout
+    assert "PWD" not in environ
 
 
 def test_folders_that_podman_adds_are_read_only() -> None:
