@@ -184,6 +184,7 @@ def _until_stopped(engine: DockerEngine, sandbox: Sandbox, is_stopped: bool) -> 
     deadline = time.monotonic() + ENOUGH
     while time.monotonic() < deadline:
         states = [_state(pid) for pid in engine.processes(sandbox.container) if pid != sandbox.container.pid]
+        states = [state for state in states if state != "Z"]  # it ended, and its stopped parent does not reap it
         if states and all(state == "T" for state in states) is is_stopped:
             return
         time.sleep(0.1)
