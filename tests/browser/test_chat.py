@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import nbformat
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -322,6 +323,22 @@ def test_figures_at_the_gateway_are_shown_and_enlarged(visit: NewVisit) -> None:
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     here.page.keyboard.press("Escape")
     expect(large).to_be_hidden()
+
+
+def test_an_answer_is_saved_as_a_notebook(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("print('rolled')"), "Done."]})
+    here.ask("Roll the dice.")
+    here.answered()
+    with here.page.expect_download() as saved:
+        here.page.get_by_role("button", name="Save as notebook").click()
+    notebook = nbformat.read(saved.value.path(), as_version=4)
+    nbformat.validate(notebook)
+    assert [cell.source for cell in notebook.cells] == [
+        "**User:** Roll the dice.",
+        "print('rolled')",
+        "**Assistant:** Done.",
+    ]
+    assert notebook.cells[1].outputs[0].text == "rolled\n"
 
 
 def test_a_file_that_a_model_only_names_is_told_to_be_missing(visit: NewVisit) -> None:

@@ -32,6 +32,7 @@ from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, ended
 from agent_tools.gateway.peers.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
+from agent_tools.gateway.responses.notebook import notebook_of_items
 from agent_tools.gateway.responses.request import OUTPUTS
 from agent_tools.gateway.responses.stored_items import forget, stored_items
 from agent_tools.gateway.responses.websocket import BEGINNING, response_socket
@@ -126,6 +127,19 @@ async def list_input_items(request: Request) -> Response:
     """GET /v1/responses/{id}/input_items."""
     head = await _head(request)
     return await _read(request, head, ResponseInput, lambda now: page_of_texts(request, stored_items(now.input)))
+
+
+async def response_notebook(request: Request) -> Response:
+    """GET /v1/responses/{id}/notebook: the response and its input as a Jupyter notebook, once it has ended."""
+    head = await _head(request)
+    if head.status in ACTIVE:
+        raise ApiError(409, "The response is under way; ask for its notebook once it has ended.", code="under_way")
+    given = await _read(
+        request, head, ResponseInput, lambda now: [json.loads(each) for each in now.input.split("\n") if each]
+    )
+    made = await _read(request, head, ResponseBody, lambda now: json.loads(now.body)["output"])
+    name = f'attachment; filename="{head.id}.ipynb"'
+    return JsonResponse(notebook_of_items([*given, *made]), headers={"Content-Disposition": name})
 
 
 def _unstored(request: Request) -> ResponseJob | None:
@@ -232,4 +246,5 @@ routes = [
     Route("/v1/responses/{response_id}", delete_response, methods=["DELETE"]),
     Route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
     Route("/v1/responses/{response_id}/input_items", list_input_items, methods=["GET"]),
+    Route("/v1/responses/{response_id}/notebook", response_notebook, methods=["GET"]),
 ]

@@ -1,6 +1,7 @@
 // One turn of a conversation: what was asked, and the response as its events come, or as it is stored.
 
 import { button, copier, of } from "../elements.js";
+import { ask, save } from "../gateway.js";
 import { MessageItem, viewOf } from "./items.js";
 
 const ENDS = new Set(["completed", "failed", "incomplete", "cancelled"]);
@@ -94,7 +95,17 @@ export class Turn {
   #offer() {
     const copy = this.text ? copier(() => this.text, "Copy answer") : null;
     const again = this.#again ? button(".quiet", "Again", this.#again, { title: "Ask the same once more, from here" }) : null;
-    this.#foot.replaceChildren(...[of("span", {}, this.#facts), copy, again].filter(Boolean));
+    const saved = this.hasEnded && this.body.store ? button(".quiet", "Save as notebook", () => this.#saveNotebook()) : null;
+    this.#foot.replaceChildren(...[of("span", {}, this.#facts), copy, again, saved].filter(Boolean));
+  }
+
+  async #saveNotebook() {
+    try {
+      const answer = await ask(`v1/responses/${this.body.id}/notebook`);
+      save(await answer.blob(), `${this.body.id}.ipynb`);
+    } catch (error) {
+      this.fail(error.message);
+    }
   }
 
   /** The time it took by the gateway's clock, in whole seconds: the same while it is made, and when it is read again. */
