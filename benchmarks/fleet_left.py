@@ -15,7 +15,7 @@ from fleet_caller import use
 from machine import command, descriptors, processes_with
 
 from agent_tools.fleet import Fleet
-from agent_tools.runtime.files.own_folder import remove_stale_own_folders
+from agent_tools.runtime.files.temp_work_dirs import remove_stale_temp_work_dirs
 from tests.leaks import Scratch
 
 GONE_SECONDS = 30.0
@@ -75,7 +75,7 @@ def left_on_machine(scratch: Scratch) -> list[str]:
         lambda: [f"process {pid}: {command(pid)[:60]}" for pid in processes_with("AGENT_TOOLS_RUN_DIR", scratch.path)]
     )
     left += _until_none(lambda: sorted(f"container {each}" for each in scratch.containers()))
-    remove_stale_own_folders()
+    remove_stale_temp_work_dirs()
     return left + _until_none(lambda: [f"folder {name}" for name in _folders(scratch)])
 
 

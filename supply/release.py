@@ -22,11 +22,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from agent_tools.engines.docker import registry
 from agent_tools.engines.docker.context import context_files, packed_context, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import REGISTRY_BASE
-from agent_tools.engines.docker.published import RELEASED
+from agent_tools.engines.docker.image import REGISTRY_BASE, RELEASED, push
 from agent_tools.engines.recipe import FLAVOURS, Recipe
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.version import __version__
@@ -111,7 +109,7 @@ def pin_images(repository: str, recipes: Sequence[Recipe], platforms: str | None
 
 def _push(repository: str, recipe: Recipe) -> str:
     engine = DockerEngine()
-    reference = registry.push(engine, repository, recipe)
+    reference = push(engine, repository, recipe)
     digests = [each for each in engine.image_facts(reference)["RepoDigests"] if each.startswith(f"{repository}@")]
     return str(digests[0]).partition("@")[2]
 

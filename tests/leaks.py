@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from agent_tools.machine.owner import Owner, same_host
-from agent_tools.machine.private_base import remove_stale_run_dirs
-from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_stale_own_folders
+from agent_tools.machine.owner import Owner, remove_stale_run_dirs, same_host
+from agent_tools.runtime.files.temp_work_dirs import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
 from tests.nursery import nursery
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,9 +116,9 @@ def nothing_left(
     while left and time.monotonic() < deadline:
         if looks >= CHEAP_LOOKS:
             gc.collect()
-            remove_stale_blanks()
+            remove_stale_empty_work_dirs()
             remove_stale_run_dirs()  # of killed processes: the next process's first call does this
-            remove_stale_own_folders()
+            remove_stale_temp_work_dirs()
         time.sleep(LOOK_EVERY)
         left, looks = Held.now(scratch, kinds).beyond(before), looks + 1
     assert not left, f"{where} left behind: " + ", ".join(left)

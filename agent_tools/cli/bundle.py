@@ -14,7 +14,7 @@ import click
 
 from agent_tools.cli.image import print_main_lines
 from agent_tools.cli.options import PathOption
-from agent_tools.engines.docker import registry
+from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.errors import EngineError, InvalidParams
@@ -58,7 +58,7 @@ def bundle(folder: Path, extras: tuple[str, ...], flavours: tuple[Flavour, ...])
     _gather_wheels(folder / "wheels", extras)
     for flavour in dict.fromkeys(flavours or ("lean",)):
         path = folder / "images" / f"agent-tools-{flavour}.tar.gz"
-        registry.save(DockerEngine(), path, Recipe(flavour=flavour), print_main_lines)
+        images.save(DockerEngine(), path, Recipe(flavour=flavour), print_main_lines)
     (folder / "install.sh").write_text(_install_script(extras))
     lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]
     (folder / "SHA256SUMS").write_text("".join(lines))

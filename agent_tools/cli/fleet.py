@@ -11,9 +11,8 @@ from agent_tools.cli.options import recipe_options
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.fleet.limits import ASK_SECONDS
-from agent_tools.fleet.links import HostGone, HostLink
-from agent_tools.fleet.ray.fleet import join
-from agent_tools.fleet.ray.hosts import RayHosts, end, nodes, running
+from agent_tools.fleet.protocol import HostGone, HostLink
+from agent_tools.fleet.ray.hosts import RayHosts, end, join, nodes, running
 
 _ADDRESS = click.option(
     "--address", metavar="ray://HOST:PORT", help="The cluster.  [default: RAY_ADDRESS, or this machine's]"

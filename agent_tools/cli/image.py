@@ -13,7 +13,7 @@ from rich.table import Table
 from agent_tools import settings
 from agent_tools.cli.options import PathOption, recipe_options
 from agent_tools.cli.sbom import contents_of
-from agent_tools.engines.docker import context, gateway_image, published, registry
+from agent_tools.engines.docker import context, gateway_image
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import origin_of
@@ -100,13 +100,13 @@ def pull(repository: str | None, **options: Any) -> None:
     Needs a release, whose images are known by their digests, or a repository of your own that `image push` filled.
     """
     tag = context.tag_for(Recipe.read(**options))
-    source = published.Source(f"{repository}:{tag.partition(':')[2]}") if repository else published.source_of(tag)
+    source = images.Source(f"{repository}:{tag.partition(':')[2]}") if repository else images.source_of(tag)
     if source is None:
         raise click.ClickException(
             f"No registry is known to have {tag}: give --from, or set AGENT_TOOLS_IMAGE_REPOSITORY. "
             "`agent-tools image build` builds it."
         )
-    published.pull(DockerEngine(), source, tag, print_main_lines)
+    images.pull(DockerEngine(), source, tag, print_main_lines)
     click.echo(tag)
 
 
@@ -115,14 +115,14 @@ def pull(repository: str | None, **options: Any) -> None:
 @recipe_options
 def save(file: Path, **options: Any) -> None:
     """Write the image into FILE, a gzipped archive, for machines without a network; a missing one is made first."""
-    click.echo(registry.save(DockerEngine(), file, Recipe.read(**options), print_main_lines))
+    click.echo(images.save(DockerEngine(), file, Recipe.read(**options), print_main_lines))
 
 
 @image.command()
 @click.argument("file", type=PathOption(exists=True, dir_okay=False))
 def load(file: Path) -> None:
     """Load FILE, written by `image save`, into the engine."""
-    tags = registry.load(DockerEngine(), file, print_main_lines)
+    tags = images.load(DockerEngine(), file, print_main_lines)
     current = {context.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
     for tag in tags:
         click.echo(tag if tag in current else f"{tag} (not an image of this installation, which is another version)")
@@ -136,7 +136,7 @@ def push(repository: str, **options: Any) -> None:
 
     REPOSITORY has no tag: that is the image's fingerprint. Log in with `docker login` first. See docs/kubernetes.md.
     """
-    reference = registry.push(DockerEngine(), repository, Recipe.read(**options), print_main_lines)
+    reference = images.push(DockerEngine(), repository, Recipe.read(**options), print_main_lines)
     click.echo(reference)
 
 

@@ -11,7 +11,7 @@ from agent_tools import settings
 from agent_tools.engines.engine import Guest, SandboxSpec
 from agent_tools.engines.kubernetes import pod as claim
 from agent_tools.engines.kubernetes.options import KubernetesOptions
-from agent_tools.engines.kubernetes_pods import pod_maker, reference
+from agent_tools.engines.kubernetes.pod import pod_maker, reference
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options, read_options

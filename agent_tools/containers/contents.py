@@ -12,7 +12,7 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainersError, FileNotWritten, FileTooLarge, StorageFull
 from agent_tools.containers.records import ContainerRecord, Rows
 from agent_tools.machine import folder
-from agent_tools.results.file_info import FileInfo, FileKind
+from agent_tools.results.execution import FileInfo, FileKind
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000

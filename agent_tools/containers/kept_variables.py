@@ -15,7 +15,7 @@ from typing import Literal
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.errors import AgentToolsError
-from agent_tools.results.saved_state import VariablesReport
+from agent_tools.results.variables import VariablesReport
 from agent_tools.text import neutralise
 from agent_tools.tools.code_interpreter import CodeInterpreter
 

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 from agent_tools.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from agent_tools.fleet.connection import connect as connect
     from agent_tools.fleet.fleet import Fleet as Fleet
-    from agent_tools.fleet.host.host import SandboxHost as SandboxHost
+    from agent_tools.fleet.fleet import connect as connect
     from agent_tools.fleet.local import local_fleet as local_fleet
+    from agent_tools.fleet.sandbox_host import SandboxHost as SandboxHost
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "agent_tools.fleet.connection": "connect",
-            "agent_tools.fleet.fleet": "Fleet",
-            "agent_tools.fleet.host.host": "SandboxHost",
+            "agent_tools.fleet.fleet": "Fleet connect",
+            "agent_tools.fleet.sandbox_host": "SandboxHost",
             "agent_tools.fleet.local": "local_fleet",
         },
     )

@@ -17,16 +17,15 @@ from typing import Protocol
 from agent_tools.engines.engine import Container, Guest
 from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import InvalidParams
-from agent_tools.fleet.caller.session import FleetSession
-from agent_tools.fleet.crossing import Load, RemoteSpec, image_word, remote_spec
 from agent_tools.fleet.likeness import Likeness
 from agent_tools.fleet.limits import LEASE_SECONDS, RENEWALS, WAIT_SECONDS
-from agent_tools.fleet.links import HostGone, HostLink, Hosts
-from agent_tools.fleet.placement import Placement
-from agent_tools.fleet.reserved import Reserved
+from agent_tools.fleet.placement import Placement, Reserved
+from agent_tools.fleet.protocol import HostGone, HostLink, Hosts, Load, RemoteSpec, image_word, remote_spec
+from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.machine.background import begun, do_all
-from agent_tools.runtime.files.own_folder import remove_stale_own_folders
-from agent_tools.runtime.pool.pools import PoolState
+from agent_tools.runtime.engines import checked_engine, factory_of
+from agent_tools.runtime.files.temp_work_dirs import remove_stale_temp_work_dirs
+from agent_tools.runtime.pool import PoolState
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Config, Options
 
@@ -58,10 +57,10 @@ class Fleet:
         self._lock = threading.RLock()
         self._topping = threading.Lock()
         self._times_closed = 0  # of the reserve: what was to top it up before is not wanted any more
-        self._sessions: dict[str, FleetSession] = {}
+        self._sessions: dict[str, RemoteSession] = {}
         self._reserved = Reserved()
-        self._sweep = Sweep(lease, time.monotonic())
-        self._leases = Leases(lease, self._leased)
+        self._sweep = StaleFolderSweep(lease, time.monotonic())
+        self._leases = LeaseRenewal(lease, self._leased)
         atexit.register(self.disconnect)
 
     # -- a fleet ------------------------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ class Fleet:
         """Give the word for an image of a recipe; each host has or builds its own."""
         return image_word
 
-    def open(self, key: str, spec: SessionSpec) -> FleetSession:
+    def open(self, key: str, spec: SessionSpec) -> RemoteSession:
         """Return the session of this key, made if there is none that is open; a host opens it at its first use."""
         with self._lock:
             session = self._sessions.get(key)
@@ -122,11 +121,11 @@ class Fleet:
                 remote = remote_spec(spec)
                 likeness = Likeness(spec.work_dir, Guest.own().outside, spec.limits) if self._copies_files else None
                 open_ = partial(self._open, keep=spec.ahead.size)
-                session = FleetSession(spec, remote, open_, self._placement.pass_over, likeness)
+                session = RemoteSession(spec, remote, open_, self._placement.pass_over, likeness)
                 self._sessions[key] = session
         return session
 
-    def find(self, key: str) -> FleetSession | None:
+    def find(self, key: str) -> RemoteSession | None:
         """Return the open session of this key, if there is one."""
         with self._lock:
             session = self._sessions.get(key)
@@ -220,7 +219,7 @@ class Fleet:
 # The removal, now and then, of folders that processes of this machine left when they were killed.
 
 
-class Sweep:
+class StaleFolderSweep:
     """Of one process. Times are seconds of any clock."""
 
     def __init__(self, seconds: float, now: float) -> None:
@@ -238,7 +237,7 @@ class Sweep:
 
 def _sweep() -> None:
     try:
-        remove_stale_own_folders()
+        remove_stale_temp_work_dirs()
     except Exception as exc:  # noqa: BLE001  (the next time comes, and nobody else would hear of it)
         log.warning("folders of processes that are gone could not be removed: %r", exc)
 
@@ -259,7 +258,7 @@ class Leased(Protocol):
         ...
 
 
-class Leases:
+class LeaseRenewal:
     """Begins with the first call of `begin`. `leased` gives all that is to be kept now."""
 
     def __init__(self, seconds: float, leased: Callable[[], Iterable[Leased]]) -> None:
@@ -313,3 +312,40 @@ class Leases:
         for id_ in missing:
             if id_ in by_id:
                 by_id[id_].note_lost(id_, "the machine that ran it has closed it")
+
+
+# A fleet by its word, as `engine=` takes it, with the options that no word holds.
+
+
+RAY = "ray"
+
+
+def connect(
+    word: str = "ray",
+    *,
+    hosts_per_node: int = 1,
+    lease: float = LEASE_SECONDS,
+    patience: float = WAIT_SECONDS,
+    copies_files: bool = True,
+) -> Fleet:
+    """Return a fleet on a Ray cluster, which this process joins if it is in none.
+
+    Args:
+        word: 'ray', for the cluster that this process is in, else the one that RAY_ADDRESS names, else the one that
+            runs on this machine; or 'ray://HOST:PORT' of a Ray client server.
+        hosts_per_node: host processes of each node, which share its slots: 2 or 4 for nodes of more than 16 cores.
+        lease: seconds after which a host closes what this process does not renew.
+        patience: seconds that a session waits for a free slot where all hosts are full.
+        copies_files: keep `work_dir` the same here and there.
+
+    Raises:
+        InvalidParams: a value is unusable.
+        EngineUnavailable: Ray is not installed, or there is no such cluster. None is started.
+    """
+    if checked_engine(word).partition("://")[0] != RAY:
+        raise InvalidParams(f"engine={word!r:.80} has no fleet: give {RAY!r}, or one with an address.")
+    made = factory_of(word)(
+        word, hosts_per_node=hosts_per_node, lease=lease, patience=patience, copies_files=copies_files
+    )
+    assert isinstance(made, Fleet)
+    return made

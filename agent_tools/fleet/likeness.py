@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Union
 
 from agent_tools.errors import FileRejected
-from agent_tools.fleet.crossing import Ended, Files
 from agent_tools.fleet.limits import MAX_INLINE_BYTES, PIECE_BYTES
+from agent_tools.fleet.protocol import Files, RunEnded
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
@@ -194,7 +194,7 @@ class Exchange:
         """The names of files here that a run has replaced."""
         return frozenset(self._likeness.replaced) if self._likeness else ()
 
-    def fetched(self, ended: Ended, ask: Ask) -> str:
+    def fetched(self, ended: RunEnded, ask: Ask) -> str:
         """Bring what a run changed here; return what cannot be had, in words, '' if all can."""
         if self._likeness is None:
             return ""

@@ -8,8 +8,8 @@ from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.host.host import SandboxHost
-from agent_tools.fleet.links import HostGone, HostLink
+from agent_tools.fleet.protocol import HostGone, HostLink
+from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.machine.background import begun
 
 

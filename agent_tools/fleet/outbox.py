@@ -1,6 +1,6 @@
 """Messages that nobody waits for, kept where no message can be sent now, and sent a little later, in their order.
 
-They are the orders of a run (host/relay.py): one that never arrived would leave the code waiting until its time is up.
+They are the orders of a run (call_relay.py): one that never arrived would leave the code waiting until its time is up.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from agent_tools.jupyter.wire import ClientRequest, SignedFrames
 from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION
-from agent_tools.runtime.session.pass_through import PassThrough
+from agent_tools.runtime.session.raw_kernel import PassThrough
 
 MAX_WAITING = 1_000  # requests in the queue; more stay with their clients
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of them

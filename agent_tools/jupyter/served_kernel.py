@@ -13,7 +13,7 @@ from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import Dialogue
 from agent_tools.jupyter.sockets import KernelSockets
 from agent_tools.jupyter.wire import BadRequest, SignedFrames
-from agent_tools.runtime.session.pass_through import PassThrough, local, passing_through
+from agent_tools.runtime.session.raw_kernel import PassThrough, local, passing_through
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.sandbox.opening import Opening

@@ -17,7 +17,7 @@ from agent_tools.containers.records import ContainerRecord, MemoryRows, Rows, ne
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.machine.removal import remove_tree
 from agent_tools.mcp.config import McpConfig
-from agent_tools.runtime.files.own_folder import make_own_folder
+from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
 from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.runtime.sessions import RuntimeLike
 
@@ -91,7 +91,7 @@ SWEEP_EVERY = 15.0  # seconds
 async def own_containers(config: McpConfig, runtime: RuntimeLike, *, is_alone: bool) -> AsyncIterator[Stock]:
     """Have containers for as long as the server runs."""
     async with AsyncExitStack() as stack:
-        folder = make_own_folder()
+        folder = make_temp_work_dir()
         stack.push_async_callback(to_its_end, lambda: remove_tree(folder))
         stack.push_async_callback(to_its_end, runtime.settle)
         rows = MemoryRows()

@@ -8,10 +8,9 @@ import warnings
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from agent_tools.results.blocks import PictureStyle, text_and_pictures
-from agent_tools.results.connection import NetworkConnection
 from agent_tools.results.outputs import (
     Cause,
     Changes,
@@ -284,3 +283,72 @@ def _is_cut(value: Any) -> bool:
         elif isinstance(each, (list, tuple, set)):
             waiting += each
     return False
+
+
+# A connection of the code on its network by list, as a value: names and numbers only.
+
+
+ConnectionStatus = Literal["open", "closed", "refused", "failed"]
+
+
+@dataclass(frozen=True)
+class NetworkConnection:
+    """One connection that the code made through its network by list, or would have made.
+
+    One that goes on when a run ends is told as 'open', and again with what followed in the execution after that.
+
+    Attributes:
+        host: the name or address asked for; '' if none could be read.
+        port: 0 if none could be read.
+        status: 'refused' where the list does not allow it, 'failed' where it could not be made or was cut.
+        reason: a few words, '' for 'open' and 'closed'.
+        bytes_in: bytes that came in; in this execution.
+        bytes_out: bytes that went out; in this execution.
+        duration: seconds since it was begun.
+    """
+
+    host: str
+    port: int
+    status: ConnectionStatus
+    reason: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    duration: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        ending = f" ({self.reason})" if self.reason else ""
+        sizes = f"{self.bytes_in:,} bytes in, {self.bytes_out:,} out"
+        return f"{self.host or '?'}:{self.port} {self.status}{ending}, {sizes}, {self.duration:.3g} s"
+
+
+# A file of a sandbox, as a value.
+
+
+FileKind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One entry of a folder.
+
+    Attributes:
+        name: its name in the folder. A byte that is no UTF-8 stands in it as Python has it (`surrogateescape`).
+        path: the path that leads to it, as the caller asked for the folder.
+        size: bytes.
+        modified: seconds since 1970.
+        mode: permission bits.
+    """
+
+    name: str
+    path: str
+    kind: FileKind
+    size: int
+    modified: float
+    mode: int
+
+    @property
+    def is_dir(self) -> bool:
+        """True for a folder."""
+        return self.kind == "folder"

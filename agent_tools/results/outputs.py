@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from agent_tools.limits import size_text
-from agent_tools.results.checkpoint import LOST, Variables
+from agent_tools.results.variables import LOST, Variables
 
 MimeBundle = Mapping[str, Any]
 """MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""

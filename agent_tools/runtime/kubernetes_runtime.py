@@ -7,7 +7,7 @@ from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.credentials import load_cluster
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
 from agent_tools.engines.kubernetes.options import KubernetesOptions
-from agent_tools.engines.kubernetes_pods import pod_maker, reference
+from agent_tools.engines.kubernetes.pod import pod_maker, reference
 from agent_tools.runtime.runtime import Runtime
 
 

@@ -18,10 +18,9 @@ from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.background import Background, do_all
 from agent_tools.machine.machine import raise_limit
-from agent_tools.machine.owner import Owner, orphans, same_user
-from agent_tools.machine.private_base import remove_stale_run_dirs
-from agent_tools.runtime.files.own_folder import remove_stale_blanks, remove_stale_own_folders
-from agent_tools.runtime.pool.pools import Pools, PoolState
+from agent_tools.machine.owner import Owner, orphans, remove_stale_run_dirs, same_user
+from agent_tools.runtime.files.temp_work_dirs import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
+from agent_tools.runtime.pool import Pools, PoolState
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.stoppable import SETTLE_SECONDS, StoppableEngine
@@ -143,9 +142,9 @@ class Runtime:
         """Remove the sandboxes and folders of this user's processes that are gone; return the sandboxes."""
         removed = orphans(self.engine.strays(same_user()))
         do_all(partial(self.engine.remove, sandbox) for sandbox in removed)
-        remove_stale_blanks()
+        remove_stale_empty_work_dirs()
         remove_stale_run_dirs()
-        remove_stale_own_folders()
+        remove_stale_temp_work_dirs()
         return removed
 
     def _begin_once(self) -> None:

@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
     from agent_tools.engines.engine import Container, Guest
     from agent_tools.engines.recipe import RecipeLike
-    from agent_tools.results.checkpoint import Mark
     from agent_tools.results.command import CommandResult, OnOutput
-    from agent_tools.results.execution import Execution, Output
-    from agent_tools.results.file_info import FileInfo
-    from agent_tools.results.saved_state import VariablesReport
+    from agent_tools.results.execution import Execution, FileInfo, Output
+    from agent_tools.results.variables import Mark, VariablesReport
     from agent_tools.runtime.commands.commands import Request
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.files.archives import Pieces
     from agent_tools.runtime.host_calls.function import HostFunction
-    from agent_tools.runtime.pool.pools import PoolState
+    from agent_tools.runtime.pool import PoolState
     from agent_tools.runtime.sandbox.spec import SessionSpec
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec
 
 from agent_tools.results.command import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.results.execution import Execution, Output
-from agent_tools.results.saved_state import SavedState
+from agent_tools.results.variables import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.arguments import StrPath
 from agent_tools.sandbox.options import Config, Keywords

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 from agent_tools.code_reader import Code, read_code
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import InvalidParams, UnclearCode
-from agent_tools.results.checkpoint import Mark
 from agent_tools.results.command import CommandResult, OnOutput
-from agent_tools.results.execution import Error, Execution, Notice, Output, StagedFile, finished
-from agent_tools.results.file_info import FileInfo
+from agent_tools.results.execution import Error, Execution, FileInfo, Notice, Output, StagedFile, finished
 from agent_tools.results.notebook import History, notebook_of
-from agent_tools.results.saved_state import SavedState, VariablesReport
+from agent_tools.results.variables import SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.session.branch_session import fork
-from agent_tools.runtime.session.pass_through import local
+from agent_tools.runtime.session.raw_kernel import local
+from agent_tools.runtime.session.session import fork
 from agent_tools.sandbox.arguments import (
     StrPath,
     assignments,

@@ -19,9 +19,8 @@ from agent_tools import settings
 from agent_tools.code_reader import Reading, read_params
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.results.blocks import NOTHING, block, blocks_of, file_notes
-from agent_tools.results.checkpoint import Mark
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
-from agent_tools.results.saved_state import SavedState, VariablesReport
+from agent_tools.results.variables import Mark, SavedState, VariablesReport
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end

@@ -13,8 +13,8 @@ import pytest
 
 from agent_tools.engines.engine import Engine, Isolation
 from agent_tools.fleet import Fleet, SandboxHost
-from agent_tools.fleet.caller.session import FleetSession
 from agent_tools.fleet.local import LocalHosts
+from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import empty_folder
 from agent_tools.runtime.runtime import Runtime
@@ -77,16 +77,16 @@ def fleet(engine: Engine, tag: str) -> Iterator[Fleet]:
     fleet.disconnect()
 
 
-def opened(fleet: Fleet, tag: str, work_dir: Path, **limits: float) -> FleetSession:
+def opened(fleet: Fleet, tag: str, work_dir: Path, **limits: float) -> RemoteSession:
     bounds = Limits(**limits)  # type: ignore[arg-type]
     return fleet.open(uuid.uuid4().hex, SessionSpec(tag, work_dir, Isolation(), bounds))
 
 
 @pytest.fixture
-def new_session(fleet: Fleet, tag: str, work_dir: Path) -> Iterator[Callable[..., FleetSession]]:
-    sessions: list[FleetSession] = []
+def new_session(fleet: Fleet, tag: str, work_dir: Path) -> Iterator[Callable[..., RemoteSession]]:
+    sessions: list[RemoteSession] = []
 
-    def make(**limits: float) -> FleetSession:
+    def make(**limits: float) -> RemoteSession:
         sessions.append(opened(fleet, tag, work_dir, **limits))
         return sessions[-1]
 
@@ -96,17 +96,17 @@ def new_session(fleet: Fleet, tag: str, work_dir: Path) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def own_session(new_session: Callable[..., FleetSession]) -> FleetSession:
+def own_session(new_session: Callable[..., RemoteSession]) -> RemoteSession:
     return new_session()
 
 
 @pytest.fixture(scope="module")
-def used_sessions(fleet: Fleet, tag: str) -> Iterator[Callable[..., FleetSession]]:
+def used_sessions(fleet: Fleet, tag: str) -> Iterator[Callable[..., RemoteSession]]:
     """As those of the suite: sessions that tests have one after another, by their limits."""
     with ExitStack() as stack:
-        made: dict[frozenset[tuple[str, float]], FleetSession] = {}
+        made: dict[frozenset[tuple[str, float]], RemoteSession] = {}
 
-        def hand_over(**limits: float) -> FleetSession:
+        def hand_over(**limits: float) -> RemoteSession:
             key = frozenset(limits.items())
             if key not in made:
                 path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-tools-test-")))
@@ -119,12 +119,12 @@ def used_sessions(fleet: Fleet, tag: str) -> Iterator[Callable[..., FleetSession
 
 
 @pytest.fixture
-def session(used_sessions: Callable[..., FleetSession]) -> FleetSession:
+def session(used_sessions: Callable[..., RemoteSession]) -> RemoteSession:
     return used_sessions()
 
 
 @pytest.fixture(scope="module")
-def shared_session(fleet: Fleet, tag: str) -> Iterator[FleetSession]:
+def shared_session(fleet: Fleet, tag: str) -> Iterator[RemoteSession]:
     path = Path(tempfile.mkdtemp(prefix="agent-tools-test-"))
     with closing(opened(fleet, tag, path)) as session:
         session.run("0", 30)

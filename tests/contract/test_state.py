@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams, KernelError
-from agent_tools.results.saved_state import SavedState
+from agent_tools.results.variables import SavedState
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent_tools import Sandbox
-from agent_tools.results.checkpoint import Variables
 from agent_tools.results.execution import Died
+from agent_tools.results.variables import Variables
 
 CRASH = "import os; os._exit(1)"
 LIMITS = {"interrupt_grace": 0.3, "kill_grace": 0.3, "restart_timeout": 30}

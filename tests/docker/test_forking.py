@@ -11,8 +11,8 @@ import pytest
 
 from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
 from agent_tools.errors import CheckpointMissing, InvalidParams, SandboxGone, SessionClosed
-from agent_tools.results.checkpoint import Variables
 from agent_tools.results.execution import Died, Error, TimedOut
+from agent_tools.results.variables import Variables
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from tests.docker.crashing import LIMITS, crash, run
 

@@ -13,8 +13,8 @@ from agent_tools import Sandbox
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import CheckpointMissing
 from agent_tools.machine.owner import same_host
-from agent_tools.results.checkpoint import Hindrance, Variables
 from agent_tools.results.execution import Died, Error, Restarted
+from agent_tools.results.variables import Hindrance, Variables
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run

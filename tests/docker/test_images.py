@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker import image, registry
+from agent_tools.engines.docker import image
 from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
@@ -157,7 +157,7 @@ def test_the_first_use_pulls_what_was_pushed(
     docker_engine: DockerEngine, small_image: Recipe, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag, said = tag_for(small_image), list[str]()
-    reference = registry.push(docker_engine, repository, small_image)
+    reference = image.push(docker_engine, repository, small_image)
     for name in (reference, tag):
         docker_engine.remove_image(name)
     monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", repository)
@@ -171,9 +171,9 @@ def test_an_image_goes_through_a_file_to_an_engine_that_lacks_it(
     docker_engine: DockerEngine, small_image: Recipe, tmp_path: Path
 ) -> None:
     path = tmp_path / "image.tar.gz"
-    assert registry.save(docker_engine, path, small_image) == tag_for(small_image)
+    assert image.save(docker_engine, path, small_image) == tag_for(small_image)
     docker_engine.remove_image(tag_for(small_image))
-    assert registry.load(docker_engine, path) == [tag_for(small_image)]
+    assert image.load(docker_engine, path) == [tag_for(small_image)]
     assert docker_engine.has_image(tag_for(small_image))
 
 
@@ -213,7 +213,7 @@ def test_debian_packages_come_from_the_mirror_through_the_proxy(
 def test_a_file_that_is_no_archive_is_told(docker_engine: DockerEngine, tmp_path: Path) -> None:
     (tmp_path / "image.tar.gz").write_bytes(b"nothing")
     with pytest.raises(EngineError):
-        registry.load(docker_engine, tmp_path / "image.tar.gz")
+        image.load(docker_engine, tmp_path / "image.tar.gz")
 
 
 def private_address() -> str:

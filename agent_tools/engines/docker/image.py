@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import gzip
+import json
 import logging
 import os
 import shutil
@@ -15,12 +18,14 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from agent_tools import settings
+from agent_tools.engines.docker.connection import translated
 from agent_tools.engines.docker.context import context_files, packed_context, shipped, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.published import pulled
 from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
-from agent_tools.errors import EngineError, ImageBuildError
-from agent_tools.machine.private_base import private_base
+from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
+from agent_tools.limits import MIB
+from agent_tools.machine.owner import private_base
+from agent_tools.text import one_line, shorten
 from agent_tools.version import __version__
 
 REGISTRY_BASE = "python:3.13-slim-trixie"
@@ -263,3 +268,160 @@ def _repository(name: str) -> str:
     """An image's name without its tag; a colon before a slash is a registry's port."""
     head, colon, tag = name.rpartition(":")
     return head if colon and "/" not in tag else name
+
+
+# Published images of the sandbox: pulled by the fingerprint of this installation, so that nothing has to be built.
+#
+# A release has the digests of its images in `published.json` beside this file: the registry cannot exchange them.
+# A repository of the operator's own is asked for the fingerprint as a tag, as `agent-tools image push` writes it.
+
+
+RELEASED = Path(__file__).with_name("published.json")
+"""`{"repository": ..., "signer": ..., "digests": {fingerprint: "sha256:..."}}`; `scripts/release` writes it."""
+ISSUER = "https://token.actions.githubusercontent.com"
+VERIFY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published image. `signer` is a regular expression for the identity that signed it; '' if it is not signed."""
+
+    reference: str
+    signer: str = ""
+
+
+def source_of(tag: str, released: Path = RELEASED) -> Source | None:
+    """Return the published image of a local tag's fingerprint; None if there is none, or pulling is turned off."""
+    repository, fingerprint = settings.image_repository(), tag.partition(":")[2]
+    if repository:
+        return None if repository == "none" else Source(f"{repository}:{fingerprint}")
+    record = json.loads(released.read_text())
+    digest = record["digests"].get(fingerprint)
+    return Source(f"{record['repository']}@{digest}", record["signer"]) if digest else None
+
+
+def pull(engine: DockerEngine, source: Source, tag: str, progress: Callable[[str], None]) -> None:
+    """Pull a published image, check its signature if cosign is installed, and give it its local tag.
+
+    Raises:
+        EngineError: it could not be pulled, or its signature is not the release's.
+    """
+    progress(f"Pulling {source.reference}")
+    for line in engine.pull(source.reference):
+        progress(line)
+    if source.signer:
+        _verify(source)
+    engine.tag_image(source.reference, tag)
+    progress(f"Pulled {tag} from {source.reference}")
+
+
+def pulled(engine: DockerEngine, tag: str, progress: Callable[[str], None]) -> bool:
+    """Return whether an image could be pulled. The reason why not is progress, since it can still be built.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+    """
+    source = source_of(tag)
+    if source is None:
+        return False
+    try:
+        pull(engine, source, tag, progress)
+    except EngineUnavailable:
+        raise
+    except EngineError as exc:
+        progress(f"No published image: {exc}. Building it instead")
+        return False
+    return True
+
+
+def _verify(source: Source) -> None:
+    if not (cosign := shutil.which("cosign")):
+        return
+    command = [cosign, "verify", "--certificate-oidc-issuer", ISSUER, "--certificate-identity-regexp", source.signer]
+    try:
+        done = subprocess.run(
+            [*command, source.reference], capture_output=True, text=True, timeout=VERIFY_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise EngineError(f"cosign did not answer about {source.reference} within {VERIFY_SECONDS} seconds") from exc
+    if done.returncode:
+        raise EngineError(f"cosign does not verify {source.reference}: {one_line(shorten(done.stderr, 500))}")
+
+
+# The sandbox's image in a registry or in a file, for other engines: nodes of a cluster, machines without a network.
+
+
+CHUNK = 2 * MIB
+FAST = 1  # the level of gzip: a third of the size, in a quarter of the usual time
+EVERY = 100 * MIB  # bytes of an archive between two lines of progress
+
+
+def push(engine: DockerEngine, repository: str, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
+    """Push the image, built first if need be, under its fingerprint; return the reference.
+
+    Credentials are those of `docker login`.
+
+    Raises:
+        EngineError: the registry does not take it.
+        InvalidParams: the repository has a tag or a digest, or is empty.
+    """
+    if not repository or "@" in repository or ":" in repository.rpartition("/")[2]:
+        hint = "give a name without a tag, such as registry.example.com/team/agent-tools"
+        raise InvalidParams(f"The repository {repository!r:.200} is not usable: {hint}.")
+    tag = ensure(engine, recipe, progress)
+    fingerprint = tag.partition(":")[2]
+    with translated():
+        api = engine.connection.api(is_patient=True)
+        api.tag(tag, repository, fingerprint)
+        try:
+            for line in api.push(repository, fingerprint, stream=True, decode=True):
+                if "error" in line:
+                    said = one_line(shorten(str(line["error"]), 500))
+                    raise EngineError(f"{repository}:{fingerprint} could not be pushed: {said}")
+                progress(str(line.get("status", "")))
+        except BaseException:
+            with contextlib.suppress(EngineError):  # the name alone goes: the image has another
+                engine.remove_image(f"{repository}:{fingerprint}")
+            raise
+    return f"{repository}:{fingerprint}"
+
+
+def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
+    """Write the image, pulled or built first if need be, as a compressed archive that engines load; return its tag.
+
+    Raises:
+        OSError: the file cannot be written; no part of it is left.
+    """
+    tag = ensure(engine, recipe, progress)
+    progress(f"Saving {tag}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    written = 0
+    try:
+        with gzip.open(draft, "wb", compresslevel=FAST) as file:
+            for data in engine.saved_image(tag):
+                file.write(data)
+                if written // EVERY != (written := written + len(data)) // EVERY:
+                    progress(f"Saving {tag}: {written // MIB} MiB")
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return tag
+
+
+def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) -> list[str]:
+    """Load an archive into the engine; return the tags that it brought.
+
+    Raises:
+        EngineError: it is not an archive of images.
+        OSError: the file cannot be read.
+    """
+    progress(f"Loading {path}")
+    tags = []
+    with path.open("rb") as file:
+        for line in engine.load_image(file):
+            progress(line)
+            if line.startswith("Loaded image: "):
+                tags.append(line.removeprefix("Loaded image: ").removeprefix("localhost/"))
+    if not tags:
+        raise EngineError(f"{path} has no image with a name: write it with `agent-tools image save`.")
+    return tags

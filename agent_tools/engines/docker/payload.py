@@ -13,8 +13,16 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
-from agent_tools.engines.engine import GUEST_HOME, GUEST_RUN_DIR, GUEST_SESSION, GUEST_WORK_DIR, Isolation, SandboxSpec
-from agent_tools.engines.first_process import COMMAND, environment
+from agent_tools.engines.engine import (
+    COMMAND,
+    GUEST_HOME,
+    GUEST_RUN_DIR,
+    GUEST_SESSION,
+    GUEST_WORK_DIR,
+    Isolation,
+    SandboxSpec,
+    environment,
+)
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB
 from agent_tools.machine.machine import IS_LINUX

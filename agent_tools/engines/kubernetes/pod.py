@@ -12,15 +12,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from agent_tools.engines.engine import GUEST_HOME, GUEST_SESSION, GUEST_WORK_DIR, Isolation, SandboxSpec
-from agent_tools.engines.first_process import COMMAND, PYTHON, environment
+from agent_tools.engines.docker.context import shipped, tag_for
+from agent_tools.engines.engine import (
+    COMMAND,
+    GUEST_HOME,
+    GUEST_SESSION,
+    GUEST_WORK_DIR,
+    PYTHON,
+    Isolation,
+    SandboxSpec,
+    environment,
+)
 from agent_tools.engines.kubernetes.options import KubernetesOptions
-from agent_tools.engines.kubernetes.seccomp import Profiles
 from agent_tools.engines.kubernetes.watch import Progress, table, tables
+from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB
 
@@ -281,3 +290,78 @@ def pod_name_of(sandbox: dict[str, Any], name: str) -> str:
     """Return the name of the pod of a Sandbox: its own, unless it was adopted from a pool."""
     adopted = table(table(sandbox.get("metadata")).get("annotations")).get(POD_NAME)
     return adopted if isinstance(adopted, str) and adopted else name
+
+
+# The two seccomp profiles that the nodes must have, made of the one that the Docker engine is given. Pure.
+#
+# `loopback` is that profile word for word. `sealed` allows sockets of AF_UNIX only, so nothing can be reached by the
+# cluster's network, whatever it does about policies. Their names carry a hash of their
+# content, so a node with an old profile starts no sandbox of a new release.
+
+
+FOLDER = "agent-tools"  # below the kubelet's folder of profiles
+AF_UNIX = 1
+EAFNOSUPPORT = 97
+_REFUSAL = {
+    "comment": "sockets of AF_UNIX and no others",
+    "names": ["socket"],
+    "action": "SCMP_ACT_ERRNO",
+    "errnoRet": EAFNOSUPPORT,
+    "args": [{"index": 0, "value": AF_UNIX, "valueTwo": 0, "op": "SCMP_CMP_NE"}],
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One profile: the kind of it, and its JSON text."""
+
+    kind: str
+    text: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file on a node."""
+        return f"{self.kind}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}.json"
+
+    @property
+    def path(self) -> str:
+        """The path below the kubelet's folder of profiles."""
+        return f"{FOLDER}/{self.file_name}"
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Both of them."""
+
+    sealed: Profile
+    loopback: Profile
+
+    @classmethod
+    def of(cls, text: str) -> Profiles:
+        """Return the profiles that are made of our own, which is JSON text."""
+        return cls(Profile("sealed", sealed(text)), Profile("loopback", text))
+
+
+def sealed(text: str) -> str:
+    """Return a profile without any socket but those of AF_UNIX."""
+    profile = json.loads(text)
+    kept = [rule for rule in profile["syscalls"] if not _opens_socket(rule)]
+    return json.dumps({**profile, "syscalls": [*kept, _REFUSAL]}, indent=1) + "\n"
+
+
+def _opens_socket(rule: dict[str, Any]) -> bool:
+    return bool(rule["names"] == ["socket"] and rule["args"][0]["value"] != AF_UNIX)
+
+
+# The pods that sandboxes are, and the image in them: told without a cluster, and without its client, which is slow.
+
+
+def pod_maker(options: KubernetesOptions, namespace: str) -> PodMaker:
+    """Return what makes the pods; `namespace` is for options that name none."""
+    options = replace(options, namespace=options.namespace or namespace)
+    return PodMaker(options, Profiles.of(shipped("docker/seccomp.json").read_text()))
+
+
+def reference(repository: str, recipe: RecipeLike = ()) -> str:
+    """Return the image for nodes to pull. Its tag is the fingerprint of what it is made of: no other is ever named."""
+    return f"{repository}:{tag_for(recipe).partition(':')[2]}"

@@ -16,9 +16,9 @@ from typing import Any
 import ray
 
 from agent_tools.errors import AgentToolsError, InvalidParams
-from agent_tools.fleet.host.host import SandboxHost
 from agent_tools.fleet.limits import CONTROL_AT_ONCE, IDLE_END_SECONDS, RUNS_AT_ONCE, WORK_AT_ONCE
-from agent_tools.fleet.links import CONTROL, RUNS, WORK
+from agent_tools.fleet.protocol import CONTROL, RUNS, WORK
+from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.runtime.runtime import docker_runtime
 
 THREADS = {"control": CONTROL_AT_ONCE, "work": WORK_AT_ONCE, "runs": RUNS_AT_ONCE}

@@ -23,10 +23,19 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from agent_tools.errors import EngineError, EngineUnavailable, HostFull
-from agent_tools.fleet.limits import END_SECONDS, IDLE_END_SECONDS, LEASE_SECONDS, MAX_PENDING_CALLS, SILENCE_SECONDS
-from agent_tools.fleet.links import HostGone, HostLink
+from agent_tools.errors import EngineError, EngineUnavailable, HostFull, InvalidParams
+from agent_tools.fleet.fleet import Fleet
+from agent_tools.fleet.limits import (
+    END_SECONDS,
+    IDLE_END_SECONDS,
+    LEASE_SECONDS,
+    MAX_HOSTS_PER_NODE,
+    MAX_PENDING_CALLS,
+    SILENCE_SECONDS,
+    WAIT_SECONDS,
+)
 from agent_tools.fleet.outbox import Outbox
+from agent_tools.fleet.protocol import HostGone, HostLink
 from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor, HostSettings, Raised
 from agent_tools.machine.background import begun
 
@@ -194,3 +203,44 @@ def nodes() -> dict[str, int]:
     alive = [node for node in ray.nodes() if node["Alive"]]
     slots = {node["NodeID"]: int(node["Resources"].get(RESOURCE, 0)) for node in alive}
     return {node: count for node, count in slots.items() if count > 0}
+
+
+# The engine `ray`: a fleet on the Ray cluster that this process is in, or that an address names.
+
+
+def ray_fleet(
+    word: str = "ray",
+    *,
+    hosts_per_node: int = 1,
+    lease: float = LEASE_SECONDS,
+    patience: float = WAIT_SECONDS,
+    copies_files: bool = True,
+    idle_end: float = IDLE_END_SECONDS,
+) -> Fleet:
+    """Return a fleet on a Ray cluster; arguments and errors as for `agent_tools.fleet.connect`.
+
+    `idle_end` is in seconds: a host that this process made ends after as long without use; 0 for never.
+    """
+    if not 1 <= hosts_per_node <= MAX_HOSTS_PER_NODE:
+        raise InvalidParams(f"hosts_per_node={hosts_per_node!r:.40} is not usable: give 1 to {MAX_HOSTS_PER_NODE}.")
+    join(word)
+    hosts = RayHosts(hosts_per_node=hosts_per_node, lease=lease, idle_end=idle_end)
+    return Fleet(hosts, lease=lease, patience=patience, copies_files=copies_files)
+
+
+def join(word: str) -> None:
+    """Join the cluster that a word names, if this process is in none.
+
+    Raises:
+        EngineUnavailable: it does not answer.
+    """
+    if ray.is_initialized():
+        return
+    address = word if "://" in word else "auto"
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ImportError, OSError, RuntimeError, ValueError) as exc:
+        raise EngineUnavailable(
+            f"There is no Ray cluster at {address!r} ({exc!r:.200}). Start one (`ray start --head "
+            """--resources='{"sandbox": 20}'`), set RAY_ADDRESS, or name it: engine='ray://HOST:10001'."""
+        ) from exc

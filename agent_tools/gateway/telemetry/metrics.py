@@ -23,8 +23,7 @@ from agent_tools.agents.steps import CallCommand, CallDone, Finished, RoundDone,
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, TimedOut
-from agent_tools.runtime.pool.pool import Miss
-from agent_tools.runtime.pool.pools import PoolState
+from agent_tools.runtime.pool import Miss, PoolState
 from agent_tools.tools.command_tool import CommandEnd
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

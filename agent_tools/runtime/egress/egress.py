@@ -18,7 +18,7 @@ from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.machine.event_loop import abandon_after_fork
-from agent_tools.results.connection import NetworkConnection
+from agent_tools.results.execution import NetworkConnection
 from agent_tools.runtime.egress.connection import Connection
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings, enter_loop, leave_loop
 from agent_tools.runtime.egress.journal import Journal

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.results.connection import ConnectionStatus, NetworkConnection
+from agent_tools.results.execution import ConnectionStatus, NetworkConnection
 
 log = logging.getLogger("agent_tools.egress")
 

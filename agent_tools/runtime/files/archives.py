@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.results.saved_state import MissingVariable, VariablesReport
+from agent_tools.results.variables import MissingVariable, VariablesReport
 from agent_tools.runtime.files.guest_files import Conversation, GuestFiles, Head, check, content, give, pieces
 from agent_tools.text import one_line
 

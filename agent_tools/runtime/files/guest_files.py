@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from agent_tools.errors import SandboxGone
 from agent_tools.limits import Limits
-from agent_tools.results.file_info import FileInfo, FileKind
+from agent_tools.results.execution import FileInfo, FileKind
 from agent_tools.text import has_more_parts
 
 FAILED = 0xFFFFFFFF  # the length of a piece that is none: reading went wrong in the middle

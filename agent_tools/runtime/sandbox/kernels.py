@@ -13,8 +13,8 @@ from typing import Any, Protocol, get_args
 
 from agent_tools.errors import InvalidParams, KernelDied, PreludeError
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
-from agent_tools.results.checkpoint import LOST, Hindrance, Variables
 from agent_tools.results.execution import Cause, Died, Error, TimedOut
+from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.protocol import Message

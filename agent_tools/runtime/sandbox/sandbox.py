@@ -21,14 +21,13 @@ from agent_tools.machine.deleted import Held, held_files
 from agent_tools.machine.folder import identity_now
 from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.machine.rounds import rounds
-from agent_tools.results.checkpoint import LOST, Variables
-from agent_tools.results.connection import NetworkConnection
-from agent_tools.results.execution import Notice, Omitted, Output
+from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
+from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
+from agent_tools.runtime.files.work_dir import Claim
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.kernels import Branches, KernelHolder, Kernels, Room
 from agent_tools.runtime.sandbox.spec import SessionSpec

@@ -15,8 +15,8 @@ from agent_tools.results.execution import Died, Notice, Omitted, Output
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.session.branch import AnySandbox
+from agent_tools.runtime.session.kernel_recovery import Succession
 from agent_tools.runtime.session.session import Session
-from agent_tools.runtime.session.succession import Succession
 
 if TYPE_CHECKING:
     from agent_tools.runtime.sessions import SessionLike

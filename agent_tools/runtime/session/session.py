@@ -14,12 +14,9 @@ from functools import partial
 from agent_tools.engines.engine import Container, Engine
 from agent_tools.errors import EngineError, FileRejected, KernelError, SessionBusy, SessionClosed
 from agent_tools.machine.background import Do, do_now
-from agent_tools.machine.caller import caller
 from agent_tools.machine.removal import empty_folder
-from agent_tools.results.checkpoint import Mark
-from agent_tools.results.connection import NetworkConnection
-from agent_tools.results.execution import Changes, Execution, Output, Restarted, finished
-from agent_tools.results.saved_state import VariablesReport
+from agent_tools.results.execution import Changes, Execution, NetworkConnection, Output, Restarted, finished
+from agent_tools.results.variables import Mark, VariablesReport
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.archives import Archives, Pieces
 from agent_tools.runtime.files.guest_files import GuestFiles
@@ -27,11 +24,12 @@ from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.kernel.budget import Settling, limited
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.run_lock import caller
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session import state
 from agent_tools.runtime.session.branch import AnySandbox, Branch
-from agent_tools.runtime.session.succession import StartSandbox, Succession
+from agent_tools.runtime.session.kernel_recovery import StartSandbox, Succession
 
 
 class Session:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agent_tools.errors import KernelError
 from agent_tools.results.execution import Died, Error, TimedOut
-from agent_tools.results.saved_state import VariablesReport
+from agent_tools.results.variables import VariablesReport
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables
 from agent_tools.runtime.kernel.runs import RunKind
 from agent_tools.runtime.sandbox.spec import SessionSpec

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from agent_tools.engines.engine import Engine
 from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
-from agent_tools.results.checkpoint import LOST, Mark, because
 from agent_tools.results.execution import Died, Output, Restarted, TimedOut
+from agent_tools.results.variables import LOST, Mark, because
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel

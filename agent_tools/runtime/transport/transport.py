@@ -16,8 +16,7 @@ from agent_tools.errors import EngineError
 from agent_tools.guest.wire.sockets import pair
 from agent_tools.guest.wire.words import SocketOrder, channels
 from agent_tools.machine.machine import IS_LINUX
-from agent_tools.machine.owner import Owner
-from agent_tools.machine.private_base import private_base
+from agent_tools.machine.owner import Owner, private_base
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener, words_pair
 from agent_tools.runtime.transport.relay import Relay

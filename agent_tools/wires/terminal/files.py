@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from agent_tools.limits import MIB
-from agent_tools.results.file_info import FileInfo
+from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside, unusable
 from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, Caller, in_sandbox, inside, resolved

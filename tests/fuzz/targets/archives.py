@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from agent_tools.limits import MIB, Limits
-from agent_tools.results.saved_state import VariablesReport
+from agent_tools.results.variables import VariablesReport
 from agent_tools.runtime.files.archives import MAX_NAME, MAX_REASON, Archives, opened
 from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz.oracle import Bound, Parts, Target

@@ -2,7 +2,7 @@ import pytest
 
 from agent_tools.cli.doctor import check_of, check_of_pool
 from agent_tools.conformance.claims import LIMITS, Finding, Verdict
-from agent_tools.runtime.pool.pools import PoolState
+from agent_tools.runtime.pool import PoolState
 
 
 def test_doctor_warns_of_an_open_property_that_is_not_promised_and_names_the_remedy() -> None:

@@ -12,9 +12,9 @@ import pytest
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.fleet import SandboxHost
-from agent_tools.fleet.crossing import Ended, RemoteSpec
-from agent_tools.fleet.host.held import Early, Spools
+from agent_tools.fleet.leased_session import Inbox, UnstartedRuns
 from agent_tools.fleet.limits import MAX_EARLY_ENDS
+from agent_tools.fleet.protocol import RemoteSpec, RunEnded
 from agent_tools.limits import Limits
 from tests.unit.fleet.conftest import Rig, process_host
 
@@ -25,8 +25,8 @@ def refuse_100(size: int) -> None:
 
 
 @pytest.fixture
-def spools(tmp_path: Path) -> Spools:
-    return Spools(tmp_path, refuse_100)
+def spools(tmp_path: Path) -> Inbox:
+    return Inbox(tmp_path, refuse_100)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def host() -> Iterator[SandboxHost]:
     host.close_all()
 
 
-def test_a_file_that_broke_off_begins_anew(spools: Spools) -> None:
+def test_a_file_that_broke_off_begins_anew(spools: Inbox) -> None:
     spools.add("f", 0, b"old")
     spools.add("f", 0, b"new")
     spools.add("f", 3, b"er")
@@ -46,7 +46,7 @@ def test_a_file_that_broke_off_begins_anew(spools: Spools) -> None:
 
 
 @pytest.mark.parametrize(("offset", "data"), [(2, b"x"), (4, b"x"), (3, b"x" * 100)])
-def test_a_piece_that_does_not_fit_drops_the_file(spools: Spools, offset: int, data: bytes) -> None:
+def test_a_piece_that_does_not_fit_drops_the_file(spools: Inbox, offset: int, data: bytes) -> None:
     spools.add("f", 0, b"old")
     with pytest.raises(FileRejected):
         spools.add("f", offset, data)
@@ -54,7 +54,7 @@ def test_a_piece_that_does_not_fit_drops_the_file(spools: Spools, offset: int, d
         spools.whole("f")
 
 
-def test_a_file_of_another_size_is_refused(spools: Spools) -> None:
+def test_a_file_of_another_size_is_refused(spools: Inbox) -> None:
     spools.add("f", 0, b"old")
     with pytest.raises(FileRejected):
         spools.whole("f", 4)
@@ -68,7 +68,7 @@ def test_a_large_file_is_put_into_its_place_after_one_that_broke_off(host: Sandb
 
 
 def test_early_words_are_kept_within_a_bound() -> None:
-    early = Early()
+    early = UnstartedRuns()
     for number in range(MAX_EARLY_ENDS + 1):
         early.note(f"{number}", "cancel")
     early.note("1", "drop")
@@ -80,7 +80,7 @@ def test_code_that_was_ended_before_it_came_is_not_run(host: SandboxHost) -> Non
     host.cancel("a", "first")
     items, is_over = host.begin("a", "first", "code", "open('ran', 'w').close()", 30.0, {})
     assert is_over
-    assert [type(item) for item in items] == [Ended]
+    assert [type(item) for item in items] == [RunEnded]
     host.drop("a", "second")
     with pytest.raises(EngineError, match="given up"):
         host.begin("a", "second", "code", "open('ran', 'w').close()", 30.0, {})

@@ -17,10 +17,9 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.extras import pip_install
 from agent_tools.fleet import connect
-from agent_tools.fleet.crossing import RemoteSpec
-from agent_tools.fleet.fleet import Leases
-from agent_tools.fleet.links import HostGone
-from agent_tools.fleet.reserved import Reservation
+from agent_tools.fleet.fleet import LeaseRenewal
+from agent_tools.fleet.placement import Reservation
+from agent_tools.fleet.protocol import HostGone, RemoteSpec
 from agent_tools.limits import Limits
 from tests.unit.fleet.conftest import Rig
 from tests.waiting import until
@@ -133,14 +132,14 @@ class Kept:
 )
 def test_a_renewal_tells_what_is_lost(answer: Any, is_lost: bool) -> None:
     kept = Kept(answer)
-    Leases(1.0, lambda: [kept]).renew()
+    LeaseRenewal(1.0, lambda: [kept]).renew()
     assert kept.asked == [("renew", ["id"])]
     assert bool(kept.lost) is is_lost
 
 
 def test_a_renewal_asks_each_host_once() -> None:
     first, second, other = Kept([]), Kept([]), Kept([], name="other")
-    Leases(1.0, lambda: [first, second, other]).renew()
+    LeaseRenewal(1.0, lambda: [first, second, other]).renew()
     assert len(first.asked) + len(second.asked) == 1
     assert len(other.asked) == 1
 
@@ -158,7 +157,7 @@ def test_a_word_without_a_fleet_is_refused(word: str) -> None:
 
 def test_a_renewal_that_fails_is_tried_again_and_holds_up_no_other_host() -> None:
     full, other = Kept(HostFull("no")), Kept([], name="other")
-    leases = Leases(0.2, lambda: [full, other])
+    leases = LeaseRenewal(0.2, lambda: [full, other])
     leases.begin()
     until(lambda: len(full.asked) > 2 and len(other.asked) > 2)
     leases.end()
@@ -173,7 +172,7 @@ def test_leases_that_cannot_be_listed_once_are_renewed_the_next_time() -> None:
             raise failures.pop()
         return [kept]
 
-    leases = Leases(0.2, leased)
+    leases = LeaseRenewal(0.2, leased)
     leases.begin()
     until(lambda: bool(kept.asked))
     leases.end()

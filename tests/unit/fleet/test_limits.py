@@ -11,15 +11,13 @@ import pytest
 
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import HostFull, SandboxStartError, SessionLost
-from agent_tools.fleet.caller import reach as reach_module
-from agent_tools.fleet.caller.reach import Reach
-from agent_tools.fleet.crossing import RemoteSpec
-from agent_tools.fleet.fleet import Leases
-from agent_tools.fleet.host.host import SandboxHost
+from agent_tools.fleet import host_finder as reach_module
+from agent_tools.fleet.fleet import LeaseRenewal
+from agent_tools.fleet.host_finder import HostFinder
 from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS, RENEWALS, SEND_SECONDS, STARTS_AT_ONCE
-from agent_tools.fleet.links import HostGone
-from agent_tools.fleet.placement import Placement
-from agent_tools.fleet.reserved import Reserved
+from agent_tools.fleet.placement import Placement, Reserved
+from agent_tools.fleet.protocol import HostGone, RemoteSpec
+from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
@@ -94,7 +92,7 @@ def test_a_host_is_asked_for_so_long() -> None:
 
 def test_closing_and_releasing_wait_so_long() -> None:
     link = Link(reserve=1)
-    reach = Reach(SPEC, lambda id_, spec: link, bool, bool)
+    reach = HostFinder(SPEC, lambda id_, spec: link, bool, bool)
     reach.placed()
     reach.close()
     assert link.waited["close"] == CLOSE_SECONDS
@@ -105,7 +103,7 @@ def test_closing_and_releasing_wait_so_long() -> None:
 
 
 def test_a_lease_is_renewed_so_often_while_it_lasts() -> None:
-    leases, waits = Leases(20.0, list), []
+    leases, waits = LeaseRenewal(20.0, list), []
 
     class Over:
         def wait(self, seconds: float) -> bool:
@@ -124,7 +122,7 @@ def test_what_a_run_has_made_is_asked_for_so_long(monkeypatch: pytest.MonkeyPatc
         now[0] += seconds
 
     monkeypatch.setattr(reach_module, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
-    reach = Reach(SPEC, lambda id_, spec: link, lost.append, bool)
+    reach = HostFinder(SPEC, lambda id_, spec: link, lost.append, bool)
     with pytest.raises(SessionLost):
         list(reach.follow("code", "run"))
     assert SEND_SECONDS < now[0] < SEND_SECONDS + 1

@@ -9,10 +9,9 @@ import pytest
 
 from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
-from agent_tools.fleet.crossing import Load
 from agent_tools.fleet.limits import SKIP_SECONDS
-from agent_tools.fleet.links import HostGone, HostLink
 from agent_tools.fleet.placement import Placement
+from agent_tools.fleet.protocol import HostGone, HostLink, Load
 
 
 class Host:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.machine.machine import start_time
-from agent_tools.machine.owner import Owner, is_orphan, orphans, same_host, same_user
-from agent_tools.machine.private_base import remove_stale_run_dirs
+from agent_tools.machine.owner import Owner, is_orphan, orphans, remove_stale_run_dirs, same_host, same_user
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from agent_tools.results.checkpoint import Variables
 from agent_tools.results.execution import (
     Changes,
     Died,
@@ -20,6 +19,7 @@ from agent_tools.results.execution import (
     TimedOut,
     pictures_of,
 )
+from agent_tools.results.variables import Variables
 
 OUT, ERR = Stream("stdout", "a"), Stream("stderr", "e")
 NOTE = Omitted("5 characters")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.results.saved_state import MAX_TOLD, MissingVariable, SavedState, VariablesReport
+from agent_tools.results.variables import MAX_TOLD, MissingVariable, SavedState, VariablesReport
 
 
 @pytest.mark.parametrize(

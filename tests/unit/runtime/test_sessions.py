@@ -8,17 +8,16 @@ import typing
 import pytest
 
 from agent_tools.engines.engine import Engine
-from agent_tools.fleet.caller.contents import FarCommands, FarFiles
-from agent_tools.fleet.caller.session import FleetSession
+from agent_tools.fleet.call_relay import CallRelay
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.host.relay import Relay
+from agent_tools.fleet.remote_contents import RemoteCommands, RemoteFiles
+from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.wire import ServesCalls
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.session.branch_session import BranchSession
-from agent_tools.runtime.session.session import Session
+from agent_tools.runtime.session.session import BranchSession, Session
 from agent_tools.runtime.sessions import CommandsLike, FilesLike, RuntimeLike, SessionLike
 from tests.doubles import ProcessEngine
 
@@ -27,13 +26,13 @@ CLAIMS = [
     (RuntimeLike, Fleet),
     (SessionLike, Session),
     (SessionLike, BranchSession),
-    (SessionLike, FleetSession),
+    (SessionLike, RemoteSession),
     (FilesLike, GuestFiles),
-    (FilesLike, FarFiles),
+    (FilesLike, RemoteFiles),
     (CommandsLike, Commands),
-    (CommandsLike, FarCommands),
+    (CommandsLike, RemoteCommands),
     (ServesCalls, HostCalls),
-    (ServesCalls, Relay),
+    (ServesCalls, CallRelay),
     (Engine, ProcessEngine),
 ]
 OF_THE_INSTANCE = {"ensure_image", "limits"}

@@ -20,8 +20,8 @@ import pytest
 from agent_tools import AsyncSandbox, Sandbox
 from agent_tools.errors import InvalidParams, KernelDied, SessionBusy
 from agent_tools.guest.processes import processes
-from agent_tools.results.checkpoint import Mark
 from agent_tools.results.execution import Died, Output, Restarted, Stream
+from agent_tools.results.variables import Mark
 from agent_tools.runtime.kernel.channel import Channel
 from agent_tools.runtime.runtime import Runtime
 from tests.waiting import until

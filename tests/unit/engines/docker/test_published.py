@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker import published
-from agent_tools.engines.docker.published import Source, pull, pulled, source_of
+from agent_tools.engines.docker.image import RELEASED, Source, pull, pulled, source_of
 from agent_tools.errors import EngineError, EngineUnavailable
 
 TAG = "agent-tools:0123456789abcdef"
@@ -69,7 +68,7 @@ def test_before_a_release_nothing_is_pulled() -> None:
 
 
 def test_the_record_that_is_shipped_has_what_is_read() -> None:
-    record = json.loads(published.RELEASED.read_text())
+    record = json.loads(RELEASED.read_text())
     assert set(record) == {"repository", "signer", "digests"}
     assert bool(record["repository"]) == bool(record["digests"])
 

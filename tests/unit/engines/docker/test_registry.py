@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from agent_tools.engines.docker.context import tag_for
-from agent_tools.engines.docker.registry import load, push, save
+from agent_tools.engines.docker.image import load, push, save
 from agent_tools.errors import EngineError, InvalidParams
 
 FINGERPRINT = tag_for().partition(":")[2]

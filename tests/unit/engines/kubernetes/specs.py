@@ -6,8 +6,7 @@ from typing import Any
 
 from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
 from agent_tools.engines.kubernetes.options import KubernetesOptions
-from agent_tools.engines.kubernetes.pod import PodMaker
-from agent_tools.engines.kubernetes_pods import pod_maker
+from agent_tools.engines.kubernetes.pod import PodMaker, pod_maker
 from agent_tools.limits import GIB
 
 

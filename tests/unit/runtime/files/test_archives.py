@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_tools.limits import Limits
-from agent_tools.results.saved_state import MissingVariable, VariablesReport
+from agent_tools.results.variables import MissingVariable, VariablesReport
 from agent_tools.runtime.files.archives import MAX_REASON, UNREADABLE, opened, read_report
 
 

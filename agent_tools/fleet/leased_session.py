@@ -1,0 +1,370 @@
+"""One session that a host holds for a caller: its folder, its runs, its lease."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from agent_tools.errors import EngineError, FileRejected
+from agent_tools.fleet.call_relay import CallRelay
+from agent_tools.fleet.host_run import GIVEN_UP, Abandoned, Batch, HostRun, Put
+from agent_tools.fleet.likeness import Likeness
+from agent_tools.fleet.limits import MAX_EARLY_ENDS
+from agent_tools.fleet.protocol import CallMessage, CommandPrint, Files, RemoteSpec, RunEnded
+from agent_tools.machine.folder import Facts
+from agent_tools.machine.removal import remove_tree
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import Execution, Output, finished
+from agent_tools.runtime.commands.commands import Request
+from agent_tools.runtime.files.guest_files import pieces
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.pool import PRELOAD
+from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Session
+
+MAX_SHOWN = 5  # names of files that cannot be had
+END_SECONDS = 5.0  # for code to let go of its folder once its sandbox has ended
+LOOK_SECONDS = 0.02
+WARM_UP = "__import__('sandbox').warm_up()"
+
+
+class LeasedSession:
+    """A session in a folder of its own below `base`. Any thread may call any method."""
+
+    def __init__(self, runtime: Runtime, base: Path, key: str, spec: RemoteSpec) -> None:
+        self.spec = spec
+        self.expires = float("inf")
+        self._runtime, self._key = runtime, key
+        folder = base / key
+        guest = runtime.guest(folder)
+        self.path = prepare_work_dir(folder, guest)
+        self._relay = CallRelay(spec.call_limits) if spec.call_limits else None
+        try:
+            self._session = runtime.open(key, _session_spec(runtime, spec, self.path, self._relay))
+        except BaseException:
+            remove_tree(self.path)
+            raise
+        self._likeness = Likeness(self.path, guest.outside, spec.limits)
+        self._runs: dict[str, HostRun] = {}
+        self._spools = Inbox(self.path.parent, lambda size: self._likeness.refuse_excess([size]))
+        self._early = UnstartedRuns()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def session(self) -> Session:
+        """The session itself."""
+        return self._session
+
+    def open(self, *, is_ahead: bool = False) -> None:
+        """Start the sandbox; one made ahead is used once, since the first use takes longer."""
+        self._session.open()
+        if is_ahead:
+            self._session.define(WARM_UP)
+
+    def hand_over(self, spec: RemoteSpec) -> None:
+        """Become the session of a caller who asked for one of this kind. Raises PreludeError."""
+        self.spec = spec
+        if spec.prelude:
+            self._session.add_functions({}, spec.prelude)
+
+    def close(self) -> None:
+        """End all of it and remove the folder."""
+        with self._lock:
+            self._is_closed = True
+            host_runs = list(self._runs.values())
+        for host_run in host_runs:  # first: one that nobody reads would hold up the ends of the others
+            host_run.abandon()
+        self._spools.close()
+        try:
+            self._runtime.close(self._key)
+            self._session.close()
+            until = time.monotonic() + END_SECONDS
+            while self._session.is_busy and time.monotonic() < until:  # its claim on the folder goes before that
+                time.sleep(LOOK_SECONDS)
+        finally:
+            remove_tree(self.path)
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def take(self, files: Files) -> None:
+        """Write and delete files as the caller did. Raises FileRejected."""
+        self._likeness.refuse_excess(len(data) for data in files.values() if data is not None)
+        self._likeness.take(files)
+
+    def put_piece(self, name: str, facts: Facts, offset: int, data: bytes) -> None:
+        """Take a piece of a larger file of the caller's, which has these facts there; once whole it is in its place.
+
+        Raises:
+            FileRejected: it is too large, cannot be written, or is not the piece that comes next.
+        """
+        self._spools.add(name, offset, data)
+        if offset + len(data) >= facts[0]:
+            with self._spools.whole(name, facts[0]) as whole:
+                self._likeness.put(name, iter(partial(whole.read, 1024 * 1024), b""))
+
+    def spool(self, name: str, offset: int, data: bytes) -> None:
+        """Keep a piece of an archive. Raises FileRejected."""
+        self._spools.add(name, offset, data)
+
+    def piece(self, name: str, facts: Facts, offset: int) -> bytes:
+        """Return a part of a larger file that the code wrote. Raises FileRejected."""
+        data = self._likeness.piece(name, facts, offset)
+        if offset + len(data) >= facts[0]:
+            self._likeness.note(name, facts)
+        return data
+
+    # -- what goes on -------------------------------------------------------------------------------------------------
+
+    def begin_code(self, run: str, code: str, timeout: float, files: Files) -> Batch:
+        """Run code: outputs and the words of the code to the caller's functions, then `RunEnded`."""
+        host_run = HostRun(lambda put: self._code(host_run, code, timeout, put))
+        self.take(files)
+        if self._relay:
+            self._relay.begin(run, partial(_pass_on, host_run))
+            host_run.at_end = partial(self._relay.end, run)
+        return self._begun(run, host_run)
+
+    def begin_command(self, run: str, request: Request) -> Batch:
+        """Run a command: what it prints, then its `CommandResult`."""
+        host_run = HostRun(lambda put: put(self._command(request, put, host_run.cancelled)))
+        return self._begun(run, host_run)
+
+    def begin_save(self, run: str, path: str, most: int, variables: bool) -> Batch:
+        """Save the state: an archive in pieces, then the `VariablesReport`."""
+        save = self._session.save
+        return self._begun(run, HostRun(lambda put: put(save(path, most, put, variables=variables))))
+
+    def begin_load(self, run: str, path: str, variables: bool) -> Batch:
+        """Unpack the archive that came in pieces under the name of the run: the `VariablesReport`."""
+
+        def load(put: Put) -> None:
+            with self._spools.whole(run) as archive:
+                put(self._session.load(path, pieces(archive), variables=variables))
+
+        return self._begun(run, HostRun(load))
+
+    def more(self, run: str) -> Batch:
+        """Wait for the next items of something that goes on.
+
+        Raises:
+            EngineError: there is nothing of this name, or it was given up.
+        """
+        host_run = self._runs.get(run)
+        if host_run is None:
+            raise EngineError(GIVEN_UP)
+        return self._next(run, host_run)
+
+    def cancel(self, run: str) -> None:
+        """End a run or a command, also one that is still on its way here."""
+        with self._lock:
+            if (host_run := self._runs.get(run)) is None:
+                self._early.note(run, "cancel")
+        if host_run:
+            self._session.cancel(host_run.cancelled)
+
+    def drop(self, run: str) -> None:
+        """End something that nobody reads any more, also what is still on its way here."""
+        with self._lock:
+            if (host_run := self._runs.pop(run, None)) is None:
+                self._early.note(run, "drop")
+        self._spools.drop(run)
+        if host_run:
+            self._finish(host_run)
+
+    def order(self, run: str, number: int, what: Any, data: Any) -> None:
+        """Pass an order on to the relay."""
+        if self._relay:
+            self._relay.order(run, number, what, data)
+
+    def _begun(self, run: str, host_run: HostRun) -> Batch:
+        try:
+            self._register(run, host_run)
+            host_run.start()
+        except BaseException:
+            self._runs.pop(run, None)
+            host_run.at_end()
+            raise
+        return self._next(run, host_run)
+
+    def _register(self, run: str, host_run: HostRun) -> None:
+        """Have a run found from now on, unless it was ended before it came. Raises EngineError: nobody wants it."""
+        with self._lock:
+            early = self._early.taken(run)
+            if self._is_closed or early == "drop":
+                raise EngineError(GIVEN_UP)
+            if early == "cancel":
+                host_run.cancelled.set()
+            self._runs[run] = host_run
+
+    def _next(self, run: str, host_run: HostRun) -> Batch:
+        is_over = True
+        try:
+            items, is_over = host_run.next()
+        finally:
+            if is_over:
+                self._runs.pop(run, None)
+                self._finish(host_run)
+        for item in items:
+            if isinstance(item, RunEnded):  # what nobody has read comes back with the next run
+                host_run.at_read()
+            if isinstance(item, CallMessage) and self._relay:
+                self._relay.heard(item)
+        return items, is_over
+
+    def _finish(self, host_run: HostRun) -> None:
+        host_run.at_end()
+        host_run.abandon()
+        self._session.cancel(host_run.cancelled)
+
+    def _code(self, host_run: HostRun, code: str, timeout: float, put: Put) -> None:
+        with closing(self._session.stream(code, timeout, host_run.cancelled)) as outputs:
+            execution = finished(_put(outputs, put))
+        host_run.at_end()
+        put(self._ended(execution, host_run))
+
+    def _ended(self, execution: Execution, host_run: HostRun) -> RunEnded:
+        ended = RunEnded(execution.connections, execution.connections_left_out)
+        try:
+            news = self._likeness.news()
+            small = self._likeness.small(news, noting=False)
+        except FileRejected as exc:
+            return replace(ended, missing=f"changes to files: {exc}")
+        most = self.spec.limits.max_file_bytes
+        larger = {name: facts for name, facts in news.items() if name not in small and facts is not None}
+        huge = [name for name, facts in larger.items() if facts[0] > most]
+        told = {name: news[name] for name in (*small, *huge)}
+        for name in huge:
+            del larger[name]
+        host_run.at_read = partial(self._likeness.note_all, told)
+        return replace(ended, files=small, larger=larger, missing=_missing(huge, most))
+
+    def _command(self, request: Request, put: Put, cancelled: threading.Event) -> CommandResult:
+        return self._session.commands.run(request, lambda stream, data: put(CommandPrint(stream, data)), cancelled)
+
+
+def _session_spec(runtime: Runtime, spec: RemoteSpec, path: Path, relay: CallRelay | None) -> SessionSpec:
+    told = {PRELOAD: ",".join(spec.preload)} if spec.preload else {}
+    return SessionSpec(
+        spec.image or runtime.ensure_image(spec.recipe),
+        path,
+        replace(spec.isolation, env={**spec.isolation.env, **told}),
+        spec.limits,
+        spec.transport,
+        host_calls=relay,
+        prelude=spec.prelude,
+        idle_stop=spec.idle_stop,
+        checkpoint=spec.checkpoint,
+    )
+
+
+def _put(outputs: Generator[Output, None, Execution], put: Put) -> Generator[Output, None, Execution]:
+    """Put every output; return the whole."""
+    try:
+        while True:
+            output = next(outputs)
+            put(output)
+            yield output
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _pass_on(run: HostRun, word: CallMessage) -> None:
+    """Have a word of the code read, if anybody still reads. In the relay's loop."""
+    with contextlib.suppress(Abandoned):
+        run.put(word)
+
+
+def _missing(huge: list[str], most: float) -> str:
+    if not huge:
+        return ""
+    shown = ", ".join(huge[:MAX_SHOWN]) + (f" and {len(huge) - MAX_SHOWN:,} more" if len(huge) > MAX_SHOWN else "")
+    return f"changes to files: {shown} (larger than {most:,.0f} bytes, max_file_bytes)"
+
+
+# Arrivals at a session in pieces, or before their time: files that are not whole yet, words about runs to come.
+
+
+Word = Literal["cancel", "drop"]
+
+
+class Inbox:
+    """Files by name, each written from its beginning on; one that breaks off is dropped. Thread-safe.
+
+    `check` is given the bytes of one and raises if they are too many.
+    """
+
+    def __init__(self, folder: Path, check: Callable[[int], None]) -> None:
+        self._folder, self._check = folder, check
+        self._files: dict[str, BinaryIO] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, offset: int, data: bytes) -> None:
+        """Write the next piece; the one at 0 begins anew. Raises FileRejected: it is not the next, or too large."""
+        with self._lock:
+            file = self._files.pop(name, None)
+            try:
+                if offset == 0:
+                    _close(file)
+                    file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  (closed when it is whole, or dropped)
+                if file is None or file.tell() != offset:
+                    raise FileRejected(f"{name} broke off while it was brought over")
+                self._check(offset + len(data))
+                file.write(data)
+            except BaseException:
+                _close(file)
+                raise
+            self._files[name] = file
+
+    def whole(self, name: str, size: int | None = None) -> BinaryIO:
+        """Return a file from its beginning, to be closed. Raises FileRejected: it does not have `size` bytes."""
+        with self._lock:
+            file = self._files.pop(name, None)
+        if file is None or size not in (None, file.tell()):
+            _close(file)
+            raise FileRejected(f"{name} broke off while it was brought over")
+        file.seek(0)
+        return file
+
+    def drop(self, name: str) -> None:
+        """Forget a file, if it is there."""
+        with self._lock:
+            _close(self._files.pop(name, None))
+
+    def close(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            while self._files:
+                _close(self._files.popitem()[1])
+
+
+class UnstartedRuns:
+    """Words about runs that are not there yet. Used under a lock."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, Word] = {}
+
+    def note(self, run: str, word: Word) -> None:
+        """Remember it; a drop outdoes a cancel."""
+        if self._words.get(run) != "drop":
+            self._words[run] = word
+        while len(self._words) > MAX_EARLY_ENDS:
+            del self._words[next(iter(self._words))]
+
+    def taken(self, run: str) -> Word | None:
+        """Return what was said of a run, once."""
+        return self._words.pop(run, None)
+
+
+def _close(file: BinaryIO | None) -> None:
+    if file is not None:
+        file.close()

@@ -1,0 +1,217 @@
+"""The values that cross between a caller and a host: ours, frozen, and made of plain data.
+
+What the code in a sandbox says crosses as text, bytes and JSON values in these, never as objects of its making.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol, Union
+
+from agent_tools.engines.engine import Isolation
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
+from agent_tools.errors import AgentToolsError, InvalidParams
+from agent_tools.limits import CallLimits, Limits
+from agent_tools.machine.folder import Facts
+from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import NetworkConnection, Output
+from agent_tools.results.variables import VariablesReport
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.transport.transport import TransportName
+
+
+class SessionUnknown(AgentToolsError):
+    """A host does not know a session: it was closed, its lease ran out, or the host is a fresh one. Nothing was run."""
+
+
+@dataclass(frozen=True)
+class RemoteSpec:
+    """The makings of a session with nothing of the caller's machine in them.
+
+    Attributes:
+        image: an image of the caller's own by its tag; '' for one that the host makes of `recipe`.
+        call_limits: there if the caller has functions for the code.
+    """
+
+    isolation: Isolation
+    limits: Limits
+    image: str = ""
+    recipe: Recipe = field(default_factory=Recipe)
+    transport: TransportName = "auto"
+    checkpoint: bool = False
+    idle_stop: float = 0.0
+    prelude: str = ""
+    preload: tuple[str, ...] = ()
+    call_limits: CallLimits | None = None
+
+    @property
+    def kind(self) -> RemoteSpec:
+        """Return what a sandbox made ahead has to have in common with it: functions and the prelude can follow."""
+        return replace(self, prelude="", call_limits=self.call_limits or CallLimits())
+
+
+@dataclass(frozen=True)
+class Load:
+    """A host in numbers: sandboxes that live or are being made, how many may, and how many of them nobody uses yet."""
+
+    taken: int
+    slots: int
+    ready: int = 0
+
+    @property
+    def share(self) -> float:
+        """The part that is taken."""
+        return self.taken / max(1, self.slots)
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """The process of a host: its machine's name, its number there, and its release of this package."""
+
+    machine: str
+    pid: int
+    release: str
+
+
+Files = Mapping[str, Union[bytes, None]]
+"""Files by name, relative to work_dir; None for one that was deleted."""
+
+
+@dataclass(frozen=True)
+class CallMessage:
+    """A message to the functions of the caller: a call of the code, or one taken back; of the host, what was taken."""
+
+    head: Mapping[str, Any]
+    attachments: list[bytes]
+    size: int
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """The end of a run on a host.
+
+    Attributes:
+        files: what the code wrote, changed or deleted, as far as it is small.
+        larger: the facts of the larger ones, to be fetched in pieces.
+        missing: what cannot be had, in words; '' if all can.
+    """
+
+    connections: tuple[NetworkConnection, ...] = ()
+    connections_left_out: int = 0
+    files: Files = field(default_factory=dict)
+    larger: Mapping[str, Facts] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class CommandPrint:
+    """A piece of a command's output."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+Item = Union[Output, CallMessage, RunEnded, CommandPrint, bytes, CommandResult, VariablesReport]
+"""One thing of a run, a command, or an archive that is being saved, of which `bytes` are a piece."""
+
+
+# The makings of a session without anything of the caller's machine in them.
+#
+# An image is made where it is used, so a recipe crosses in the place of a tag, as a word of its own: `recipe:{...}`.
+
+
+_PREFIX = "recipe:"
+
+
+def image_word(recipe: RecipeLike) -> str:
+    """Return the word for the image of a recipe."""
+    return _PREFIX + json.dumps(asdict(recipe_of(recipe)))
+
+
+def remote_spec(spec: SessionSpec) -> RemoteSpec:
+    """Return the makings that cross.
+
+    Raises:
+        InvalidParams: something in them belongs to this machine, or needs it.
+    """
+    policy = spec.isolation.network
+    if isinstance(policy, NetworkPolicy) and policy.packages_cache:
+        raise InvalidParams("packages_cache is a folder of this machine, and the sandbox is on another: leave it out.")
+    calls = spec.host_calls
+    if calls and calls.limits.allow_outside_run:
+        raise InvalidParams("allow_outside_run does not go with a sandbox on another machine: leave it out.")
+    recipe = spec.image.startswith(_PREFIX)
+    return RemoteSpec(
+        spec.isolation,
+        spec.limits,
+        "" if recipe else spec.image,
+        Recipe.read(**json.loads(spec.image[len(_PREFIX) :])) if recipe else Recipe(),
+        spec.transport,
+        spec.checkpoint,
+        spec.idle_stop,
+        spec.prelude,
+        spec.ahead.preload,
+        calls.limits if calls else None,
+    )
+
+
+# The seam to whatever carries messages between callers and hosts. Ray does; so does a plain call in one process.
+
+
+CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order", "reserve")
+"""Methods of a host that answer at once, whatever else it does."""
+WORK = (
+    *("open", "close", "release", "do", "file"),
+    *("put_piece", "get_piece", "spool", "ensure_image"),
+)
+"""Methods that take a while."""
+RUNS = ("begin", "more")
+"""Methods that wait as long as the code does: for the first items of what goes on, and for the next."""
+
+
+class HostGone(AgentToolsError):
+    """A host does not answer. `is_final` if it never will: its process, or its node, has ended."""
+
+    def __init__(self, message: str, is_final: bool = False) -> None:
+        super().__init__(message, is_final)
+        self.message = message
+        self.is_final = is_final
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class HostLink(Protocol):
+    """One host as a caller reaches it. Any thread may call any method; what the host raises is raised here."""
+
+    @property
+    def name(self) -> str:
+        """The host's name: the same as long as its node is."""
+        ...
+
+    def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        """Call a method of the host, once; wait so long at most, for None as long as it takes.
+
+        Raises:
+            HostGone: it does not answer. It may have done what it was asked all the same.
+        """
+        ...
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method and wait for nothing; a host that is gone is no error."""
+        ...
+
+
+class Hosts(Protocol):
+    """All hosts that there are."""
+
+    def links(self) -> Sequence[HostLink]:
+        """Return the hosts as they are known now. Raises EngineUnavailable: nobody can tell which there are."""
+        ...
+
+    def close(self) -> None:
+        """Let go of them; hosts that serve others go on."""
+        ...

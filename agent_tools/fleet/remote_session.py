@@ -1,0 +1,377 @@
+"""A session on another machine, used as one of this machine.
+
+Theory of operation
+    The host has the session itself (leased_session.py). The caller has its run lock, work_dir and host functions, and
+    remembers what was lost. No host is asked before the first use. A run is at most one message of the caller, which
+    is never repeated:
+
+    * The host does not answer, before or in the middle of a run: whether code was run is not known. `SessionLost` is
+      raised, and so it is where the host does not know the session, which then says that nothing was run.
+    * The next use places the session anew, and a run tells so first (`Restarted`). That is also what happens where the
+      renewal of its lease found between two runs that it was lost.
+
+    Where files are copied, those that changed here go before the run, and those that the code changed come after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agent_tools.engines.engine import Container
+from agent_tools.errors import SessionLost
+from agent_tools.fleet.host_finder import HostFinder, Open
+from agent_tools.fleet.likeness import Exchange, Likeness
+from agent_tools.fleet.protocol import CallMessage, HostLink, RemoteSpec, RunEnded
+from agent_tools.fleet.remote_contents import RemoteCommands, RemoteFiles, joined
+from agent_tools.guest.wire.frames import Screen
+from agent_tools.machine.removal import empty_folder
+from agent_tools.results.execution import Execution, Omitted, Output, finished
+from agent_tools.results.variables import Mark, VariablesReport
+from agent_tools.runtime.files.archives import Pieces
+from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, Take
+from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.session.session import Course, Turn, followed
+
+
+class RemoteSession:
+    """Any thread may call any method; runs are served one at a time, in turn.
+
+    `open_` finds a host, `pass_over` is told of one that does not answer. Without `likeness` no file is copied.
+    """
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        remote: RemoteSpec,
+        open_: Open,
+        pass_over: Callable[[HostLink], object],
+        likeness: Likeness | None,
+    ) -> None:
+        self.spec = spec
+        self._has_files, self._exchange = likeness is not None, Exchange(likeness)
+        self._reach = HostFinder(remote, open_, pass_over, self._exchange.begin_anew)
+        self._calls = spec.host_calls if isinstance(spec.host_calls, HostCalls) else None
+        self._turn = Turn()
+        self._runs: dict[str, threading.Event] = {}
+
+    # -- code ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Have a host start the sandbox and its kernel now; otherwise the first run does.
+
+        Raises:
+            HostFull: all hosts are full.
+            EngineError: no host answers, or the sandbox could not be started.
+        """
+        with self._taking_turn():
+            self._reach.placed()
+
+    def stream(
+        self, code: str, timeout: float, cancelled: threading.Event | None = None
+    ) -> Generator[Output, None, Execution]:
+        """Run code and yield its outputs while it runs; the generator returns the settled whole.
+
+        As `Session.stream`, and beside that:
+
+        Raises:
+            SessionLost: the host is gone; whether the code ran to its end is not known.
+            HostFull: all hosts are full.
+        """
+        return followed(partial(self._stream, code, timeout, cancelled or threading.Event()))
+
+    def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
+        """Run code and return all it produced; arguments and errors as for `stream`."""
+        return finished(self.stream(code, timeout, cancelled))
+
+    def _stream(
+        self, code: str, timeout: float, cancelled: threading.Event, times: Course
+    ) -> Generator[Output, None, None]:
+        with self._taking_turn(cancelled) as has_turn:
+            times.turn = times.started = time.monotonic()
+            if not has_turn:
+                return
+            self._reach.placed()
+            run = uuid.uuid4().hex
+            times.start(self.spec)
+            if lost := self._reach.take_lost():
+                yield lost
+            with self.cancelling(run, cancelled):
+                if not cancelled.is_set():
+                    yield from self._outputs(run, code, timeout, times, cancelled)
+            self._reach.refuse_closed_meanwhile()
+
+    def _outputs(
+        self, run: str, code: str, timeout: float, times: Course, cancelled: threading.Event
+    ) -> Iterator[Output]:
+        """Yield the outputs of the code, and among them the host calls that are over."""
+        files = self._exchange.sent(self._reach.ask, cancelled)
+        if files is None:
+            return
+        items = self._reach.follow("code", run, code, timeout, files)
+        if self._calls is None:
+            yield from self._taken(items, times, None)
+            return
+        link, id_ = self._reach.placed()
+        wire = RemoteCallWire(link, id_, run)
+        self._calls.serve(wire)
+        with self._calls.run(wire) as take_over:
+            for output in self._taken(items, times, wire):
+                yield from take_over()
+                yield output
+        yield from take_over()
+
+    def _taken(self, items: Iterator[Any], times: Course, wire: RemoteCallWire | None) -> Iterator[Output]:
+        for item in items:
+            match item:
+                case CallMessage() if wire:
+                    wire.hear(item)
+                case RunEnded():
+                    times.connections = item.connections, item.connections_left_out
+                    if missing := self._exchange.fetched(item, self._reach.ask):
+                        yield Omitted(missing)
+                    times.replaced = self._exchange.replaced
+                case CallMessage():
+                    pass
+                case _:
+                    yield item
+
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the run or command that was given this event: waiting, starting or running. Variables stay."""
+        cancelled.set()
+        for run in [run for run, event in list(self._runs.items()) if event is cancelled]:
+            self._reach.tell("cancel", run)
+
+    # -- what else a session does -------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> RemoteFiles:
+        """The files of its sandbox, as they are on the host."""
+        return RemoteFiles(self._reach, self.spec.limits)
+
+    @property
+    def commands(self) -> RemoteCommands:
+        """The commands of its sandbox."""
+        return RemoteCommands(self._reach, self.cancelling)
+
+    def interrupt(self) -> None:
+        """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):  # then there is no code
+                self._reach.ask("do", "interrupt")
+
+    def restart(self) -> None:
+        """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
+        refuse_caller(self._calls)
+        self._turn.refuse_holder()
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):  # then what comes next is fresh as well
+                self._reach.ask("do", "restart")
+        self._reach.take_lost()
+
+    def reset(self) -> None:
+        """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        refuse_caller(self._calls)
+        self._turn.refuse_holder()
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):
+                self._reach.ask("do", "reset")
+        with self._taking_turn():
+            self._reach.take_lost()
+            if self._has_files:
+                empty_folder(self.spec.work_dir)
+            self._exchange.begin_anew()
+
+    def define(self, source: str) -> None:
+        """Run code that leaves no trace but what it defines. Raises PreludeError."""
+        self._reach.ask("do", "define", source)
+
+    def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
+        """Serve further functions of the caller, which `prelude` defines for the code, now and in later kernels.
+
+        Without `others`, those before are served no more; their names stay where they were defined.
+        """
+        with self._taking_turn():
+            assert self._calls is not None
+            self._calls.add(functions, others=others)
+            self._reach.remote = replace(self._reach.remote, prelude=prelude)
+        if self._reach.place:
+            self._reach.ask("do", "add_functions", {}, prelude)
+
+    def undo(self) -> None:
+        """Take the variables back to where they were before the last run. Raises CheckpointMissing, KernelDied."""
+        self._reach.ask("do", "undo")
+
+    def checkpoint(self) -> Mark:
+        """Keep the variables as they are now, for `rollback`. Raises CheckpointMissing."""
+        mark: Mark = self._reach.ask("do", "checkpoint")
+        return mark
+
+    def rollback(self, mark: Mark) -> None:
+        """Take the variables to where they were at a mark. Raises CheckpointMissing, KernelDied."""
+        self._reach.ask("do", "rollback", mark)
+
+    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
+        """Write an archive of a folder, with or without variables; return what became of these. As `Session.save`."""
+        for item in self._reach.follow("save", uuid.uuid4().hex, path, most, variables):
+            if isinstance(item, VariablesReport):
+                return item
+            write(item)
+        return VariablesReport(problem="the archive broke off")
+
+    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
+        """Unpack an archive into a folder, and set its variables; return what became of these. As `Session.load`."""
+        run = uuid.uuid4().hex
+        sent = 0
+        try:
+            for piece in joined(archive):
+                self._reach.ask("spool", run, sent, piece)
+                sent += len(piece)
+        except BaseException:
+            self._reach.tell("drop", run)
+            raise
+        for item in self._reach.follow("load", run, path, variables):
+            if isinstance(item, VariablesReport):
+                return item
+        return VariablesReport(problem="the archive broke off")
+
+    def close(self) -> None:
+        """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
+        if self._reach.close() and self._calls:
+            self._calls.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while a host has it, as far as is known."""
+        return self._reach.place is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while code is running."""
+        return self._turn.is_taken
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._reach.is_closed
+
+    @property
+    def sandbox(self) -> Container | None:
+        """The sandbox that runs, by the host's name and the session's id there."""
+        place = self._reach.place
+        return Container(f"{place[0].name}/{place[1]}") if place else None
+
+    # -- the host -----------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> tuple[HostLink, str] | None:
+        """The host that has it, and its id there."""
+        return self._reach.place
+
+    def note_lost(self, id_: str, why: str) -> None:
+        """The host does not have the session of this id any more: the next use finds another one, and tells."""
+        self._reach.note_lost(id_, why)
+
+    @contextlib.contextmanager
+    def cancelling(self, run: str, cancelled: threading.Event) -> Iterator[None]:
+        """Around something that `cancel` with this event ends."""
+        self._runs[run] = cancelled
+        try:
+            yield
+        finally:
+            del self._runs[run]
+
+    @contextlib.contextmanager
+    def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
+        """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
+        self._reach.refuse_closed()
+        refuse_caller(self._calls)
+        if not self._turn.take(cancelled):
+            yield False
+            return
+        try:
+            self._reach.refuse_closed()
+            yield True
+        finally:
+            self._turn.give_up()
+
+
+# The caller's half of host calls: a kernel's socket in the place of the one that is on another machine.
+#
+# `HostCalls` hears what the code asks, and answers, as for a kernel beside it; the words come with the outputs of a
+# run,
+# and the answers go to the host as numbered orders (call_relay.py).
+
+
+class RemoteCallWire:
+    """The wire of one run, as `HostCalls` uses a `CallWire`, and its clock. For any thread."""
+
+    def __init__(self, link: HostLink, id_: str, run: str) -> None:
+        self._link, self._id, self._run = link, id_, run
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._is_wanted = True
+        self._given = self._taken = 0  # bytes of answers: sent, and known to be taken
+        self._begin: Callable[[], asyncio.AbstractEventLoop]
+        self._take: Take
+        self._screen: Screen | None = None
+
+    def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
+        """Give every word of the code that `screen` wants to `take`, in the loop that `begin` gives."""
+        self._begin, self._take, self._screen = begin, take, screen
+
+    def hear(self, word: CallMessage) -> None:
+        """Take a word that came with the outputs."""
+        self._begin().call_soon_threadsafe(self._heard, word)
+
+    def _heard(self, word: CallMessage) -> None:
+        match word.head:
+            case {"op": "call", "id": int(number), "name": str(name)}:
+                if self._screen and not self._screen(number, name, word.size):
+                    return
+            case {"op": "taken", "bytes": int(count)}:
+                self._taken = max(self._taken, count)
+                return
+        self._take(dict(word.head), word.attachments, word.size)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while the host has not said that enough of the answers was taken."""
+        return self._given - self._taken > MAX_UNREAD
+
+    def send(self, data: bytes) -> None:
+        """Send the code an answer."""
+        with self._lock:
+            self._given += len(data)
+        self._order("answer", bytes(data))
+
+    def read_on(self, wanted: bool) -> None:
+        """Have the host read on what the code sends, or leave it there for now."""
+        if wanted != self._is_wanted:
+            self._is_wanted = wanted
+            self._order("read_on", wanted)
+
+    def hold(self) -> None:
+        """Let the run's time limit stand still."""
+        self._order("hold", None)
+
+    def go(self) -> None:
+        """Let the run's time limit go on."""
+        self._order("go", None)
+
+    def close(self) -> None:
+        """Nothing: the host hangs up by itself."""
+
+    def _order(self, what: str, data: Any) -> None:
+        with self._lock:
+            self._link.tell("order", self._id, self._run, next(self._numbers), what, data)
