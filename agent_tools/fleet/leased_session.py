@@ -6,8 +6,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from agent_tools.fleet.protocol import CallMessage, CommandPrint, Files, RemoteS
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
 from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Execution, Output, finished
+from agent_tools.results.execution import Execution, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.guest_files import pieces
 from agent_tools.runtime.files.work_dir import prepare_work_dir
@@ -69,7 +68,7 @@ class LeasedSession:
         """Start the sandbox; one made ahead is used once, since the first use takes longer."""
         self._session.open()
         if is_ahead:
-            self._session.define(WARM_UP)
+            self._session.variables.define(WARM_UP)
 
     def hand_over(self, spec: RemoteSpec) -> None:
         """Become the session of a caller who asked for one of this kind. Raises PreludeError."""
@@ -141,7 +140,7 @@ class LeasedSession:
 
     def begin_save(self, run: str, path: str, most: int, variables: bool) -> Batch:
         """Save the state: an archive in pieces, then the `VariablesReport`."""
-        save = self._session.save
+        save = self._session.variables.save
         return self._begun(run, HostRun(lambda put: put(save(path, most, put, variables=variables))))
 
     def begin_load(self, run: str, path: str, variables: bool) -> Batch:
@@ -149,7 +148,7 @@ class LeasedSession:
 
         def load(put: Put) -> None:
             with self._spools.whole(run) as archive:
-                put(self._session.load(path, pieces(archive), variables=variables))
+                put(self._session.variables.load(path, pieces(archive), variables=variables))
 
         return self._begun(run, HostRun(load))
 
@@ -227,8 +226,7 @@ class LeasedSession:
         self._session.cancel(host_run.cancelled)
 
     def _code(self, host_run: HostRun, code: str, timeout: float, put: Put) -> None:
-        with closing(self._session.stream(code, timeout, host_run.cancelled)) as outputs:
-            execution = finished(_put(outputs, put))
+        execution = finished(self._session.stream(code, timeout, host_run.cancelled), put)
         host_run.at_end()
         put(self._ended(execution, host_run))
 
@@ -265,17 +263,6 @@ def _session_spec(runtime: Runtime, spec: RemoteSpec, path: Path, relay: CallRel
         idle_stop=spec.idle_stop,
         checkpoint=spec.checkpoint,
     )
-
-
-def _put(outputs: Generator[Output, None, Execution], put: Put) -> Generator[Output, None, Execution]:
-    """Put every output; return the whole."""
-    try:
-        while True:
-            output = next(outputs)
-            put(output)
-            yield output
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
 
 
 def _pass_on(run: HostRun, word: CallMessage) -> None:

@@ -164,7 +164,7 @@ def remote_spec(spec: SessionSpec) -> RemoteSpec:
 CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order", "reserve")
 """Methods of a host that answer at once, whatever else it does."""
 WORK = (
-    *("open", "close", "release", "do", "file"),
+    *("open", "close", "release", "do"),
     *("put_piece", "get_piece", "spool", "ensure_image"),
 )
 """Methods that take a while."""

@@ -19,11 +19,10 @@ import asyncio
 import contextlib
 import itertools
 import threading
-import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from agent_tools.engines.engine import Container
@@ -31,17 +30,16 @@ from agent_tools.errors import SessionLost
 from agent_tools.fleet.host_finder import HostFinder, Open
 from agent_tools.fleet.likeness import Exchange, Likeness
 from agent_tools.fleet.protocol import CallMessage, HostLink, RemoteSpec, RunEnded
-from agent_tools.fleet.remote_contents import RemoteCommands, RemoteFiles, joined
+from agent_tools.fleet.remote_contents import RemoteCommands, RemoteFiles, RemoteVariables
 from agent_tools.guest.wire.frames import Screen
 from agent_tools.machine.removal import empty_folder
 from agent_tools.results.execution import Execution, Omitted, Output, finished
-from agent_tools.results.variables import Mark, VariablesReport
-from agent_tools.runtime.files.archives import Pieces
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.wire import MAX_UNREAD, Take
+from agent_tools.runtime.run_lock import RunLock
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.session.session import Course, Turn, followed
+from agent_tools.runtime.session.session import RunRecord
 
 
 class RemoteSession:
@@ -62,19 +60,14 @@ class RemoteSession:
         self._has_files, self._exchange = likeness is not None, Exchange(likeness)
         self._reach = HostFinder(remote, open_, pass_over, self._exchange.begin_anew)
         self._calls = spec.host_calls if isinstance(spec.host_calls, HostCalls) else None
-        self._turn = Turn()
+        self._lock = RunLock()
         self._runs: dict[str, threading.Event] = {}
 
     # -- code ---------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Have a host start the sandbox and its kernel now; otherwise the first run does.
-
-        Raises:
-            HostFull: all hosts are full.
-            EngineError: no host answers, or the sandbox could not be started.
-        """
-        with self._taking_turn():
+        """Start the sandbox on a host now; otherwise the first run does. Raises HostFull where all hosts are full."""
+        with self._locked():
             self._reach.placed()
 
     def stream(
@@ -82,65 +75,61 @@ class RemoteSession:
     ) -> Generator[Output, None, Execution]:
         """Run code and yield its outputs while it runs; the generator returns the settled whole.
 
-        As `Session.stream`, and beside that:
-
-        Raises:
-            SessionLost: the host is gone; whether the code ran to its end is not known.
-            HostFull: all hosts are full.
+        As `Session.stream`. It also raises HostFull, and SessionLost where the host is gone: whether the code ran to
+        its end is then unknown.
         """
-        return followed(partial(self._stream, code, timeout, cancelled or threading.Event()))
-
-    def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
-        """Run code and return all it produced; arguments and errors as for `stream`."""
-        return finished(self.stream(code, timeout, cancelled))
-
-    def _stream(
-        self, code: str, timeout: float, cancelled: threading.Event, times: Course
-    ) -> Generator[Output, None, None]:
-        with self._taking_turn(cancelled) as has_turn:
-            times.turn = times.started = time.monotonic()
-            if not has_turn:
-                return
+        record, cancelled = RunRecord(), cancelled or threading.Event()
+        with self._locked(cancelled) as has_lock:
+            record.note_lock()
+            if not has_lock:
+                return record.execution()
             self._reach.placed()
             run = uuid.uuid4().hex
-            times.start(self.spec)
+            record.start(self.spec)
             if lost := self._reach.take_lost():
-                yield lost
+                yield record.add(lost)
             with self.cancelling(run, cancelled):
                 if not cancelled.is_set():
-                    yield from self._outputs(run, code, timeout, times, cancelled)
+                    with closing(self._outputs(run, code, timeout, record, cancelled)) as outputs:
+                        for output in outputs:
+                            yield record.add(output)
             self._reach.refuse_closed_meanwhile()
+        return record.execution()
+
+    def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
+        """Run code and return all it produced; arguments as for `stream`."""
+        return finished(self.stream(code, timeout, cancelled))
 
     def _outputs(
-        self, run: str, code: str, timeout: float, times: Course, cancelled: threading.Event
-    ) -> Iterator[Output]:
+        self, run: str, code: str, timeout: float, record: RunRecord, cancelled: threading.Event
+    ) -> Generator[Output, None, None]:
         """Yield the outputs of the code, and among them the host calls that are over."""
         files = self._exchange.sent(self._reach.ask, cancelled)
         if files is None:
             return
         items = self._reach.follow("code", run, code, timeout, files)
         if self._calls is None:
-            yield from self._taken(items, times, None)
+            yield from self._taken(items, record, None)
             return
         link, id_ = self._reach.placed()
         wire = RemoteCallWire(link, id_, run)
         self._calls.serve(wire)
         with self._calls.run(wire) as take_over:
-            for output in self._taken(items, times, wire):
+            for output in self._taken(items, record, wire):
                 yield from take_over()
                 yield output
         yield from take_over()
 
-    def _taken(self, items: Iterator[Any], times: Course, wire: RemoteCallWire | None) -> Iterator[Output]:
+    def _taken(self, items: Iterator[Any], record: RunRecord, wire: RemoteCallWire | None) -> Iterator[Output]:
         for item in items:
             match item:
                 case CallMessage() if wire:
                     wire.hear(item)
                 case RunEnded():
-                    times.connections = item.connections, item.connections_left_out
+                    record.connections = item.connections, item.connections_left_out
                     if missing := self._exchange.fetched(item, self._reach.ask):
                         yield Omitted(missing)
-                    times.replaced = self._exchange.replaced
+                    record.replaced = self._exchange.replaced
                 case CallMessage():
                     pass
                 case _:
@@ -164,86 +153,50 @@ class RemoteSession:
         """The commands of its sandbox."""
         return RemoteCommands(self._reach, self.cancelling)
 
+    @property
+    def variables(self) -> RemoteVariables:
+        """The variables of its kernel."""
+        return RemoteVariables(self._reach)
+
     def interrupt(self) -> None:
-        """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
-        if self._reach.place:
-            with contextlib.suppress(SessionLost):  # then there is no code
-                self._reach.ask("do", "interrupt")
+        """Interrupt the code that runs, as Ctrl-C would; variables stay. Does nothing when nothing runs."""
+        self._do("interrupt")
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
         refuse_caller(self._calls)
-        self._turn.refuse_holder()
-        if self._reach.place:
-            with contextlib.suppress(SessionLost):  # then what comes next is fresh as well
-                self._reach.ask("do", "restart")
+        self._lock.refuse_owner()
+        self._do("restart")
         self._reach.take_lost()
 
     def reset(self) -> None:
-        """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        """Remove the sandbox with its commands, and empty work_dir; the next use starts another sandbox."""
         refuse_caller(self._calls)
-        self._turn.refuse_holder()
-        if self._reach.place:
-            with contextlib.suppress(SessionLost):
-                self._reach.ask("do", "reset")
-        with self._taking_turn():
+        self._lock.refuse_owner()
+        self._do("reset")
+        with self._locked():
             self._reach.take_lost()
             if self._has_files:
                 empty_folder(self.spec.work_dir)
             self._exchange.begin_anew()
 
-    def define(self, source: str) -> None:
-        """Run code that leaves no trace but what it defines. Raises PreludeError."""
-        self._reach.ask("do", "define", source)
+    def _do(self, method: str) -> None:
+        """Call a method of the session on its host, if a host has it: a lost session has no code, and starts anew."""
+        if self._reach.place:
+            with contextlib.suppress(SessionLost):
+                self._reach.ask("do", "session", method)
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
         """Serve further functions of the caller, which `prelude` defines for the code, now and in later kernels.
 
         Without `others`, those before are served no more; their names stay where they were defined.
         """
-        with self._taking_turn():
+        with self._locked():
             assert self._calls is not None
             self._calls.add(functions, others=others)
             self._reach.remote = replace(self._reach.remote, prelude=prelude)
         if self._reach.place:
-            self._reach.ask("do", "add_functions", {}, prelude)
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last run. Raises CheckpointMissing, KernelDied."""
-        self._reach.ask("do", "undo")
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`. Raises CheckpointMissing."""
-        mark: Mark = self._reach.ask("do", "checkpoint")
-        return mark
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark. Raises CheckpointMissing, KernelDied."""
-        self._reach.ask("do", "rollback", mark)
-
-    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
-        """Write an archive of a folder, with or without variables; return what became of these. As `Session.save`."""
-        for item in self._reach.follow("save", uuid.uuid4().hex, path, most, variables):
-            if isinstance(item, VariablesReport):
-                return item
-            write(item)
-        return VariablesReport(problem="the archive broke off")
-
-    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
-        """Unpack an archive into a folder, and set its variables; return what became of these. As `Session.load`."""
-        run = uuid.uuid4().hex
-        sent = 0
-        try:
-            for piece in joined(archive):
-                self._reach.ask("spool", run, sent, piece)
-                sent += len(piece)
-        except BaseException:
-            self._reach.tell("drop", run)
-            raise
-        for item in self._reach.follow("load", run, path, variables):
-            if isinstance(item, VariablesReport):
-                return item
-        return VariablesReport(problem="the archive broke off")
+            self._reach.ask("do", "session", "add_functions", {}, prelude)
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
@@ -258,7 +211,7 @@ class RemoteSession:
     @property
     def is_busy(self) -> bool:
         """True while code is running."""
-        return self._turn.is_taken
+        return self._lock.is_locked
 
     @property
     def is_closed(self) -> bool:
@@ -292,18 +245,18 @@ class RemoteSession:
             del self._runs[run]
 
     @contextlib.contextmanager
-    def _taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
-        """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
+    def _locked(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
+        """Lock the session; yields False, without the lock, if `cancelled` is set while waiting."""
         self._reach.refuse_closed()
         refuse_caller(self._calls)
-        if not self._turn.take(cancelled):
+        if not self._lock.acquire(cancelled):
             yield False
             return
         try:
             self._reach.refuse_closed()
             yield True
         finally:
-            self._turn.give_up()
+            self._lock.release()
 
 
 # The caller's half of host calls: a kernel's socket in the place of the one that is on another machine.

@@ -21,7 +21,7 @@ import platform
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -189,19 +189,18 @@ class SandboxHost:
         """Take an order of the caller's functions (call_relay.py)."""
         self._find(id_).order(run, number, what, data)
 
-    def do(self, id_: str, verb: str, *arguments: Any) -> Any:
-        """Call a method of the session.
+    def do(self, id_: str, noun: str, method: str, *arguments: Any) -> Any:
+        """Call a method of the session, its files or its variables; the last argument may be a dict of options.
 
         Raises:
-            InvalidParams: it is none that may be called from elsewhere.
+            InvalidParams: callers on other machines may not call it.
         """
-        return getattr(self._find(id_).session, known(verb, VERBS))(*arguments)
-
-    def file(self, id_: str, verb: str, *arguments: Any) -> Any:
-        """Call a method of its files; the last argument may be a dict of options. Errors as above, and OSError."""
-        options = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
+        known(method, METHODS.get(noun, ()))
+        session = self._find(id_).session
+        target = session if noun == "session" else getattr(session, noun)
+        options = arguments[-1] if noun == "files" and arguments and isinstance(arguments[-1], dict) else {}
         given = arguments[:-1] if options else arguments
-        return getattr(self._find(id_).session.files, known(verb, FILE_VERBS))(*given, **options)
+        return getattr(target, method)(*given, **options)
 
     def put_piece(self, id_: str, name: str, facts: Facts, offset: int, data: bytes) -> None:
         """Take a piece of a file of the caller's; the last one puts it into its place."""
@@ -350,15 +349,17 @@ class Slots:
 # The names by which a caller may call.
 
 
-VERBS = frozenset(("interrupt", "restart", "reset", "define", "undo", "checkpoint", "rollback", "add_functions"))
-"""Methods of a session that a caller may call by name."""
-FILE_VERBS = frozenset(("read", "write", "scan", "stat", "move", "remove", "make_dir"))
-"""Methods of its files, likewise."""
-GOING_ON = frozenset(("code", "command", "save", "load"))
+METHODS: Mapping[str, Collection[str]] = {
+    "session": ("interrupt", "restart", "reset", "add_functions"),
+    "files": ("read", "write", "scan", "stat", "move", "remove", "make_dir"),
+    "variables": ("define", "undo", "checkpoint", "rollback"),
+}
+"""Methods that a caller may call by name, of the session and of what it has."""
+GOING_ON = ("code", "command", "save", "load")
 """What goes on for a while, and gives items meanwhile."""
 
 
-def known(verb: str, verbs: frozenset[str]) -> str:
+def known(verb: str, verbs: Collection[str]) -> str:
     """Return the verb. Raises InvalidParams: it is none of these."""
     if verb not in verbs:
         raise InvalidParams(f"{verb!r:.40} is nothing that a session does for a caller on another machine.")

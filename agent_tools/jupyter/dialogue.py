@@ -26,7 +26,7 @@ from agent_tools.jupyter.wire import ClientRequest, SignedFrames
 from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION
-from agent_tools.runtime.session.raw_kernel import PassThrough
+from agent_tools.runtime.session.raw_kernel import RawKernel
 
 MAX_WAITING = 1_000  # requests in the queue; more stay with their clients
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of them
@@ -39,7 +39,7 @@ class Dialogue:
     """Takes what clients and the kernel say, and tells each what the other said."""
 
     def __init__(
-        self, wire: SignedFrames, sockets: KernelSockets, kernel: PassThrough, *, is_plain: bool = False
+        self, wire: SignedFrames, sockets: KernelSockets, kernel: RawKernel, *, is_plain: bool = False
     ) -> None:
         self._is_plain = is_plain  # HTML, scripts and widgets are left out
         self._wire = wire

@@ -13,7 +13,7 @@ from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import Dialogue
 from agent_tools.jupyter.sockets import KernelSockets
 from agent_tools.jupyter.wire import BadRequest, SignedFrames
-from agent_tools.runtime.session.raw_kernel import PassThrough, local, passing_through
+from agent_tools.runtime.session.raw_kernel import RawKernel, local, raw_kernel
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.sandbox.opening import Opening
@@ -99,7 +99,7 @@ class KernelLife:
         self._is_plain = is_plain
         self._info = info
         self._bell, self._ring = socket.socketpair()
-        self._started: Future[PassThrough] = Future()
+        self._started: Future[RawKernel] = Future()
         self.exit_code: int | None = None
         """None while it runs; 0 if its end was ordered, else 1."""
         self._thread = threading.Thread(target=self._run, name="jupyter kernel", daemon=True)
@@ -118,7 +118,7 @@ class KernelLife:
 
     def _run(self) -> None:
         try:
-            with passing_through(self._session) as kernel, KernelSockets(self._info) as sockets:
+            with raw_kernel(self._session) as kernel, KernelSockets(self._info) as sockets:
                 kernel.start(PRELUDE.format(self._is_plain))
                 try:
                     self.exit_code = self._serve(kernel, sockets)
@@ -135,7 +135,7 @@ class KernelLife:
             self._bell.close()
             self._ring.close()
 
-    def _serve(self, kernel: PassThrough, sockets: KernelSockets) -> int:
+    def _serve(self, kernel: RawKernel, sockets: KernelSockets) -> int:
         wire = SignedFrames(self._info.key, self._info.scheme)
         dialogue = Dialogue(wire, sockets, kernel, is_plain=self._is_plain)
         self._started.set_result(kernel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import html
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -209,11 +209,15 @@ def _cut(text: str) -> str:
     return line if len(text) <= 80 else f"{line[:80]}..."
 
 
-def finished(outputs: Generator[Output, None, Execution]) -> Execution:
-    """Read a stream of outputs to its end and return the execution it made."""
+def finished(
+    outputs: Generator[Output, None, Execution], on_output: Callable[[Output], object] | None = None
+) -> Execution:
+    """Read a stream to its end, calling `on_output` with each output, and return the execution it made."""
     try:
         while True:
-            next(outputs)
+            output = next(outputs)
+            if on_output:
+                on_output(output)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class FilesLike(Protocol):
-    """The files of a sandbox, by its own file service. `GuestFiles` says what each does and raises."""
+    """The files of a sandbox. `GuestFiles` says what each method does."""
 
     def read(self, path: str, offset: int = 0, most: int | None = None) -> bytes: ...  # noqa: D102
     def write(self, path: str, data: bytes | BinaryIO, *, append: bool = False) -> None: ...  # noqa: D102
@@ -41,15 +41,25 @@ class FilesLike(Protocol):
 
 
 class CommandsLike(Protocol):
-    """The commands of a sandbox. `Commands` says what each does and raises."""
+    """The commands of a sandbox. `Commands` says what each method does."""
 
-    def run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> CommandResult:
-        """Run a command to its end."""
-        ...
+    def run(  # noqa: D102
+        self, request: Request, on_output: OnOutput | None, cancelled: threading.Event
+    ) -> CommandResult: ...
+    def start(self, request: Request) -> Process: ...  # noqa: D102
 
-    def start(self, request: Request) -> Process:
-        """Start a command in the background. Raises InvalidParams where it would run on another machine."""
-        ...
+
+class VariablesLike(Protocol):
+    """The variables of a session. `SessionVariables` says what each method does."""
+
+    def define(self, source: str) -> None: ...  # noqa: D102
+    def undo(self) -> None: ...  # noqa: D102
+    def checkpoint(self) -> Mark: ...  # noqa: D102
+    def rollback(self, mark: Mark) -> None: ...  # noqa: D102
+    def save(  # noqa: D102
+        self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool
+    ) -> VariablesReport: ...
+    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport: ...  # noqa: D102
 
 
 class RunsCode(Protocol):
@@ -111,6 +121,11 @@ class SessionLike(RunsCode, Protocol):
         """The commands of its sandbox, which is started if there is none."""
         ...
 
+    @property
+    def variables(self) -> VariablesLike:
+        """The variables of its kernel, which is started if there is none."""
+        ...
+
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would."""
         ...
@@ -119,32 +134,8 @@ class SessionLike(RunsCode, Protocol):
         """End the sandbox with all it held, and empty work_dir."""
         ...
 
-    def define(self, source: str) -> None:
-        """Run code that leaves no trace but what it defines."""
-        ...
-
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
         """Serve further host functions, which `prelude` defines for the code; without `others`, these alone."""
-        ...
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last run."""
-        ...
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now, for `rollback`."""
-        ...
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables to where they were at a mark."""
-        ...
-
-    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
-        """Write an archive of a folder, with or without variables; return what became of these."""
-        ...
-
-    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
-        """Unpack an archive into a folder, and set its variables; return what became of these."""
         ...
 
 

@@ -77,19 +77,6 @@ class ForkedOpening(Opening):
         self._end()
 
 
-def told(
-    outputs: Generator[Output, None, Execution], tell: Callable[[Output], object]
-) -> Generator[Output, None, Execution]:
-    """Pass each output on to `tell` as well."""
-    try:
-        while True:
-            output = next(outputs)
-            tell(output)
-            yield output
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
 _EMPTY = "get_ipython().reset(new_session=True)"
 Self = TypeVar("Self", bound="Sandbox")
 WORK_DIR = "."  # as the file service sees it
@@ -189,9 +176,8 @@ class Sandbox:
             EngineError: a container was needed and could not be started.
         """
         if variables:
-            self._opening.session().define(assignments(variables))
-        with contextlib.closing(self.stream(code, timeout, cancelled)) as outputs:
-            return finished(told(outputs, on_output) if on_output else outputs)
+            self._opening.session().variables.define(assignments(variables))
+        return finished(self.stream(code, timeout, cancelled), on_output)
 
     def stream(
         self, code: Code, timeout: float | None = None, cancelled: threading.Event | None = None
@@ -399,7 +385,7 @@ class Sandbox:
             CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
             KernelDied: the checkpoint did not go on in time, or at all.
         """
-        self._opening.session().undo()
+        self._opening.session().variables.undo()
 
     def checkpoint(self) -> Mark:
         """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
@@ -407,7 +393,7 @@ class Sandbox:
         Raises:
             CheckpointMissing: threads of the code, or processes that it has started, are running.
         """
-        return self._opening.session().checkpoint()
+        return self._opening.session().variables.checkpoint()
 
     def rollback(self, mark: Mark) -> None:
         """Take the variables to where they were at a mark, as often as you like; files stay as they are.
@@ -419,7 +405,7 @@ class Sandbox:
         """
         if not isinstance(mark, Mark):
             raise InvalidParams(f"{mark!r:.80} is no mark: give what `checkpoint` returned.")
-        self._opening.session().rollback(mark)
+        self._opening.session().variables.rollback(mark)
 
     def fork(self: Self) -> Self:
         """Return another kernel in the same container, which goes on from the variables as they are now.
@@ -447,7 +433,7 @@ class Sandbox:
         for `fork`.
         """
         forked = self.fork()
-        forked._opening.session().define(_EMPTY)
+        forked._opening.session().variables.define(_EMPTY)
         return forked
 
     @overload
@@ -476,7 +462,7 @@ class Sandbox:
         check_file(archive, "archive", to_write=True)
         most = self._opening.options.limits.max_archive_bytes
         path = WORK_DIR if files or not variables else NO_FILES
-        return self._opening.session().save(path, most, archive.write, variables=variables)
+        return self._opening.session().variables.save(path, most, archive.write, variables=variables)
 
     def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
         """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
@@ -491,7 +477,7 @@ class Sandbox:
         if not isinstance(tar, (SavedState, bytes, bytearray, memoryview)):
             check_file(tar, "tar")
         has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
-        return self._opening.session().load(WORK_DIR, archive, variables=has_variables and variables)
+        return self._opening.session().variables.load(WORK_DIR, archive, variables=has_variables and variables)
 
     # -- its life -----------------------------------------------------------------------------------------------------
 

@@ -347,7 +347,7 @@ def test_a_restart_that_is_interrupted_is_done_by_the_next_call(
 ) -> None:
     session.run("x = 1", 30)
     with monkeypatch.context() as patch:
-        patch.setattr(session._turn, "take", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(session._lock, "acquire", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             session.restart()
     assert session.run("'x' in globals()", 30).outputs == (Result({"text/plain": "False"}),)
@@ -364,14 +364,14 @@ def test_close_is_idempotent_and_final(own_session: Session) -> None:
 def test_close_while_the_sandbox_starts_keeps_the_code_from_running(
     own_session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = own_session.serving.kernel
+    kernel = own_session.recovery.kernel
 
     def closed_meanwhile() -> Kernel:
         made = kernel()
         own_session.close()
         return made
 
-    monkeypatch.setattr(own_session.serving, "kernel", closed_meanwhile)
+    monkeypatch.setattr(own_session.recovery, "kernel", closed_meanwhile)
     with pytest.raises(SessionClosed):
         own_session.run("open('ran', 'w')", 30)
     assert not (own_session.spec.work_dir / "ran").exists()
@@ -384,7 +384,7 @@ def test_what_fails_because_the_session_was_closed_says_so(
         own_session.close()
         raise KernelDied("the sandbox ended before its kernel was ready")
 
-    monkeypatch.setattr(own_session.serving, "kernel", closed_meanwhile)
+    monkeypatch.setattr(own_session.recovery, "kernel", closed_meanwhile)
     with pytest.raises(SessionClosed, match="meanwhile"):
         own_session.run("1", 30)
 

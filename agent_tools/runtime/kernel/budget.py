@@ -6,7 +6,7 @@ Streaming: what fits passes at once; of what does not, the end is held back and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import (
@@ -28,33 +28,18 @@ MAX_UPDATES = 2_000  # of displays that are there already
 MAX_CALL_BYTES = 64 * MIB  # of all displays and results
 
 
-def limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
+def limited(outputs: Iterable[Output], limits: Limits) -> Generator[Output, None, None]:
     """Pass outputs on within the limits, with exact notes of what was left out.
 
     Clearing what is cleared already is left out, so that clears, too, are bounded: two after any other output.
     """
-    last: Output | None = None
-    for output in _limited(outputs, limits):
-        if not (isinstance(output, Cleared) and isinstance(last, Cleared) and (output.wait or not last.wait)):
-            yield output
-            last = output
-
-
-def _limited(outputs: Iterable[Output], limits: Limits) -> Iterator[Output]:
     budget = _Budget(limits)
+    last: Output | None = None
     for output in outputs:
-        match output:
-            case Stream():
-                yield from budget.stream(output)
-            case Result() | Display():
-                yield from budget.display(output)
-            case Omitted():
-                yield from budget.note(output)
-            case HostCall():  # bounded by the limits on host calls
-                yield output
-            case _:  # an ending: one, short, and after all text before it
-                yield from budget.flush()
-                yield output
+        for each in budget.passed(output):
+            if not (isinstance(each, Cleared) and isinstance(last, Cleared) and (each.wait or not last.wait)):
+                yield each
+                last = each
     yield from budget.flush()
     yield from budget.notes()
 
@@ -71,6 +56,19 @@ class _Budget:
         self.displays = self.updates = self.images = 0
         self.displays_dropped = self.images_dropped = 0
         self.notes_passed = self.notes_dropped = 0
+
+    def passed(self, output: Output) -> Iterable[Output]:
+        """Return what may pass now, with notes and the held-back text that go before it."""
+        match output:
+            case Stream():
+                return self.stream(output)
+            case Result() | Display():
+                return self.display(output)
+            case Omitted():
+                return self.note(output)
+            case HostCall():  # bounded by the limits on host calls
+                return (output,)
+        return (*self.flush(), output)  # an ending: one, short, and after all text before it
 
     def stream(self, output: Stream) -> Iterator[Output]:
         text = output.text

@@ -1,4 +1,4 @@
-"""A session: one sandbox, its kernel and its work_dir. succession.py has what makes way for what when one ends."""
+"""A session: one work_dir, and the sandbox and kernel that serve it now. kernel_recovery.py replaces those that end."""
 
 from __future__ import annotations
 
@@ -6,302 +6,231 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 
 from agent_tools.engines.engine import Container, Engine
-from agent_tools.errors import EngineError, FileRejected, KernelError, SessionBusy, SessionClosed
+from agent_tools.errors import EngineError, FileRejected, InvalidParams, KernelError, SandboxGone, SessionClosed
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.removal import empty_folder
-from agent_tools.results.execution import Changes, Execution, NetworkConnection, Output, Restarted, finished
-from agent_tools.results.variables import Mark, VariablesReport
+from agent_tools.results.execution import (
+    Cause,
+    Changes,
+    Died,
+    Execution,
+    NetworkConnection,
+    Output,
+    Restarted,
+    TimedOut,
+    finished,
+)
 from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.files.archives import Archives, Pieces
 from agent_tools.runtime.files.guest_files import GuestFiles
+from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.kernel.budget import Settling, limited
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.run_lock import caller
+from agent_tools.runtime.run_lock import RunLock
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.session import state
 from agent_tools.runtime.session.branch import AnySandbox, Branch
-from agent_tools.runtime.session.kernel_recovery import StartSandbox, Succession
+from agent_tools.runtime.session.kernel_recovery import KernelRecovery, StartSandbox
+from agent_tools.runtime.session.variables import SessionVariables
 
 
 class Session:
-    """Opened by a Runtime. Any thread may call any method; runs are served one at a time, in turn.
+    """Opened by a Runtime. Any thread may call any method; callers run code one at a time.
 
-    `behind` does what `close` need not wait for; `start` gives a sandbox, made now or ahead.
+    `Sandbox` documents the methods and their errors. `behind` does work that `close` need not wait for; `start` returns
+    a sandbox, made now or ahead.
     """
 
     def __init__(
         self, engine: Engine, spec: SessionSpec, behind: Do = do_now, start: StartSandbox = RunningSandbox
     ) -> None:
-        self.serving = Succession(engine, spec, start)
+        self.recovery = KernelRecovery(engine, spec, start)
+        self.variables = SessionVariables(self.recovery, self.between_runs, lambda: self.files)
         self._behind = behind
         self._owner_pid = os.getpid()
-        self._turn = Turn()
+        self._lock = RunLock()
         self._current: threading.Event | None = None
         self._closed = False
 
     def open(self) -> None:
-        """Start the sandbox and its kernel now; otherwise the first run does.
-
-        Raises:
-            EngineError: the engine is not there, or cannot start the sandbox.
-            InvalidParams: work_dir lies in that of another live sandbox, or holds one.
-        """
-        with self.taking_turn():
-            self.serving.kernel()
+        """Start the sandbox and its kernel now; otherwise the first run does."""
+        with self.locked():
+            self.recovery.kernel()
 
     def stream(
         self, code: str, timeout: float, cancelled: threading.Event | None = None
     ) -> Generator[Output, None, Execution]:
         """Run code and yield its outputs while it runs; the generator returns the settled whole.
 
-        `timeout` is in seconds; waiting for one's turn does not count. Setting `cancelled` and then calling `cancel`
-        ends the run, or keeps it from ever starting.
-
-        Raises:
-            SessionClosed: the session was closed, before or during the run.
-            SessionBusy: this thread is itself still reading an earlier stream.
-            EngineError: a sandbox was needed and could not be started.
-            FileRejected: work_dir is over its limits, or could not be brought into the sandbox; no code was run.
-            InvalidParams: work_dir lies in that of another live sandbox, or holds one; no code was run.
+        `timeout` is in seconds; waiting for other callers does not count. Set `cancelled` and then call `cancel` to end
+        the run, or to keep it from starting.
         """
-        return followed(partial(self._stream, code, timeout, cancelled or threading.Event()))
+        record, cancelled, ending = RunRecord(), cancelled or threading.Event(), None
+        with self.locked(cancelled) as has_lock:
+            record.note_lock()
+            if not has_lock:
+                return record.execution()
+            kernel = self.recovery.kernel()
+            self._refuse_closed()
+            record.start(self.spec)
+            if lost := self.recovery.take_lost():
+                yield record.add(lost)
+            if not cancelled.is_set() and (sandbox := self._sandbox):
+                with self._reporting_again(lost), sandbox.running() as after_run:
+                    with self._host_calls(kernel) as finished_calls:
+                        unlimited = kernel.execute(code, timeout, cancelled, beside=finished_calls)
+                        with closing(limited(unlimited, self.spec.limits)) as outputs:
+                            for output in outputs:
+                                if isinstance(output, Died) or (isinstance(output, TimedOut) and not output.state_kept):
+                                    ending = output
+                                else:
+                                    yield record.add(output)
+                    for output in finished_calls():
+                        yield record.add(output)
+                    if ending:
+                        yield record.add(self.recovery.after(ending))
+                    record.connections = sandbox.take_connections()
+                    for output in after_run():
+                        yield record.add(output)
+                    record.replaced = sandbox.replaced
+            self._look_after_run()
+        return record.execution()
+
+    def _look_after_run(self) -> None:
+        if self._closed:
+            raise SessionClosed("The session was closed while its code ran.")
+        if self._sandbox and self._sandbox.has_ended:
+            self._sandbox.remove()  # now, and not at the next run: its resources may still be busy
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
-        """Run code and return all it produced; arguments and errors as for `stream`."""
+        """Run code and return all it produced; arguments as for `stream`."""
         return finished(self.stream(code, timeout, cancelled))
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the run or command that was given this event: waiting, starting or running. Variables stay."""
+        """End the run or command with this event: waiting, starting or running. Variables stay."""
         cancelled.set()
         if sandbox := self._sandbox:
             sandbox.commands.cancel(cancelled)
         if self._current is cancelled and (kernel := self._kernel_now()):
             kernel.cancel()
 
-    def _stream(
-        self, code: str, timeout: float, cancelled: threading.Event, times: Course
-    ) -> Generator[Output, None, None]:
-        with self.taking_turn(cancelled) as has_turn:
-            times.turn = times.started = time.monotonic()
-            if not has_turn:
-                return
-            kernel = self.serving.kernel()
-            self._refuse_closed()
-            times.start(self.spec)
-            if lost := self.serving.take_lost():
-                yield lost
-            if not cancelled.is_set() and (sandbox := self._sandbox):
-                with self._kept(lost), sandbox.running() as after_run:
-                    yield from self.serving.told(self._outputs(kernel, code, timeout, cancelled))
-                    times.connections = sandbox.take_connections()
-                    yield from after_run()
-                    times.replaced = sandbox.replaced
-            if self._closed:
-                raise SessionClosed("The session was closed while its code ran.")
-            if self._sandbox and self._sandbox.has_ended:
-                self._sandbox.remove()  # now, and not at the next run: what it holds may be still busy
-
-    def _outputs(self, kernel: Kernel, code: str, timeout: float, cancelled: threading.Event) -> Iterator[Output]:
-        """Yield the outputs of the code, and among them the host calls that are over."""
+    def _host_calls(self, kernel: Kernel) -> AbstractContextManager[Callable[[], Iterable[Output]]]:
+        """Serve host calls around a run; yields a function that returns those finished since it was last called."""
         calls = self.spec.host_calls
-        if calls is None:
-            yield from limited(kernel.execute(code, timeout, cancelled), self.spec.limits)
-            return
-        with calls.run(kernel) as take_over:
-            yield from limited(kernel.execute(code, timeout, cancelled, beside=take_over), self.spec.limits)
-        yield from take_over()
+        return calls.run(kernel) if calls else nullcontext(tuple)
 
     @contextlib.contextmanager
-    def _kept(self, lost: Restarted | None) -> Iterator[None]:
-        """Around a run: one that is refused told nobody of a lost kernel, so the next one does."""
+    def _reporting_again(self, lost: Restarted | None) -> Iterator[None]:
+        """If the run is refused, report the lost kernel with the next run."""
         try:
             yield
         except FileRejected:
-            self.serving.lost = lost
+            self.recovery.lost = lost
             raise
-
-    def live(self) -> AnySandbox:
-        """Return the sandbox that runs, also while it runs code, for its commands and files; started if there is none.
-
-        Errors as for `stream`.
-        """
-        self._refuse_closed()
-        if (sandbox := self._sandbox) and sandbox.is_usable:
-            return sandbox
-        with self.between_runs() as sandbox:
-            return sandbox
 
     @contextlib.contextmanager
     def between_runs(self) -> Iterator[AnySandbox]:
-        """Hold the turn, with a kernel that waits for code. Errors as for `stream`."""
-        with self.taking_turn():
-            self.serving.kernel()
+        """Lock the session, with a kernel that waits for code."""
+        with self.locked():
+            self.recovery.kernel()
             assert self._sandbox is not None
             with self._sandbox.use():
                 yield self._sandbox
 
     @property
     def files(self) -> GuestFiles:
-        """The files of its sandbox."""
-        return self.live().files
+        """The files of its sandbox, which is started if there is none."""
+        return self._live().files
 
     @property
     def commands(self) -> Commands:
-        """The commands of its sandbox."""
-        return self.live().commands
+        """The commands of its sandbox, which is started if there is none."""
+        return self._live().commands
 
-    def define(self, source: str) -> None:
-        """Run code that leaves no trace but what it defines.
-
-        Raises:
-            PreludeError: it failed.
-        """
+    def _live(self) -> AnySandbox:
+        """Return the sandbox for its files and commands, also while it runs code."""
+        self._refuse_closed()
+        if (sandbox := self._sandbox) and sandbox.is_usable:
+            return sandbox
         with self.between_runs() as sandbox:
-            sandbox.define(source, self.spec.limits.timeout)
-
-    def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
-        """Write an archive of a folder, at most so many bytes, piece by piece; return what became of the variables.
-
-        Raises:
-            OSError: the folder cannot be read; EFBIG beyond `most` bytes.
-            KernelError: the kernel could not begin to save variables.
-        """
-        if variables:
-            return state.save(self, path, most, write)
-        for piece in Archives(self.files, self.spec.limits).save(path, most):
-            write(piece)
-        return VariablesReport()
-
-    def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
-        """Unpack an archive into a folder, and set its variables; return what became of these.
-
-        Raises:
-            OSError: the folder cannot be written, or the archive is none.
-        """
-        if variables:
-            return state.load(self, path, archive)
-        Archives(self.files, self.spec.limits).load(path, archive)
-        return VariablesReport()
+            return sandbox
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
         """Serve further host functions, which `prelude` defines for the code, now and in every later kernel.
 
-        Without `others`, those before are served no more; their names stay where they were defined.
+        Without `others`, earlier functions are served no more; their names stay defined.
         """
-        with self.taking_turn():
+        with self.locked():
             assert self.spec.host_calls is not None
             self.spec.host_calls.add(functions, others=others)
-            self.serving.spec = replace(self.spec, prelude=prelude)
+            self.recovery.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)
                 self._sandbox.define(prelude, self.spec.limits.timeout)
 
     def reset(self) -> None:
-        """End the sandbox, with its commands and all it held, and empty work_dir; the next use starts another one."""
+        """Remove the sandbox with its commands, and empty work_dir; the next use starts another sandbox."""
         self._condemn("it was reset")
-        with self.taking_turn():
-            if sandbox := self.serving.take_sandbox():
+        with self.locked():
+            if sandbox := self.recovery.take_sandbox():
                 sandbox.close()
             empty_folder(self.spec.work_dir)
 
     def interrupt(self) -> None:
-        """Interrupt the code that runs, as Ctrl-C would; variables stay. Nothing happens when nothing runs."""
+        """Interrupt the running code, as Ctrl-C would; variables stay. Does nothing when nothing runs."""
         if kernel := self._kernel_now():
             kernel.interrupt()
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
         self._condemn("it was restarted")
-        with self.taking_turn():
-            self.serving.is_condemned = True  # again: another's turn may have come first, with a fresh kernel
-            self.serving.kernel()
+        with self.locked():
+            self.recovery.is_condemned = True  # again: another caller may have run first, with a fresh kernel
+            self.recovery.kernel()
 
     def _condemn(self, reason: str) -> None:
-        """End the kernel; a fresh one comes with the next use, also if the caller is interrupted before his turn."""
-        refuse_caller(self.spec.host_calls)
-        self._turn.refuse_holder()
+        """End the kernel. The next use starts a new one, even if this call is interrupted while waiting."""
+        self._refuse_host_function()
+        self._lock.refuse_owner()
         if kernel := self._kernel_now():
-            self.serving.is_condemned = True
+            self.recovery.is_condemned = True
             kernel.kill(reason)
-
-    def undo(self) -> None:
-        """Take the variables back to where they were before the last run; files stay as they are.
-
-        Raises:
-            CheckpointMissing: there was no run, or no checkpoint of before it; the variables are as they were.
-            KernelDied: the checkpoint did not go on in time, or at all.
-        """
-        with self.taking_turn():
-            self.serving.undo()
-
-    def checkpoint(self) -> Mark:
-        """Keep the variables as they are now for `rollback`, until the kernel is replaced by a fresh one.
-
-        Raises:
-            CheckpointMissing: none can be taken now; the message says why.
-        """
-        with self.taking_turn():
-            return self.serving.mark()
-
-    def rollback(self, mark: Mark) -> None:
-        """Take the variables back, or forth, to where they were at a mark, as often as you like; files stay.
-
-        Raises:
-            CheckpointMissing: it is kept no more; the variables are as they were.
-            KernelDied: the checkpoint did not go on in time, or at all.
-        """
-        with self.taking_turn():
-            self.serving.rollback(mark)
-
-    def branch(self) -> Branch:
-        """Start a kernel beside this one, from the state of now. Whoever takes it closes it.
-
-        Raises:
-            CheckpointMissing: the kernel cannot be copied now; the message says why.
-            KernelDied: the branch did not come up.
-            InvalidParams: the sandbox has `max_branches` already.
-        """
-        with self.taking_turn():
-            return self.serving.branch()
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
         if self._closed or self._is_foreign():
             return
         self._closed = True
-        if self._turn.take_now():
+        if self._lock.acquire_now():
             try:
                 if self._sandbox:
                     self._sandbox.end(self._behind)
                 self._release()
             finally:
-                self._turn.give_up()
-        elif sandbox := self._sandbox:  # whoever has the turn releases the rest when it ends
+                self._lock.release()
+        elif sandbox := self._sandbox:  # the caller that has the lock releases the rest
             sandbox.remove()
 
     def _release(self) -> None:
-        if sandbox := self.serving.take_sandbox():
+        if sandbox := self.recovery.take_sandbox():
             sandbox.close()
         if self.spec.host_calls:
             self.spec.host_calls.close()
 
     @property
     def spec(self) -> SessionSpec:
-        """Its makings."""
-        return self.serving.spec
+        """Everything needed to start its next sandbox."""
+        return self.recovery.spec
 
     @property
     def _sandbox(self) -> AnySandbox | None:
-        return self.serving.sandbox
+        return self.recovery.sandbox
 
     def _kernel_now(self) -> Kernel | None:
         return sandbox.kernel if (sandbox := self._sandbox) and not self._is_foreign() else None
@@ -314,7 +243,7 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """True while code is running."""
-        return self._turn.is_taken
+        return self._lock.is_locked
 
     @property
     def is_closed(self) -> bool:
@@ -327,11 +256,11 @@ class Session:
         return self._sandbox.sandbox if self._sandbox else None
 
     @contextlib.contextmanager
-    def taking_turn(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
-        """Hold the turn; gives False, without it, if `cancelled` is set while waiting."""
+    def locked(self, cancelled: threading.Event | None = None) -> Iterator[bool]:
+        """Lock the session; yields False, without the lock, if `cancelled` is set while waiting."""
         self._refuse_closed()
-        refuse_caller(self.spec.host_calls)
-        if not self._turn.take(cancelled):
+        self._refuse_host_function()
+        if not self._lock.acquire(cancelled):
             yield False
             return
         try:
@@ -339,114 +268,108 @@ class Session:
             self._current = cancelled
             yield True
         except (EngineError, KernelError) as exc:
-            if self._closed:  # under its hands
+            if self._closed:  # while this call was using it
                 raise SessionClosed("The session was closed meanwhile.") from exc
             raise
         finally:
             self._current = None
             if self._closed:
                 self._release()
-            self._turn.give_up()
+            self._lock.release()
 
     def _refuse_closed(self) -> None:
         if self._closed or self._is_foreign():
             raise SessionClosed("The session is closed.")
+
+    def _refuse_host_function(self) -> None:
+        if calls := self.spec.host_calls:
+            refuse_caller(calls)
 
     def _is_foreign(self) -> bool:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
         return os.getpid() != self._owner_pid
 
 
-# The course of one run of a session, in moments.
+class RunRecord:
+    """One run: its outputs, settled as they come, its times (monotonic seconds), and what it changed.
 
-
-@dataclass
-class Course:
-    """The moments at which a run was asked for, had its turn, and started (monotonic seconds), and what it did.
-
-    `replaced` are the names of files of a remote work_dir that were replaced here by what the run made of them.
+    Attributes:
+        connections: the connections of its code, and how many were left out.
+        replaced: files that were replaced here by copies of files that the run changed elsewhere.
     """
 
-    asked: float = field(default_factory=time.monotonic)
-    turn: float = 0.0
-    started: float = 0.0
-    connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)  # and how many were left out
-    watched: Callable[[Collection[str]], Changes] = field(default=lambda _: Changes())
-    replaced: Collection[str] = ()
+    def __init__(self) -> None:
+        self.connections: tuple[tuple[NetworkConnection, ...], int] = ((), 0)
+        self.replaced: Collection[str] = ()
+        self._settled = Settling()
+        self._asked = self._locked = self._started = time.monotonic()
+        self._changes: Callable[[Collection[str]], Changes] = lambda _: Changes()
+
+    def note_lock(self) -> None:
+        """Note that the wait for other callers is over."""
+        self._locked = self._started = time.monotonic()
 
     def start(self, spec: SessionSpec) -> None:
-        """Note that the run starts, and which files it changes from now on."""
-        self.started = time.monotonic()
-        self.watched = watch_changes(spec.work_dir, spec.limits)
+        """Note that the run starts, and watch for the files that it changes."""
+        self._started = time.monotonic()
+        self._changes = watch_changes(spec.work_dir, spec.limits)
 
-    def execution(self, outputs: Sequence[Output]) -> Execution:
-        """Return the whole of a run that is over now."""
+    def add(self, output: Output) -> Output:
+        """Note an output, and return it."""
+        self._settled.add(output)
+        return output
+
+    def execution(self) -> Execution:
+        """Return the whole run, which is over."""
         connections, left_out = self.connections
         return Execution(
-            tuple(outputs),
-            changed=self.watched(self.replaced),
-            duration=time.monotonic() - self.started,
-            queued=self.turn - self.asked,
+            self._settled.outputs,
+            changed=self._changes(self.replaced),
+            duration=time.monotonic() - self._started,
+            queued=self._locked - self._asked,
             connections=connections,
             connections_left_out=left_out,
         )
 
 
-def followed(stream: Callable[[Course], Generator[Output, None, None]]) -> Generator[Output, None, Execution]:
-    """Yield the outputs of a run, which notes its times in the course that it is given; return the settled whole."""
-    times, arrived = Course(), Settling()
-    with closing(stream(times)) as outputs:
-        for output in outputs:
-            arrived.add(output)
-            yield output
-    return times.execution(arrived.outputs)
+class BranchSession(Session):
+    """The session of a branch: one kernel of a sandbox that another session owns. A branch is not replaced."""
+
+    def __init__(self, engine: Engine, branch: Branch) -> None:
+        super().__init__(engine, branch.spec, start=_Once(branch))
+        self._branch = branch
+        self.open()
+        branch.siblings.add(self)
+
+    def reset(self) -> None:
+        """Raise InvalidParams: the files belong to the whole sandbox."""
+        raise InvalidParams("A fork cannot be reset: its files are the sandbox's. Reset the sandbox, or restart this.")
+
+    def kill(self, reason: str, cause: Cause) -> None:
+        """End its code, and that of branches made of it."""
+        if kernel := self._branch.kernel:
+            kernel.kill(reason, cause)
+        self._branch.branches.kill(reason, cause)
+
+    def close(self) -> None:
+        """End all code of the branch, and of those made of it. Closing again, or in a forked child, does nothing."""
+        self._branch.siblings.remove(self)
+        super().close()
 
 
-# The turn of a session: what it does, it does for one caller at a time.
+def fork(session: Session) -> BranchSession:
+    """Return a session that goes on from the state of another one, beside it. Errors as for `Sandbox.fork`."""
+    return BranchSession(session.recovery.engine, session.variables.branch())
 
 
-LOOK_SECONDS = 0.05  # how often one that waits looks whether it was cancelled
+class _Once:
+    """Returns the branch at the first start, and raises at every later one."""
 
+    def __init__(self, branch: Branch) -> None:
+        self._branch: Branch | None = branch
 
-class Turn:
-    """Taken by one caller, a task or a thread, and given up by it. For any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder: object = None
-
-    @property
-    def is_taken(self) -> bool:
-        """True while somebody has it."""
-        return self._lock.locked()
-
-    def take(self, cancelled: threading.Event | None) -> bool:
-        """Wait for it; False, without it, once `cancelled` is set.
-
-        Raises:
-            SessionBusy: this caller has it.
-        """
-        self.refuse_holder()
-        while not self._lock.acquire(timeout=LOOK_SECONDS):
-            if cancelled and cancelled.is_set():
-                return False
-        self._holder = caller()
-        return True
-
-    def refuse_holder(self) -> None:
-        """Refuse the one who has it.
-
-        Raises:
-            SessionBusy: this caller has it.
-        """
-        if self._lock.locked() and self._holder == caller():
-            raise SessionBusy("This thread is still reading an earlier stream of the same session; finish or close it.")
-
-    def take_now(self) -> bool:
-        """Take it if nobody has it; return whether it is taken."""
-        return self._lock.acquire(blocking=False)
-
-    def give_up(self) -> None:
-        """Let another one have it."""
-        self._holder = None
-        self._lock.release()
+    def __call__(self, _engine: Engine, _spec: SessionSpec, _quota: Quota) -> AnySandbox:
+        branch, self._branch = self._branch, None
+        if branch is None:
+            raise SandboxGone("The fork has ended, with its variables. Fork again; the files are in the sandbox.")
+        return branch

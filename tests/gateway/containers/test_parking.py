@@ -184,7 +184,7 @@ def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> 
     one = machine(idle_stop=1.0)
     id_ = one.new()
     one.run(id_, f"x = 1; {LOCK}")
-    sandbox = one.containers.places._live[id_].interpreter.as_sandbox._opening.session().serving.sandbox
+    sandbox = one.containers.places._live[id_].interpreter.as_sandbox._opening.session().recovery.sandbox
     until(lambda: sandbox._idle.is_stopped)
     answer = one.run(id_, "x, type(lock).__name__")
     assert "(1, 'lock')" in answer

@@ -64,7 +64,7 @@ def test_a_large_file_is_put_into_its_place_after_one_that_broke_off(host: Sandb
     host.put_piece("a", "f", (6, 1, 1), 0, b"abc")
     host.put_piece("a", "f", (4, 2, 1), 0, b"12")
     host.put_piece("a", "f", (4, 2, 1), 2, b"34")
-    assert host.file("a", "read", "f") == b"1234"
+    assert host.do("a", "files", "read", "f") == b"1234"
 
 
 def test_early_words_are_kept_within_a_bound() -> None:
@@ -84,7 +84,7 @@ def test_code_that_was_ended_before_it_came_is_not_run(host: SandboxHost) -> Non
     host.drop("a", "second")
     with pytest.raises(EngineError, match="given up"):
         host.begin("a", "second", "code", "open('ran', 'w').close()", 30.0, {})
-    assert host.file("a", "scan", ".") == []
+    assert host.do("a", "files", "scan", ".") == []
 
 
 def test_what_a_run_wrote_that_nobody_read_comes_with_the_next(host: SandboxHost) -> None:

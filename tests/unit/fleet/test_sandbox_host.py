@@ -101,7 +101,7 @@ def test_what_is_not_renewed_is_closed(new_host: Callable[..., SandboxHost]) -> 
     until(lambda: host.load().taken == 1)
     assert host.renew(["left", "reserved", "kept"]) == ["left", "reserved"]
     with pytest.raises(SessionUnknown):
-        host.do("left", "interrupt")
+        host.do("left", "session", "interrupt")
 
 
 def test_folders_of_processes_that_were_killed_are_removed(new_host: Callable[..., SandboxHost]) -> None:
@@ -185,14 +185,13 @@ def test_a_reservation_that_ends_closes_what_is_still_being_made() -> None:
     timer.join()
 
 
-@pytest.mark.parametrize("verb", ["close", "run", "_stream", "serving", "__class__", "live"])
+@pytest.mark.parametrize("verb", ["close", "run", "stream", "recovery", "__class__", "branch"])
 def test_a_caller_calls_only_what_he_may(new_host: Callable[..., SandboxHost], verb: str) -> None:
     host = new_host(1)
     host.open("a", SPEC)
-    with pytest.raises(InvalidParams, match="nothing that a session does for a caller"):
-        host.do("a", verb)
-    with pytest.raises(InvalidParams):
-        host.file("a", verb)
+    for noun in ("session", "files", "variables", "commands", "recovery"):
+        with pytest.raises(InvalidParams, match="nothing that a session does for a caller"):
+            host.do("a", noun, verb)
     with pytest.raises(InvalidParams):
         host.begin("a", "run", verb)
 

@@ -1,4 +1,4 @@
-"""The kernel of a session, spoken to in a client's own messages: they are passed on, and nothing is made of them here.
+"""The kernel of a session for clients that speak the Jupyter protocol themselves: messages pass unread.
 
 Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 """
@@ -15,47 +15,44 @@ from agent_tools.results.execution import Died, Notice, Omitted, Output
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.session.branch import AnySandbox
-from agent_tools.runtime.session.kernel_recovery import Succession
+from agent_tools.runtime.session.kernel_recovery import KernelRecovery
 from agent_tools.runtime.session.session import Session
 
 if TYPE_CHECKING:
     from agent_tools.runtime.sessions import SessionLike
 
-UNLIMITED = 10 * 365 * 86_400.0  # seconds: whoever started the code ends it
+UNLIMITED = 10 * 365 * 86_400.0  # seconds: the client ends the code
 
 
 @contextmanager
-def passing_through(session: Session) -> Iterator[PassThrough]:
-    """Hold the turn of a session for somebody who speaks with its kernel; closing the session ends what he does."""
-    with session.taking_turn():
-        yield PassThrough(session.serving)
+def raw_kernel(session: Session) -> Iterator[RawKernel]:
+    """Lock a session for a client that speaks with its kernel; closing the session ends the kernel."""
+    with session.locked():
+        yield RawKernel(session.recovery)
 
 
-class PassThrough:
-    """Passes messages to and from the kernel that serves now. For the thread whose turn it is, but for `interrupt`."""
+class RawKernel:
+    """Passes messages to and from the present kernel. Call it with the session's lock; `interrupt` needs none."""
 
-    def __init__(self, serving: Succession) -> None:
-        self._serving = serving
+    def __init__(self, recovery: KernelRecovery) -> None:
+        self._recovery = recovery
         self._around = ExitStack()
         self._after_run: Callable[[], Iterable[Output]] = tuple
 
     def start(self, prelude: str) -> None:
-        """Have a fresh kernel, in the sandbox that is there or in a new one; it runs the prelude first.
+        """Start a fresh kernel, which runs the prelude first, in the session's sandbox or in a new one.
 
-        Raises:
-            EngineError: a sandbox was needed and could not be started.
-            InvalidParams: work_dir lies in that of another live sandbox, or holds one.
-            PreludeError: the prelude failed.
+        Errors as for `Sandbox.run_code`; PreludeError: the prelude failed.
         """
-        self._serving.kernel(wakes=False)
-        self._serving.take_lost()
+        self._recovery.kernel(wakes=False)
+        self._recovery.take_lost()
         self._sandbox.keep_prelude(prelude)
-        self._sandbox.define(prelude, self._serving.spec.limits.start_timeout)
+        self._sandbox.define(prelude, self._recovery.spec.limits.start_timeout)
 
     @property
     def max_message_bytes(self) -> int:
         """The largest message that is taken from the kernel, or sent to it."""
-        return int(self._serving.spec.limits.max_message_bytes)
+        return int(self._recovery.spec.limits.max_message_bytes)
 
     @property
     def has_ended(self) -> bool:
@@ -63,7 +60,7 @@ class PassThrough:
         return bool(self._kernel.end_reason)
 
     def filenos(self) -> list[int]:
-        """Return the descriptors that tell when there is something to receive."""
+        """Return the descriptors to poll for messages."""
         return self._kernel.channel.filenos()
 
     def begin(self, *, is_code: bool) -> int:
@@ -105,26 +102,28 @@ class PassThrough:
                 yield event
 
     def succeed(self) -> Died:
-        """After the kernel's end: have its checkpoint go on as the kernel, if there is one; return what happened."""
+        """Wake the checkpoint of a kernel that has ended, if it has one; return the ending and the variables' fate."""
         died = Died(self._kernel.end_reason)
         self.end()
-        return next((each for each in self._serving.told(iter((died,))) if isinstance(each, Died)), died)
+        ending = self._recovery.after(died)
+        assert isinstance(ending, Died)
+        return ending
 
     def interrupt(self) -> None:
-        """Interrupt the request that is being answered, as Ctrl-C would. For any thread."""
-        if (sandbox := self._serving.sandbox) and sandbox.kernel:
+        """Interrupt the request that is being answered, as Ctrl-C would. Any thread may call it."""
+        if (sandbox := self._recovery.sandbox) and sandbox.kernel:
             sandbox.kernel.interrupt()
 
     def stop(self) -> None:
         """End the kernel; the sandbox stays."""
         self._around.close()
-        if (sandbox := self._serving.sandbox) and sandbox.kernel:
+        if (sandbox := self._recovery.sandbox) and sandbox.kernel:
             sandbox.kernel.end()
 
     @property
     def _sandbox(self) -> AnySandbox:
-        assert self._serving.sandbox
-        return self._serving.sandbox
+        assert self._recovery.sandbox
+        return self._recovery.sandbox
 
     @property
     def _kernel(self) -> Kernel:
