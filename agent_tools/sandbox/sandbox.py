@@ -17,7 +17,7 @@ from agent_tools.errors import InvalidParams, UnclearCode
 from agent_tools.results.command import CommandResult, OnOutput
 from agent_tools.results.execution import Error, Execution, FileInfo, Notice, Output, StagedFile, finished
 from agent_tools.results.notebook import History, notebook_of
-from agent_tools.results.variables import SavedState, VariablesReport
+from agent_tools.results.variables import Mark, SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
@@ -383,7 +383,7 @@ class Sandbox:
 
         Raises:
             CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
-            KernelDied: the checkpoint did not go on in time, or at all.
+            KernelDied: restoring the checkpoint failed, or took too long.
         """
         self._opening.session().variables.undo()
 
@@ -400,7 +400,7 @@ class Sandbox:
 
         Raises:
             CheckpointMissing: the mark is kept no more; the variables are as they were.
-            KernelDied: the checkpoint did not go on in time, or at all.
+            KernelDied: restoring the checkpoint failed, or took too long.
             InvalidParams: the mark is none.
         """
         if not isinstance(mark, Mark):

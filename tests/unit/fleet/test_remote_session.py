@@ -249,7 +249,7 @@ def test_variables_can_be_given_and_a_prelude_that_fails_is_told(rig: Rig) -> No
     sandbox = rig.sandbox()
     assert sandbox.run_code("a + b", variables={"a": 1, "b": 2}).value == 3
     with pytest.raises(PreludeError):
-        rig.fleet.find(sandbox.id).define("1/0")  # type: ignore[union-attr]
+        rig.fleet.find(sandbox.id).variables.define("1/0")  # type: ignore[union-attr]
 
 
 def test_reset_begins_anew(rig: Rig) -> None:

@@ -38,7 +38,7 @@ CLAIMS = [
     (ServesCalls, CallRelay),
     (Engine, ProcessEngine),
 ]
-OF_THE_INSTANCE = {"ensure_image", "limits"}
+OF_THE_INSTANCE = {"ensure_image", "limits", "variables"}
 """What a class may set when it is made."""
 
 

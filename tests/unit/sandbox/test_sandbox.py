@@ -266,7 +266,7 @@ def test_where_a_checkpoint_ends_instead_of_going_on_an_earlier_one_does(
 
 
 def _does_not_go_back(sandbox: Sandbox, mark: Mark, reason: str) -> None:
-    with pytest.raises(KernelDied, match=rf"did not go on \({reason}\); the next code says"):
+    with pytest.raises(KernelDied, match=rf"Restoring the checkpoint failed \({reason}\). The next run"):
         sandbox.rollback(mark)
 
 
