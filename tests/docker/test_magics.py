@@ -13,7 +13,7 @@ from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
 
-NO_DEBUGGER = "UsageError: Nobody can type at a debugger's prompt here"
+NO_DEBUGGER = "UsageError: There is no input for a debugger's prompt here"
 NO_CLIENT = "no other client can reach this kernel"
 NOT_RUN = "This is only shown and was not run"
 PREPARED = """
@@ -79,7 +79,7 @@ LINES: dict[str, tuple[str, str]] = {
     "notebook": ("%notebook n.ipynb", "no notebook is kept here"),
     "page": ("%page x", "1"),
     "pastebin": ("%pastebin f.py", "nothing can be published from here"),
-    "pdb": ("%pdb on", "Nobody can type"),
+    "pdb": ("%pdb on", "There is no input for a debugger"),
     "pdef": ("%pdef print", "print(*args"),
     "pdoc": ("%pdoc print", "Prints the values to a stream"),
     "pfile": ("%pfile json", "JSON (JavaScript Object Notation)"),
