@@ -234,7 +234,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-# The language of an agent's own phrases: that of its user.
+# The language of an agent's own phrases: its user's.
 
 
 Language = Literal["en", "zh"]

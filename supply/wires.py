@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def tool_server_of_vllm() -> Path:
-    """Return the file of vLLM's client, out of its newest wheel, of which nothing else is installed."""
+    """Return the file of vLLM's client out of its newest wheel, without installing the rest."""
     folder = VENVS / "vllm"
     if not list(folder.glob("*.whl")):
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), "vllm"]

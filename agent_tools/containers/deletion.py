@@ -73,7 +73,7 @@ class Remains:
         return is_removed
 
     def unfinished(self, is_others: Callable[[ContainerRecord], object] = lambda _: False) -> list[tuple[str, Ending]]:
-        """List the containers that are over and have files that nobody is removing, and how each ends.
+        """List the ended containers whose files no gateway is removing, and how each ends.
 
         Those that are another process's are left to it.
         """
@@ -83,14 +83,14 @@ class Remains:
         return [(row.id, "deleting" if row.status == "deleting" else "expiring") for row in rows]
 
     def _expired_with_folder(self) -> list[ContainerRecord]:
-        """List those that got their folder back after their end, from a sandbox that was being started."""
+        """List ended containers whose folder was made again by a sandbox that was being started."""
         with suppress(FileNotFoundError):
             return self._rows.get_all(ContainerRecord, os.listdir(self._folders), status="expired")
         return []
 
 
 class Endings:
-    """Ends those that are due, and those that their owner deletes. Thread-safe.
+    """Ends containers that are due or deleted by their owner. Thread-safe.
 
     Whoever has a container's sandbox ends it; other processes that share the rows leave it alone.
     """
@@ -126,7 +126,7 @@ class Endings:
         return self._end(row.id, "deleting")
 
     def sweep(self, now: float) -> int:
-        """End the containers that are due, and finish those that are over; return the number that failed."""
+        """End the containers that are due, finish ended ones, and return the number of failures."""
         over = self.remains.unfinished(self._leases.holder_elsewhere)
         failed = sum(failures(partial(self._end_again, *each)) for each in over)
         for row in self._rows.find(ContainerRecord, status="active"):
@@ -134,7 +134,7 @@ class Endings:
         return failed
 
     def tend(self) -> None:
-        """Do what other processes wait for: give containers up, end those that were deleted. Drop what they took."""
+        """Give up containers that other processes ask for, end deleted ones, and drop those that were taken over."""
         there = self._places.generations()
         rows = {row.id: row for row in self._leases.held()}  # read later, so that it knows of all that are there
         for id_, generation in there.items():
@@ -181,7 +181,7 @@ class Endings:
 
 
 def _lease_of(row: ContainerRecord) -> Mapping[str, Any]:
-    """Return what stays the same of a row while nobody takes the container."""
+    """Return the columns of a row that change when a process takes the container."""
     return {"status": row.status, "gateway": row.gateway, "generation": row.generation}
 
 
@@ -192,7 +192,7 @@ _log = logging.getLogger(__name__)
 
 
 def failures(part: Callable[[], int | None]) -> int:
-    """Do a part of a sweep; return the number of its failures: as many as it counts, or one if it breaks off."""
+    """Run a part of a sweep; return the number of failures it counts, or 1 if it raises."""
     try:
         return part() or 0
     except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread; the next sweep does what this one did not)

@@ -93,7 +93,7 @@ def log_no_queries() -> None:
 def bearer(authorization: str) -> str:
     """Return the key in an Authorization header, or ''. In one of the scheme Basic it is the password.
 
-    Clients that can be told a URL alone send that for http://key:KEY@HOST.
+    Clients that are configured by a URL alone send this header for http://key:KEY@HOST.
     """
     scheme, _, key = authorization.partition(" ")
     if scheme.lower() == "basic":

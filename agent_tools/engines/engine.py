@@ -236,7 +236,7 @@ class Engine(Protocol):
         ...
 
 
-# The first process of a sandbox, on whatever engine: its command and its environment.
+# The first process of a sandbox, the same on each engine: its command and its environment.
 
 
 PYTHON = ["/opt/kernel/bin/python", "-P", "-m"]

@@ -176,7 +176,7 @@ class Reserved:
         self._takes: Counter[str] = Counter()
 
     def add(self, kind: RemoteSpec, count: int, placement: Placement) -> int:
-        """Reserve so many, each on the host that is emptiest then; return how many there was room for."""
+        """Reserve `count` slots, each on the emptiest host, and return how many there was room for."""
         wanted: Counter[str] = Counter()
         loads = placement.loads()
         emptiest = [

@@ -158,11 +158,11 @@ def remote_spec(spec: SessionSpec) -> RemoteSpec:
     )
 
 
-# The seam to whatever carries messages between callers and hosts. Ray does; so does a plain call in one process.
+# The seam to the carrier of messages between callers and hosts: Ray, or a plain call in one process.
 
 
 CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order", "reserve")
-"""Methods of a host that answer at once, whatever else it does."""
+"""Methods of a host that answer at once, also while others run."""
 WORK = (
     *("open", "close", "release", "do"),
     *("put_piece", "get_piece", "spool", "ensure_image"),
@@ -209,7 +209,7 @@ class Hosts(Protocol):
     """All hosts that there are."""
 
     def links(self) -> Sequence[HostLink]:
-        """Return the hosts as they are known now. Raises EngineUnavailable: nobody can tell which there are."""
+        """Return the known hosts. Raises EngineUnavailable if they cannot be listed."""
         ...
 
     def close(self) -> None:

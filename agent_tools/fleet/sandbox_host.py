@@ -1,7 +1,7 @@
 """A host: many sessions of one node, by id, for callers on other machines.
 
 Theory of operation
-    A caller reaches a host by messages, whatever carries them (fleet/protocol.py lists the methods). Every session and
+    A caller reaches a host by messages of any carrier (fleet/protocol.py lists the methods). Every session and
     every reservation has a lease: whoever does not renew it in time is gone, and what he held is closed. The host's own
     process holds the lifelines of its sandboxes, so that they end with it, whatever ends it.
 
@@ -366,7 +366,7 @@ def known(verb: str, verbs: Collection[str]) -> str:
     return verb
 
 
-# Sandboxes that a caller has reserved: made ahead, while he still thinks, and each taken by one session of his.
+# Sandboxes that a caller has reserved: made ahead, before the caller needs them, and each taken by one of its sessions.
 #
 # A few threads make them, as many as may start at once; who takes one that is still being made waits for it. A
 # reservation lives by a lease, as a session does, and ends when all of it is taken.
@@ -397,7 +397,7 @@ class Reservation:
 
     @property
     def ready(self) -> int:
-        """Sandboxes that nobody has taken yet."""
+        """Sandboxes that no session has taken yet."""
         return len(self._ready)
 
     @property
@@ -413,7 +413,7 @@ class Reservation:
             return self._ready.popleft() if self._ready else None
 
     def end(self) -> None:
-        """Make no more, close those that nobody took, and wait for those that are still being made."""
+        """Make no more sandboxes, close unused ones, and wait for those under way."""
         with self._changed:
             self._is_over = True
             freed, self._to_make = self._to_make + len(self._ready), 0
@@ -459,7 +459,7 @@ class Reservation:
 
 
 def _close(held: LeasedSession) -> None:
-    """Close one that nobody took; what that fails at is no reason to keep the others, or their slots."""
+    """Close an unused sandbox; a failure keeps neither the others nor their slots."""
     try:
         held.close()
     except Exception as exc:  # noqa: BLE001  (whatever it is: its slot is to be given back)

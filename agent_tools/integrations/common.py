@@ -37,7 +37,7 @@ def text_of(execution: Execution) -> str:
     return "\n\n".join(shown)
 
 
-# The sandbox that an adapter is given: one that is made, the options of one, or nothing.
+# The sandbox that an adapter is given: a sandbox, its options, or nothing.
 
 
 def sandbox_of(given: object) -> AsyncSandbox:

@@ -148,7 +148,7 @@ def remove_stale_run_dirs() -> list[Path]:
 
 @contextlib.contextmanager
 def opened_own(path: Path) -> Iterator[int]:
-    """A descriptor of a folder that is the caller's own, and that nobody else may write to.
+    """A descriptor of a folder that belongs to the caller, and that no other user may write to.
 
     Raises:
         OSError: it is not.

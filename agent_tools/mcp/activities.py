@@ -33,7 +33,7 @@ from agent_tools.tools.command_tool import OutputText, StreamName, run_bounded
 
 # An activity: one run of code or of a command, in a thread of its own, which may outlive the call that began it.
 #
-# Outputs are collected as they come; each answer takes what no answer before has told.
+# Outputs are collected as they come; each answer returns the outputs that are new since the last one.
 
 
 Prepare = Callable[[Callable[[str], None]], object]
@@ -53,7 +53,7 @@ class ActivityPlace:
 
     @contextmanager
     def sandbox(self, told: Callable[[str], None]) -> Iterator[tuple[Sandbox, str]]:
-        """Hold the sandbox, ready; with what a model is told of its variables, '' as a rule.
+        """Lease the sandbox, ready, with the note on its variables for the model, '' as a rule.
 
         Raises:
             AgentToolsError: there is no such container, or no sandbox for it.

@@ -29,7 +29,7 @@ from agent_tools.text import MAX_BODY_PARTS, has_more_parts
 
 PATH = "/mcp"
 MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, at once
-LAST_SECONDS = 2  # for calls that are under way when the server is told to stop
+LAST_SECONDS = 2  # for calls that are under way when the server stops
 
 
 @asynccontextmanager

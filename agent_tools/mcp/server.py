@@ -100,7 +100,7 @@ async def call_tool(context: Context, params: CallToolRequestParams) -> CallTool
 
 
 async def list_resources(context: Context, _: PaginatedRequestParams | None) -> ListResourcesResult:
-    """List the newest files of a client that has the server for itself; handles of others are for nobody to see.
+    """List the newest files where one client has the server for itself; a shared server lists none.
 
     `_meta` says whether these are all.
     """

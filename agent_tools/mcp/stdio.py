@@ -68,7 +68,7 @@ class Sink:
 
 @asynccontextmanager
 async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
-    """Take stdin and stdout for the protocol alone: lines of so many bytes at most, and what takes answers.
+    """Take stdin and stdout for the protocol alone: bounded lines to read, and a writer of answers.
 
     Meanwhile stdin is empty for everything else, and what it prints goes to stderr. Both are None where the library's
     way is the right one.
@@ -107,7 +107,7 @@ def _taken() -> tuple[int, int] | None:
 
 
 def _is_same(one: int, other: int) -> bool:
-    """Tell two descriptors of one pipe or socket; one that is closed counts as the same, since it can be no way out."""
+    """Return whether two descriptors are one pipe or socket, or one of them is closed."""
     try:
         return os.path.sameopenfile(one, other)
     except OSError:

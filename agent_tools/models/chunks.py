@@ -42,7 +42,7 @@ from agent_tools.models.server_fields import ServerFields
 # call if its id is another one, or if it has no id and the arguments before it are a whole JSON object. An id of its
 # own is no sign of another call while the arguments are an unfinished object and the name is the same.
 #
-# What comes after a whole object is kept to the end: a further object replaces `{}`, one that is equal is dropped, and
+# What comes after a whole object is kept to the end: a further object replaces `{}`, an equal one is dropped, and
 # so is a token. Anything else is part of the arguments, as the model wrote them.
 
 
@@ -139,7 +139,7 @@ class _PartialCall:
             yield CallStarted(self.index, self.id, self.name)
 
     def write(self, text: str) -> str:
-        """Add a piece of the arguments, and return what can be told of them."""
+        """Add a piece of the arguments, and return the text that is final by now."""
         if self.is_empty and text.lstrip().startswith("{"):
             self.arguments, self.behind, self.end, self.is_empty = [], [], ObjectEnd(), False
         place = 0
@@ -152,7 +152,7 @@ class _PartialCall:
         return "" if self.is_empty else text[:place]
 
     def rest(self) -> str:
-        """Return what has not been told of the arguments at the reply's end."""
+        """Return the rest of the arguments at the reply's end."""
         untold = "".join(self.arguments) if self.is_empty else ""
         behind = "".join(self.behind)
         if behind and not _is_repetition("".join(self.arguments), behind):

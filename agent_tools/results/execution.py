@@ -299,7 +299,7 @@ ConnectionStatus = Literal["open", "closed", "refused", "failed"]
 class NetworkConnection:
     """One connection that the code made through its network by list, or would have made.
 
-    One that goes on when a run ends is told as 'open', and again with what followed in the execution after that.
+    A connection that outlives its run is reported as 'open', and again by the next execution.
 
     Attributes:
         host: the name or address asked for; '' if none could be read.

@@ -70,7 +70,7 @@ class Mark:
     run: int
 
 
-# The state of a sandbox outside of it: an archive, and what became of each variable.
+# The state of a sandbox outside of it: an archive, and a report on each variable.
 
 
 MAX_TOLD = 20  # names of each kind in the text

@@ -410,7 +410,7 @@ def _alone() -> Iterator[None]:
 # All pools of a process, by kind; they start the sandboxes of sessions.
 
 
-MOST_KINDS = 8  # pools of one process; one more takes the place of the one that nobody has asked for longest
+MOST_KINDS = 8  # pools of one process; a further one replaces the least recently used
 
 
 @dataclass(frozen=True)
@@ -469,7 +469,7 @@ class Pools:
         return sandbox
 
     def prepare(self, spec: SessionSpec, patience: float) -> int:
-        """Begin to fill the pool for sessions like this one; wait so many seconds at most, and return what is ready.
+        """Begin to fill the pool for sessions like this one; wait up to `patience` seconds and return the number ready.
 
         Raises:
             EngineError: the engine is not there.

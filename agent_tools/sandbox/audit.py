@@ -85,7 +85,7 @@ class AuditLog:
         yield from self._ended("command_ended", self.command_begun(words))
 
     def command_begun(self, words: str | Iterable[str]) -> AuditedRun:
-        """Write that a command begins, of which nothing more is written. Errors as for `write`."""
+        """Write that a command begins in the background; its end is not written. Errors as for `write`."""
         return self._begun("command_begun", words if isinstance(words, str) else json.dumps(list(map(str, words))))
 
     def _begun(self, event: str, text: str) -> AuditedRun:

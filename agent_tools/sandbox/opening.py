@@ -176,7 +176,7 @@ class HostSide:
 
     @staticmethod
     def none_yet(options: Options) -> HostCalls:
-        """Return the service of no function: that of a sandbox made ahead."""
+        """Return the service without functions of a pre-warmed sandbox."""
         return HostCalls({}, options.call_limits)
 
     @staticmethod
@@ -188,7 +188,7 @@ class HostSide:
 
     @staticmethod
     def added(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
-        """Add functions; return the options with all of them, those that are new, and the code that defines all."""
+        """Add functions; return the options with all of them, the new ones, and the code that defines them."""
         further = Toolset.of(functions)
         known = Toolset.of(options.hostcalls) if options.hostcalls else None
         both = Toolset(style=(known or further).style)

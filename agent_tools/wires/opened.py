@@ -173,7 +173,7 @@ class CodeRun:
     def run(
         self, code: str, seconds: float | None = None, kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox
     ) -> tuple[Execution, str]:
-        """Run code; return it with what a model is told of variables that came back, '' for nothing. It blocks."""
+        """Run code; return the execution and the note on variables that came back, or ''. Blocking."""
         with self._containers.held(self._container(), PATIENCE) as (interpreter, woken):
             note = woken.result()
             self._kernels.append(kernel := kernel_of(interpreter.as_sandbox))

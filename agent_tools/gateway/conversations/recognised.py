@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recognised:
-    """The container of a conversation, '' if none is known; it `was_lost` if it had one that is gone."""
+    """The container of a conversation, '' if there is none; `was_lost` if its container is gone."""
 
     container_id: str = ""
     was_lost: bool = False
@@ -159,7 +159,7 @@ class RecognisedConversations:
             self._change.notify_all()
 
     def _wait_for_notes(self, marks: Fingerprints) -> None:
-        """Wait for notes about these marks that are being made, and repeat those that the store rejected before."""
+        """Wait for notes about these fingerprints that are under way, and repeat notes that the store rejected."""
         wanted = _all_of(marks)
 
         def are_about(notes: Iterable[_Note]) -> bool:

@@ -174,7 +174,7 @@ class Jobs:
         self._loop.run_in_executor(None, job.cancel.set)
 
     def end_of(self, owners: frozenset[str]) -> None:
-        """End the jobs of owners whose key was revoked, and reject those that still wait. Thread-safe."""
+        """End the jobs of owners whose key was revoked, and reject their waiting jobs. Thread-safe."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end_of, owners)
 

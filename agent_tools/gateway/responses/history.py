@@ -220,7 +220,7 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
 def _with_server_fields(
     messages: Iterable[Message | JsonObject], item: Mapping[str, Any], past: CallHistory
 ) -> Iterator[Message | JsonObject]:
-    """Add the fields of the model's server to its first message, with those that the client sends."""
+    """Add the fields of the model's server to its first message, beside the client's own."""
     own = {name: item[name] for name in SERVER_FIELDS_KNOWN if item.get(name)}
     holder = "call" if item.get("type") in ("function_call", "custom_tool_call") else "message"
     fields = {holder: own} if own else past.server_fields(item)

@@ -237,7 +237,7 @@ class McpApprovalItem(CallItem):
 
 
 class McpCallItem(CallItem):
-    """A call of a server's tool; `request_id` is that of the request for its approval, if there was one."""
+    """A call of a server's tool; `request_id` is the id of its approval request, if there was one."""
 
     begins_with = "response.mcp_call.in_progress"
     arguments_events = "response.mcp_call_arguments"

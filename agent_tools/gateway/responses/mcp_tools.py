@@ -137,7 +137,7 @@ class _Server(Given):
 
     @property
     def approval(self) -> tuple[ToolFilter | None, ToolFilter | None]:
-        """The tools that always need approval, and those that never do; by default, all need it."""
+        """The tools that always need approval, and the tools that never do; by default, all need it."""
         given = self.require_approval
         if isinstance(given, str):
             return None, None if given == "always" else ToolFilter()

@@ -69,7 +69,7 @@ class ResponseTurn(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResponse(Record):
-    """A whole response. `bytes` counts its texts, its events, and what the model was told of its calls."""
+    """A whole response. `bytes` counts its texts, its events, and the results of calls that the model read."""
 
     table = "responses"
     owner: str

@@ -164,7 +164,7 @@ class Process:
         self.drive.rouse()
 
     def pace(self, most: int) -> None:
-        """Let it wait once it has printed about so many bytes of stdout since its start, until this is called again."""
+        """Pause it after about this many bytes of stdout since its start, until the next call of this method."""
         was_ahead, self._pace = self.is_ahead, most
         if was_ahead:
             self.drive.rouse()

@@ -170,7 +170,7 @@ class Claim:
 
 
 def _write(path: Path, passed: tuple[Identity, ...]) -> None:
-    """Write a claim in one step: nobody finds half of it."""
+    """Write a claim atomically."""
     unfinished = path.with_suffix(_PART)
     unfinished.write_text(json.dumps(passed))
     unfinished.rename(path)
@@ -234,10 +234,10 @@ def _refuse_around(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Id
         )
 
 
-# The work_dirs that this process made itself and no sandbox has had yet: nobody else can know them.
+# The work_dirs that this process made itself and no sandbox has used yet: no other process knows them.
 
 
-MOST = 1_000  # folders that are remembered: those that were made last
+MOST = 1_000  # folders that are remembered, the newest
 
 _lock = threading.Lock()
 _made: OrderedDict[tuple[str, Identity], None] = OrderedDict()

@@ -330,7 +330,7 @@ class Kernel:
 
 
 def _interleaved(outputs: Iterable[Output], beside: Beside) -> Iterator[Output]:
-    """Yield outputs, each after those that happened beside the run before it."""
+    """Yield outputs, each after the events beside the run that came before it."""
     for output in outputs:
         yield from beside()
         yield output

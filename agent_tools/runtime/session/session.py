@@ -1,4 +1,4 @@
-"""A session: one work_dir, and the sandbox and kernel that serve it now. kernel_recovery.py replaces those that end."""
+"""A session: one work_dir with its current sandbox and kernel. kernel_recovery.py replaces them when they end."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ class BranchSession(Session):
         raise InvalidParams("A fork cannot be reset: its files are the sandbox's. Reset the sandbox, or restart this.")
 
     def kill(self, reason: str, cause: Cause) -> None:
-        """End its code, and that of branches made of it."""
+        """End its code, and the code of its branches."""
         if kernel := self._branch.kernel:
             kernel.kill(reason, cause)
         self._branch.branches.kill(reason, cause)

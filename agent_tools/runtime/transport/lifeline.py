@@ -54,7 +54,7 @@ class Lifeline:
         return True
 
     def arm(self, interrupt: float, kill: float) -> None:
-        """Order PID 1 to interrupt the kernel in so many seconds, and to kill it `kill` seconds later."""
+        """Order PID 1 to interrupt the kernel in `interrupt` seconds, and to kill it `kill` seconds later."""
         self.is_armed = True
         self.send(Arm(interrupt, kill))
 

@@ -79,7 +79,7 @@ class Wire:
 
 
 class Call:
-    """A request. Its methods block, but for those that are awaited: for a thread."""
+    """A request. Its methods block, except coroutines: call them from a thread."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -98,7 +98,7 @@ class Call:
         return str(self.containers.named(self.owner, ContainerSpec(session, origin=ORIGIN), most).id)
 
     def choose(self, session_id: str | None, user: str, hint: str, files: list[File]) -> str:
-        """Return the session that a request means: by its hint, its id, or that of its files; else a new one."""
+        """Return the session that a request means: by its hint, its id or its files' id; else a new one."""
         if hint:
             return _digest(user, hint)
         for known in (session_id or "", *(each.storage_session_id for each in files)):

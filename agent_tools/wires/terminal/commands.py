@@ -33,7 +33,7 @@ UNATTACHED_SECONDS = 60.0  # that a shell waits for its WebSocket
 TYPING_SECONDS = 10.0  # in which a process takes what was typed
 TOUCH_EVERY = 60.0  # seconds between two notes that a shell is used
 SHOWN = 64 * KIB  # bytes of a shell's output that a model reads
-AHEAD = 256 * KIB  # bytes that a shell may print beyond those that its client has taken
+AHEAD = 256 * KIB  # bytes that a shell may print beyond what its client has read
 BAD_KEY, NOT_FOUND, TAKEN, TOO_LARGE = 4001, 4004, 4009, 1009
 
 Count = Annotated[int, Field(ge=1, le=2**53)]
