@@ -16,12 +16,13 @@ from supply.programs import PICTURES, ROOT, VENVS, free_port, made, output, proc
 
 CLIENTS = ROOT / "tests" / "wire_clients"
 TOOL_SERVER = "vllm/entrypoints/mcp/tool_server.py"
-WIRES = ("vllm", "sandboxfusion", "librechat")
+WIRES = ("vllm", "sandboxfusion", "librechat", "e2b")
 
 
 def main() -> int:
     """Try all; return the number that failed."""
     python, _ = made("wires", ["sandbox-fusion", "openai-harmony", "mcp"])
+    e2b, _ = made("e2b", ["e2b", "e2b-code-interpreter"])
     vllm = tool_server_of_vllm()
     node = VENVS / "librechat"
     node.mkdir(parents=True, exist_ok=True)
@@ -40,6 +41,7 @@ def main() -> int:
         runs = [
             [str(python), str(CLIENTS / "sandboxfusion_client.py")],
             [str(python), str(CLIENTS / "vllm_client.py")],
+            [str(e2b), str(CLIENTS / "e2b_client.py")],
             ["node", str(shutil.copy(CLIENTS / "librechat.mjs", node))],  # where its imports are,
         ]
         failed = [run for run in runs if subprocess.run(run, env={**os.environ, **given}, timeout=600).returncode]

@@ -120,13 +120,13 @@ class Json(Response):
 def application(routes: list[BaseRoute], failed: Callable[[str, int], Response] | None = None) -> Starlette:
     """Return the application of a wire; `failed` makes the answer of a failure, {"detail": ...} by default."""
     show = failed or (lambda detail, status: Json({"detail": detail}, status))
-    handlers: Any = {kind: partial(_failed, show) for kind in (HTTPException, AgentToolsError, OSError)}
+    handlers: Any = {kind: partial(answer_to, show) for kind in (HTTPException, AgentToolsError, OSError)}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
 
 
-async def _failed(show: Callable[[Any, int], Response], _: Request, exc: Exception) -> Response:
+async def answer_to(show: Callable[[Any, int], Response], _: object, exc: Exception) -> Response:
     """Answer a failure: of a request, of containers, or of a path as the sandbox's own file system has it."""
     match exc:
         case HTTPException():

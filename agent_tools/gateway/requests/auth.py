@@ -11,7 +11,7 @@ from agent_tools.containers.keys import ANYONE, digest, owner_of_digest, web_pag
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy
 
-_PLACES = ("api-key", "x-api-key")  # where clients made for other services put it
+_PLACES = ("api-key", "x-api-key", "x-access-token", "e2b-traffic-access-token")  # of other services' clients
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,12 @@ class RequestKeys:
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """Return the key of a request, or ''. Azure's clients send it as `api-key`, Anthropic's as `x-api-key`."""
-    if "authorization" in headers:
-        return key_in(headers["authorization"])
+    """Return the key of a request, or ''. Azure's clients send it as `api-key`, Anthropic's as `x-api-key`.
+
+    E2B's send it to a sandbox as its token, beside an Authorization that names a user without a password.
+    """
+    if found := key_in(headers.get("authorization", "")):
+        return found
     return next((headers[name].strip() for name in _PLACES if name in headers), "")
 
 

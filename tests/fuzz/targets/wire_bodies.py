@@ -7,7 +7,10 @@ import json
 
 from starlette.exceptions import HTTPException
 
-from agent_tools.wires import librechat, sandboxfusion
+from agent_tools.wires import e2b, librechat, sandboxfusion
+from agent_tools.wires.e2b.calls import Facts, in_sandbox, path_of
+from agent_tools.wires.e2b.connect import Envelopes, envelope
+from agent_tools.wires.e2b.processes import Input, Selected, Start
 from agent_tools.wires.http import checked
 from agent_tools.wires.librechat import _inside
 from agent_tools.wires.librechat.calls import MAX_PRINTED, Lines, identifier
@@ -15,10 +18,10 @@ from tests.fuzz.oracle import Bound, Parts, Target
 
 MODELS = [
     model
-    for routes in (librechat.ROUTES, sandboxfusion.ROUTES)
+    for routes in (librechat.ROUTES, sandboxfusion.ROUTES, *e2b.ROUTES)
     for each in routes.operations
     for model in (each.query, each.body)
-]
+] + [Facts, Input, Selected, Start]
 
 
 def read_bodies(parts: Parts) -> None:
@@ -28,7 +31,16 @@ def read_bodies(parts: Parts) -> None:
         lines.feed(part)
     assert len(lines.printed) <= MAX_PRINTED
     assert all(set(each) == {"id", "name", "input"} for each in lines.calls)
+    envelopes = Envelopes()
+    with contextlib.suppress(HTTPException):
+        read = [message for part in parts for message in envelopes.feed(part)]
+        assert all(Envelopes().feed(envelope(message)) == [message] for message in read if "NaN" not in repr(message))
     text = b"".join(parts).decode("utf-8", "replace")
+    with contextlib.suppress(HTTPException):
+        path = path_of(text)
+        assert path.startswith("/")
+        assert ".." not in path.split("/")
+        assert "\0" not in in_sandbox(path)
     name = _inside(text)
     assert not name.startswith("/")
     assert ".." not in name.split("/")
@@ -49,6 +61,7 @@ TARGET = Target(
     words=(
         *(b'{"out": "', b'{"calls": [{"id": "', b'", "name": "', b'", "input": {', b"}}]}\n", b"\n", b"[" * 99),
         *(b"/mnt/data/", b"/workspace/", b"../", b"//", b"\0", b'{"code": "', b'"language": "python"', b'"files": {'),
+        *(b"\0\0\0\0\2{}", b"\2\0\0\0\0", b"~/", b"/home/user/", b'"process": {"cmd": "', b'"pty": {"size": {'),
         *(b'"cells": [', b'"run_timeout": 1e999', b'"tool_results": [{"call_id": ', b'"lang": "py"', b"null"),
     ),
 )

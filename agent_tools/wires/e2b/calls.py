@@ -1,0 +1,251 @@
+"""The sandboxes of E2B's protocol: each is a container, and facts that are stored beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import ContainersError
+from agent_tools.containers.records import ContainerRecord, Rows, WireValue
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.http import aside
+from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
+
+ORIGIN = "e2b"
+HOME = "/workspace"
+MAX_COMMANDS, MAX_CONTEXTS = 32, 8  # that are open in a sandbox
+PORTS = ("49983", "49999", "")  # of files and processes, and of code
+_ALIASES = ("/home/user", "~")  # what E2B's users write for HOME
+_ID = re.compile(r"i[0-9a-f]{24}")
+_GONE = "The sandbox was not found"  # which the SDKs look for
+T = TypeVar("T")
+
+
+class Facts(BaseModel):
+    """Everything about a sandbox that its container does not have. `ends` is in seconds since 1970."""
+
+    template: str
+    metadata: dict[str, str]
+    envs: dict[str, str]
+    ends: float
+    auto_pause: bool = False
+    auto_resume: bool = False
+    is_paused: bool = False
+
+
+@dataclass(eq=False)
+class Context:
+    """A further kernel of a sandbox."""
+
+    kernel: Sandbox
+    cwd: str
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A sandbox: its container and its facts."""
+
+    row: ContainerRecord
+    facts: Facts
+
+    @property
+    def id(self) -> str:
+        """Its id, which is the container's, too."""
+        return self.row.id
+
+    @property
+    def place(self) -> Place:
+        """The key of what is open in it."""
+        return self.row.owner, self.row.id
+
+
+class Wire:
+    """The state of the wire: what is open, and the timers that end sandboxes. For one event loop."""
+
+    def __init__(self, containers: Containers[Any], rows: Rows) -> None:
+        self.containers = containers
+        self.rows = rows
+        self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
+        self.contexts: Shelf[Context] = Shelf(
+            containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close()
+        )
+        self.counts: dict[str, int] = {}  # runs of code in the first kernel of each sandbox
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+
+    def find(self, owner: str, id_: str) -> Box | None:
+        """Return a sandbox of an owner; None if there is none. It blocks: for a thread."""
+        stored = self.rows.get(WireValue, f"e2b-{id_}", owner=owner) if _ID.fullmatch(id_) else None
+        if stored is None:
+            return None
+        with suppress(ContainersError):
+            row = self.containers.find(owner, id_)
+            facts = Facts.model_validate_json(stored.value)
+            if row.status == "active" and (facts.is_paused or facts.ends > time.time()):
+                return Box(row, facts)
+        return None
+
+    def all_of(self, owner: str) -> list[Box]:
+        """List an owner's sandboxes, newest first, and forget sandboxes that are gone. It blocks."""
+        stored = [row for row in self.rows.find(WireValue, owner=owner) if row.id.startswith("e2b-")]
+        found = []
+        for each in stored:
+            if box := self.find(owner, each.id.removeprefix("e2b-")):
+                found.append(box)
+            elif each.created_at < time.time() - PATIENCE:  # else it may be under way
+                self.rows.delete(WireValue, id=each.id)
+        return found[::-1]
+
+    def put(self, box: Box) -> None:
+        """Store the facts of a sandbox, and let its container live as long. It blocks."""
+        self.rows.change(WireValue, f"e2b-{box.id}", value=box.facts.model_dump_json())
+        left = self.containers.config.user_container_idle if box.facts.is_paused else box.facts.ends - time.time()
+        self.rows.change(ContainerRecord, box.id, idle_minutes=left / 60 + 1, last_active_at=time.time())
+
+    def time(self, box: Box) -> None:
+        """End or pause a sandbox once its time is up."""
+        self._forget_timer(box.id)
+        if not box.facts.is_paused:
+            seconds = max(0.0, box.facts.ends - time.time())
+            self._timers[box.id] = asyncio.get_running_loop().call_later(seconds, self._due, box.row.owner, box.id)
+
+    def _forget_timer(self, id_: str) -> None:
+        if timer := self._timers.pop(id_, None):
+            timer.cancel()
+
+    def _due(self, owner: str, id_: str) -> None:
+        del self._timers[id_]
+        task = asyncio.create_task(self._end_if_due(owner, id_))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _end_if_due(self, owner: str, id_: str) -> None:
+        def stored() -> Facts | None:
+            row = self.rows.get(WireValue, f"e2b-{id_}", owner=owner)
+            return Facts.model_validate_json(row.value) if row else None
+
+        facts = await aside(stored)
+        if facts is None or facts.is_paused:
+            return
+        box = Box(await aside(self.containers.find, owner, id_), facts)
+        if facts.ends > time.time() + 0.1:  # another process has changed it
+            self.time(box)
+        elif facts.auto_pause:
+            await self.pause(box)
+        else:
+            await self.end(owner, id_)
+
+    async def pause(self, box: Box) -> None:
+        """Pause a sandbox: files and variables stay, commands and contexts end."""
+        self._forget_timer(box.id)
+        box.facts.is_paused = True
+        await aside(self.put, box)
+        await self._close_opened(box.place)
+
+    async def end(self, owner: str, id_: str) -> None:
+        """Delete a sandbox."""
+        self._forget_timer(id_)
+        await aside(self.containers.discard, owner, id_)
+        await self._close_opened((owner, id_))
+        self.counts.pop(id_, None)
+        await aside(lambda: self.rows.delete(WireValue, id=f"e2b-{id_}"))
+
+    async def _close_opened(self, place: Place) -> None:
+        for context in self.contexts.of(place):
+            await self.contexts.end(context)
+        for command in self.commands.of(place):
+            await self.commands.end(command)
+
+    async def close(self) -> None:
+        """End all that is open."""
+        for id_ in list(self._timers):
+            self._forget_timer(id_)
+        await asyncio.gather(*self._ends, return_exceptions=True)
+        await self.contexts.close()
+        await self.commands.close()
+
+
+class Call:
+    """A request."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.owner: str = request.scope["owner"]
+        self.wire: Wire = request.app.state.wire
+
+    async def box(self, id_: str) -> Box:
+        """Return the sandbox of an id.
+
+        Raises:
+            HTTPException: 404, this owner has none of this id.
+        """
+        box = await aside(self.wire.find, self.owner, id_)
+        if box is None:
+            raise HTTPException(404, f"{_GONE}: {id_[:64]}")
+        return box
+
+    async def here(self) -> Box:
+        """Return the sandbox that the request is for, which runs.
+
+        Raises:
+            HTTPException: 502, it is not there, or paused; 501, it is for a port of the sandbox's own.
+        """
+        headers = self.request.headers
+        box = await aside(self.wire.find, self.owner, headers.get("e2b-sandbox-id", ""))
+        if box and box.facts.is_paused and box.facts.auto_resume:
+            await self.resume(box, 300)
+        if box is None or box.facts.is_paused:
+            raise HTTPException(502, _GONE)
+        if headers.get("e2b-sandbox-port", "") not in PORTS:
+            raise HTTPException(501, "Sandboxes are sealed: none of their ports can be reached from outside.")
+        return box
+
+    async def resume(self, box: Box, seconds: float) -> None:
+        """Resume a sandbox, or extend its time; `seconds` from now is the least that it has."""
+        box.facts.ends = max(time.time() + seconds, 0.0 if box.facts.is_paused else box.facts.ends)
+        box.facts.is_paused = False
+        await aside(self.wire.put, box)
+        self.wire.time(box)
+
+    async def use(self, work: Callable[[Sandbox], T], box: Box | None = None) -> T:
+        """Do something short in the sandbox of the request."""
+        id_ = (box or await self.here()).id
+
+        def done() -> T:
+            with self.wire.containers.used(id_, PATIENCE) as (sandbox, _):
+                return work(sandbox)
+
+        return await aside(done)
+
+
+def path_of(path: str) -> str:
+    """Return a path as an absolute one in normal form; a relative one counts from HOME.
+
+    Raises:
+        HTTPException: 400, it holds a NUL.
+    """
+    for known in _ALIASES:
+        if path == known or path.startswith(f"{known}/"):
+            path = HOME + path[len(known) :]
+    if "\0" in path:
+        raise HTTPException(400, "A path has no NUL.")
+    return "/" + posixpath.normpath(posixpath.join(HOME, path)).lstrip("/")
+
+
+def in_sandbox(path: str) -> str:
+    """Return an absolute path as a sandbox takes it, whose paths count from HOME."""
+    if path == HOME:
+        return "."
+    return path[len(HOME) + 1 :] if path.startswith(f"{HOME}/") else path

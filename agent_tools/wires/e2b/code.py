@@ -1,0 +1,221 @@
+"""Code: run in the first kernel of a sandbox or in a further one, a context; its outputs are lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Generator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from agent_tools.results.execution import Display, Error, Execution, Notice, Omitted, Output, Restarted, Result, Stream
+from agent_tools.results.outputs import Died, TimedOut
+from agent_tools.runtime.in_thread import iterate_in_thread
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.e2b.calls import HOME, Box, Call, Context, in_sandbox, path_of
+from agent_tools.wires.http import Routes, bundle, while_connected
+from agent_tools.wires.opened import PATIENCE, Opened
+
+DEFAULT = "default"
+"""The id of the first kernel, as a context."""
+LANGUAGES = (None, "", "python", "python3")
+_FORMS = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+    "application/vnd.e2b.data+json": "data",
+    "application/vnd.e2b.chart+json": "chart",
+}
+_SET = "import os\nos._before = {{k: os.environ.get(k) for k in {own!r}}}\nos.environ.update({every!r})"
+_RESET = (
+    "import os\nfor k, v in os.__dict__.pop('_before', {}).items():\n"
+    "    os.environ.pop(k, None) if v is None else os.environ.update({k: v})"
+)
+Variables = Annotated[dict[str, str], Field(max_length=1_000)]
+ROUTES = Routes(Call)
+
+
+@ROUTES.on("POST", "/execute")
+async def _execute(
+    call: Call,
+    code: str,
+    context_id: str | None = None,
+    language: str | None = None,
+    env_vars: Variables | None = None,
+) -> Any:
+    _check(language)
+    box, cancelled, kernels = await call.here(), threading.Event(), list[Sandbox]()
+    context = None if context_id in (None, "", DEFAULT) else _context(call, box, str(context_id))
+
+    def cancel() -> None:
+        cancelled.set()
+        for kernel in kernels:
+            kernel.cancel(cancelled)
+
+    lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, cancelled, kernels), cancel)
+    await while_connected(call.request, anext(lines, ""))  # the sandbox is there, or why it is not
+
+    async def sent() -> Any:
+        async with aclosing(lines):
+            async for line in lines:
+                yield line
+
+    return StreamingResponse(sent(), media_type="application/x-ndjson")
+
+
+def _lines(
+    call: Call,
+    box: Box,
+    context: Opened[Context] | None,
+    code: str,
+    envs: dict[str, str],
+    cancelled: threading.Event,
+    kernels: list[Sandbox],
+) -> Generator[str, None, None]:
+    """Yield '' once the sandbox is there, then the lines of the answer."""
+    with call.wire.containers.held(box.id, PATIENCE) as (interpreter, woken):
+        note = woken.result()
+        kernels.append(kernel := context.it.kernel if context else interpreter.as_sandbox)
+        every = {**box.facts.envs, **envs}
+        if every and (error := _hidden(kernel, _SET.format(own=list(envs), every=every), cancelled).error):
+            raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
+        yield ""
+        if note:
+            yield _line({"type": "stderr", "text": f"[{note}]\n", "timestamp": time.time_ns()})
+        try:
+            for output in kernel.stream(code, max(1.0, box.facts.ends - time.time()), cancelled):
+                if shown := line_of(output):
+                    yield _line(shown)
+        finally:
+            if envs:
+                _hidden(kernel, _RESET)
+        yield _line({"type": "number_of_executions", "execution_count": _counted(call, box, context)})
+
+
+def _hidden(kernel: Sandbox, code: str, cancelled: threading.Event | None = None) -> Execution:
+    """Run code that leaves no names, and no result."""
+    return kernel.run_code(f"exec({code!r}, {{}})", cancelled=cancelled)
+
+
+def _line(shown: dict[str, Any]) -> str:
+    return json.dumps(shown, separators=(",", ":")) + "\n"
+
+
+def _counted(call: Call, box: Box, context: Opened[Context] | None) -> int:
+    if context:
+        context.it.count += 1
+        return context.it.count
+    call.wire.counts[box.id] = call.wire.counts.get(box.id, 0) + 1
+    return call.wire.counts[box.id]
+
+
+def line_of(output: Output) -> dict[str, Any] | None:
+    """Return an output as a line of the answer has it; None for one that it has not."""
+    match output:
+        case Stream():
+            return {"type": output.name, "text": output.text, "timestamp": time.time_ns()}
+        case Result() | Display():
+            forms, extra = dict[str, Any](), dict[str, Any]()
+            for mime, value in bundle(output.data).items():
+                name = _FORMS.get(mime)
+                if name:
+                    forms[name] = value
+                else:
+                    extra[mime] = value
+            return {"type": "result", "is_main_result": isinstance(output, Result), **forms, "extra": extra}
+        case Error():
+            return {"type": "error", "name": output.name, "value": output.value, "traceback": output.traceback}
+        case TimedOut() | Died():
+            return {"type": "error", "name": type(output).__name__, "value": output.text, "traceback": output.text}
+        case Notice() | Omitted() | Restarted():
+            return {"type": "stderr", "text": f"[{output.text}]\n", "timestamp": time.time_ns()}
+    return None
+
+
+# -- contexts ---------------------------------------------------------------------------------------------------------
+
+
+@ROUTES.on("GET", "/contexts")
+async def _contexts(call: Call) -> Any:
+    box = await call.here()
+    others = [_shown(each.id, each.it.cwd) for each in call.wire.contexts.of(box.place)]
+    return [_shown(DEFAULT, HOME), *others]
+
+
+@ROUTES.on("POST", "/contexts")
+async def _open_context(call: Call, language: str | None = None, cwd: str | None = None) -> Any:
+    _check(language)
+    box, folder = await call.here(), path_of(cwd or HOME)
+
+    def begin(sandbox: Sandbox) -> Context:
+        kernel = sandbox.fresh_kernel()
+        try:
+            _enter(kernel, folder)
+        except BaseException:
+            kernel.close()
+            raise
+        return Context(kernel, folder)
+
+    opened = await call.wire.contexts.open(box.place, lambda: box.id, begin)
+    return _shown(opened.id, folder)
+
+
+@ROUTES.on("DELETE", "/contexts/{context}")
+async def _close_context(call: Call, context: str) -> Any:
+    box = await call.here()
+    if context == DEFAULT:
+        raise HTTPException(400, "The default context stays as long as its sandbox.")
+    await call.wire.contexts.end(_context(call, box, context))
+    return {}
+
+
+@ROUTES.on("POST", "/contexts/{context}/restart")
+async def _restart_context(call: Call, context: str) -> Any:
+    box = await call.here()
+    found = None if context == DEFAULT else _context(call, box, context)
+
+    def restart(sandbox: Sandbox) -> None:
+        kernel = found.it.kernel if found else sandbox
+        kernel.restart()
+        if found:
+            _enter(kernel, found.it.cwd)
+
+    await call.use(restart, box)
+    if found:
+        found.it.count = 0
+    else:
+        call.wire.counts.pop(box.id, None)
+    return {}
+
+
+def _enter(kernel: Sandbox, folder: str) -> None:
+    if folder != HOME and (error := _hidden(kernel, f"import os\nos.chdir({in_sandbox(folder)!r})").error):
+        raise HTTPException(400, f"cwd is not usable: {error.text[-500:]}")
+
+
+def _context(call: Call, box: Box, id_: str) -> Opened[Context]:
+    found = call.wire.contexts.find(box.place, id_)
+    if found is None:
+        raise HTTPException(404, f"Context {id_[:64]} not found")
+    return found
+
+
+def _shown(id_: str, cwd: str) -> dict[str, str]:
+    return {"id": id_, "language": "python", "cwd": cwd}
+
+
+def _check(language: str | None) -> None:
+    if language not in LANGUAGES:
+        raise HTTPException(501, f"{language!r:.40} has no kernel here: use python, or a command for bash.")

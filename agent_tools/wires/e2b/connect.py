@@ -1,0 +1,149 @@
+"""The Connect protocol with JSON (https://connectrpc.com/docs/protocol), as far as E2B's SDKs speak it.
+
+A unary call is plain JSON. A stream is of envelopes: a byte of flags, four bytes of length, and JSON; the last one has
+flag 2 and, of a stream that failed, an `error`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from agent_tools.errors import AgentToolsError
+from agent_tools.limits import MIB
+from agent_tools.wires.e2b.calls import Call
+from agent_tools.wires.http import Json, answer_to
+
+MAX_MESSAGE = 4 * MIB
+MAX_MILLISECONDS = 86_400_000
+END = 2
+_HEAD = struct.Struct(">BI")
+_CODES = {
+    400: "invalid_argument",
+    401: "unauthenticated",
+    403: "permission_denied",
+    404: "not_found",
+    409: "already_exists",
+    413: "resource_exhausted",
+    422: "invalid_argument",
+    429: "resource_exhausted",
+    501: "unimplemented",
+    502: "unavailable",
+    503: "unavailable",
+    504: "deadline_exceeded",
+    507: "resource_exhausted",
+}
+
+
+def failure(detail: object, status: int) -> Json:
+    """Return the answer of a unary call that failed."""
+    message = detail if isinstance(detail, str) else json.dumps(detail)
+    return Json({"code": _CODES.get(status, "internal"), "message": message}, status)
+
+
+def envelope(message: dict[str, Any], flags: int = 0) -> bytes:
+    """Return a message of a stream."""
+    data = json.dumps(message, separators=(",", ":")).encode()
+    return _HEAD.pack(flags, len(data)) + data
+
+
+class Envelopes:
+    """The messages of a stream that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, piece: bytes) -> list[dict[str, Any]]:
+        """Take bytes; return the messages that are whole now.
+
+        Raises:
+            HTTPException: 400, a message is no JSON object, or compressed; 413, it is too large.
+        """
+        self._data += piece
+        found, place = list[dict[str, Any]](), 0
+        while len(self._data) - place >= _HEAD.size:
+            flags, size = _HEAD.unpack_from(self._data, place)
+            if size > MAX_MESSAGE:
+                raise HTTPException(413, f"A message is larger than {MAX_MESSAGE:,} bytes.")
+            if flags & ~END:
+                raise HTTPException(400, "Messages of a stream must not be compressed.")
+            end = place + _HEAD.size + size
+            if len(self._data) < end:
+                break
+            found.append(_object(bytes(self._data[place + _HEAD.size : end])))
+            place = end
+        del self._data[:place]
+        return found
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise HTTPException(400, "A message is no JSON object.")
+    return found
+
+
+async def messages(call: Call) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the messages of a request. Errors as for `Envelopes.feed`."""
+    envelopes = Envelopes()
+    async for piece in call.request.stream():
+        for message in envelopes.feed(piece):
+            yield message
+
+
+async def first_message(call: Call) -> dict[str, Any]:
+    """Return the one message of a request. Errors as for `Envelopes.feed`."""
+    async for message in messages(call):
+        return message
+    raise HTTPException(400, "The request has no message.")
+
+
+def seconds_of(call: Call) -> float | None:
+    """Return the time limit that a request names, None for none.
+
+    Raises:
+        HTTPException: 400, it is no number of milliseconds, or too large.
+    """
+    given = call.request.headers.get("connect-timeout-ms")
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) < 10 and 0 < int(given) <= MAX_MILLISECONDS):
+        raise HTTPException(400, f"Connect-Timeout-Ms must be above 0 and at most {MAX_MILLISECONDS:,}.")
+    return int(given) / 1_000
+
+
+async def streamed(answers: AsyncGenerator[dict[str, Any], None]) -> StreamingResponse:
+    """Return the answer that is a stream, once its first message is there; a failure is its end.
+
+    The request is read before the first message, as starlette waits for a disconnect from then on.
+    """
+
+    async def sent() -> AsyncGenerator[bytes, None]:
+        end: dict[str, Any] = {}
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    yield envelope(answer)
+        except (HTTPException, AgentToolsError, OSError) as exc:
+            end = {"error": json.loads(bytes((await answer_to(failure, None, exc)).body))}
+        yield envelope(end, END)
+
+    pieces = sent()
+    first = await anext(pieces)
+
+    async def every() -> AsyncGenerator[bytes, None]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    return StreamingResponse(every(), media_type="application/connect+json")

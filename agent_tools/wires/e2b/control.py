@@ -1,0 +1,206 @@
+"""The life of sandboxes: made, listed, found, timed, paused, resumed, killed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agent_tools.containers.config import MEMORY_TIERS
+from agent_tools.containers.records import ContainerRecord, WireValue
+from agent_tools.containers.spec import ContainerSpec
+from agent_tools.limits import MIB
+from agent_tools.wires.e2b.calls import ORIGIN, Box, Call, Facts
+from agent_tools.wires.http import Json, Routes, aside
+
+VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, without metadata
+TEMPLATES = ("base", "code-interpreter-v1")
+MAX_SECONDS = 86_400
+MAX_FACTS = 64 * 1024  # characters of metadata and variables
+ABSENT = {
+    "/templates{rest:path}": "Templates are not available here: every sandbox has the image of this server.",
+    "/v2/templates{rest:path}": "Templates are not available here: every sandbox has the image of this server.",
+    "/v3/templates{rest:path}": "Templates are not available here: every sandbox has the image of this server.",
+    "/volumes{rest:path}": "Volumes are not available here: files live in their sandbox.",
+    "/sandboxes/{sandbox}/fork": "Sandboxes cannot be forked here: create another one.",
+    "/sandboxes/{sandbox}/snapshots": "Snapshots are not available here: pause a sandbox to keep it.",
+    "/snapshots": "Snapshots are not available here: pause a sandbox to keep it.",
+    "/sandboxes/{sandbox}/network": "The network of a sandbox cannot be changed here: create another one.",
+    "/sandboxes/{sandbox}/logs": "Logs of sandboxes are not available here.",
+    "/v2/sandboxes/{sandbox}/logs": "Logs of sandboxes are not available here.",
+    "/sandboxes/{sandbox}/metrics": "Metrics of a sandbox are not available here: those of the server are at /metrics.",
+}
+Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
+Texts = Annotated[dict[str, str], Field(max_length=1_000)]
+ROUTES = Routes(Call, MIB)
+
+
+@ROUTES.on("POST", "/v2/sandboxes")
+async def _create(
+    call: Call,
+    templateID: Annotated[str, Field(max_length=256)] = "base",  # noqa: N803
+    timeout: Seconds = 300,
+    metadata: Texts | None = None,
+    envVars: Texts | None = None,  # noqa: N803
+    autoPause: bool = False,  # noqa: N803
+    autoResume: Any = None,  # noqa: N803
+    allow_internet_access: bool | None = None,
+    network: Any = None,
+    mcp: Any = None,
+    iam: Any = None,
+    volumeMounts: Any = None,  # noqa: N803
+) -> Any:
+    if templateID not in TEMPLATES:
+        raise HTTPException(501, f"Template {templateID!r:.80} is not available here: use {' or '.join(TEMPLATES)}.")
+    for name, value in {"network": network, "mcp": mcp, "iam": iam, "volumeMounts": volumeMounts}.items():
+        if value:
+            raise HTTPException(501, f"{name} is not available here: create the sandbox without it.")
+    facts = Facts(
+        template=templateID,
+        metadata=metadata or {},
+        envs=envVars or {},
+        ends=time.time() + timeout,
+        auto_pause=autoPause,
+        auto_resume=bool(autoResume.get("enabled") if isinstance(autoResume, dict) else autoResume),
+    )
+    if len(facts.model_dump_json()) > MAX_FACTS:
+        raise HTTPException(400, f"metadata and envVars have more than {MAX_FACTS:,} characters.")
+    box = await aside(_made, call, facts, allow_internet_access is not False, timeout)
+    try:
+        await call.use(lambda _: None, box)
+    except BaseException:
+        await call.wire.end(*box.place)
+        raise
+    call.wire.time(box)
+    return Json(_described(call, box), 201)
+
+
+ROUTES.on("POST", "/sandboxes")(_create)
+
+
+def _made(call: Call, facts: Facts, has_internet: bool, seconds: float) -> Box:
+    call.wire.all_of(call.owner)  # which forgets those that are gone
+    containers, id_ = call.wire.containers, f"i{secrets.token_hex(12)}"
+    domains = tuple(containers.config.allowed_domains) if has_internet else ()
+    spec = ContainerSpec(id_, idle_minutes=seconds / 60 + 1, domains=domains, origin=ORIGIN)
+    row: ContainerRecord = containers.create(call.owner, spec, id_)
+    value = facts.model_dump_json()
+    call.wire.rows.add(WireValue(id=f"e2b-{id_}", owner=call.owner, created_at=row.created_at, value=value))
+    return Box(row, facts)
+
+
+@ROUTES.on("GET", "/v2/sandboxes")
+async def _list(call: Call, state: str = "running,paused", metadata: str = "") -> Any:
+    wanted = dict(parse_qsl(metadata[:MAX_FACTS]))
+    shown = [_info(call, box) for box in await aside(call.wire.all_of, call.owner)]
+    return [each for each in shown if each["state"] in state.split(",") and wanted.items() <= each["metadata"].items()]
+
+
+@ROUTES.on("GET", "/sandboxes")
+async def _list_running(call: Call, metadata: str = "") -> Any:
+    return await _list(call, "running", metadata)
+
+
+@ROUTES.on("GET", "/sandboxes/{sandbox}")
+async def _get(call: Call, sandbox: str) -> Any:
+    box = await call.box(sandbox)
+    return {**_described(call, box), **_info(call, box)}
+
+
+@ROUTES.on("DELETE", "/sandboxes/{sandbox}")
+async def _kill(call: Call, sandbox: str) -> Any:
+    await call.wire.end(*(await call.box(sandbox)).place)
+    return Response(status_code=204)
+
+
+@ROUTES.on("POST", "/sandboxes/{sandbox}/timeout")
+async def _set_timeout(call: Call, sandbox: str, timeout: Seconds) -> Any:
+    box = await call.box(sandbox)
+    box.facts.ends = time.time() + timeout
+    await aside(call.wire.put, box)
+    call.wire.time(box)
+    return Response(status_code=204)
+
+
+@ROUTES.on("POST", "/sandboxes/{sandbox}/refreshes")
+async def _refresh(call: Call, sandbox: str, duration: Seconds = 300) -> Any:
+    await call.resume(await call.box(sandbox), duration)
+    return Response(status_code=204)
+
+
+@ROUTES.on("POST", "/sandboxes/{sandbox}/pause")
+async def _pause(call: Call, sandbox: str) -> Any:
+    box = await call.box(sandbox)
+    if box.facts.is_paused:
+        raise HTTPException(409, "The sandbox is paused already.")
+    await call.wire.pause(box)
+    return Response(status_code=204)
+
+
+@ROUTES.on("POST", "/sandboxes/{sandbox}/resume")
+async def _resume(call: Call, sandbox: str, timeout: Seconds = 300) -> Any:
+    box = await call.box(sandbox)
+    if not box.facts.is_paused:
+        raise HTTPException(409, "The sandbox runs already.")
+    return await _connect(call, sandbox, timeout)
+
+
+@ROUTES.on("POST", "/v2/sandboxes/{sandbox}/connect")
+async def _connect(call: Call, sandbox: str, timeout: Seconds = 300) -> Any:
+    box = await call.box(sandbox)
+    was_paused = box.facts.is_paused
+    await call.resume(box, timeout)
+    return Json(_described(call, box), 201 if was_paused else 200)
+
+
+ROUTES.on("POST", "/sandboxes/{sandbox}/connect")(_connect)
+
+
+def absent(why: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a part of E2B's API that is not here."""
+
+    async def absent(_: Request) -> Response:
+        return Json({"code": 501, "message": why}, 501)
+
+    return absent
+
+
+def _described(call: Call, box: Box) -> dict[str, Any]:
+    """Return what a client needs to use a sandbox. Its token there is the key that it has sent."""
+    key = call.request.headers.get("x-api-key")
+    return {
+        "templateID": box.facts.template,
+        "sandboxID": box.id,
+        "clientID": "agent-tools",
+        "envdVersion": VERSION,
+        "domain": None,
+        **({"envdAccessToken": key, "trafficAccessToken": key} if key else {}),
+    }
+
+
+def _info(call: Call, box: Box) -> dict[str, Any]:
+    return {
+        "templateID": box.facts.template,
+        "sandboxID": box.id,
+        "clientID": "agent-tools",
+        "envdVersion": VERSION,
+        "startedAt": _at(box.row.created_at),
+        "endAt": _at(box.facts.ends),
+        "state": "paused" if box.facts.is_paused else "running",
+        "metadata": box.facts.metadata,
+        "cpuCount": 1,
+        "memoryMB": MEMORY_TIERS[box.row.memory_limit] // MIB,
+        "diskSizeMB": call.wire.containers.config.max_container_bytes // MIB,
+    }
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,194 @@
+"""Files: read and written over HTTP, and the rest over Connect, as code in the sandbox has them."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from functools import partial
+from typing import Annotated, Any, BinaryIO
+
+from pydantic import Field
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from agent_tools.limits import MIB
+from agent_tools.results.execution import FileInfo
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.e2b.calls import HOME, Box, Call, in_sandbox, path_of
+from agent_tools.wires.http import Routes, aside
+
+MAX_FILES = 200  # of one request
+MAX_ENTRIES = 10_000  # of one listing
+PIECE = MIB
+_KINDS = {"folder": "FILE_TYPE_DIRECTORY", "file": "FILE_TYPE_FILE", "link": "FILE_TYPE_SYMLINK"}
+Depth = Annotated[int, Field(ge=0, le=2**32)]
+ROUTES = Routes(Call)
+RPC = Routes(Call)
+
+
+@ROUTES.on("GET", "/files")
+async def _download(call: Call, path: str) -> Any:
+    box, full = await call.here(), path_of(path)
+    info = await call.use(lambda sandbox: sandbox.stat(in_sandbox(full)), box)
+    if info.kind != "file":
+        raise HTTPException(400, f"path '{full[:200]}' is a directory")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        sent = 0
+        while sent < info.size:
+            most = min(PIECE, info.size - sent)
+            piece = await call.use(partial(_read, in_sandbox(full), sent, most), box)
+            if not piece:
+                return
+            sent += len(piece)
+            yield piece
+
+    headers = {"Content-Length": str(info.size), "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(pieces(), media_type="application/octet-stream", headers=headers)
+
+
+def _read(path: str, offset: int, most: int, sandbox: Sandbox) -> bytes:
+    return sandbox.read_file(path, offset=offset, max_bytes=most)
+
+
+@ROUTES.on("POST", "/files", query=("path",))
+async def _upload(call: Call, path: str = "") -> Any:
+    box = await call.here()
+    if not call.request.headers.get("content-type", "").startswith("multipart/"):
+        with tempfile.SpooledTemporaryFile(PIECE) as spool:
+            most, size = call.wire.containers.config.max_upload_bytes, 0
+            async for piece in call.request.stream():
+                size += len(piece)
+                if size > most:
+                    raise HTTPException(413, f"The file is larger than {most:,} bytes.")
+                await aside(spool.write, piece)
+            spool.seek(0)
+            return [await _written(call, box, path, spool)]  # type: ignore[arg-type]
+    written = []
+    async with call.request.form(max_files=MAX_FILES, max_fields=8) as form:
+        for _, file in form.multi_items():
+            if isinstance(file, UploadFile):
+                written.append(await _written(call, box, path or file.filename or "", file.file))
+    if not written:
+        raise HTTPException(400, "The request has no file.")
+    return written
+
+
+async def _written(call: Call, box: Box, path: str, content: BinaryIO) -> dict[str, str]:
+    full = path_of(path)
+    if full == HOME:
+        raise HTTPException(400, "path names no file.")
+    await call.use(lambda sandbox: sandbox.write_file(in_sandbox(full), content), box)
+    return {"name": full.rpartition("/")[2], "type": "file", "path": full}
+
+
+@RPC.on("POST", "/Stat")
+async def _stat(call: Call, path: str = "") -> Any:
+    full = path_of(path)
+    return {"entry": entry_of(await call.use(lambda sandbox: sandbox.stat(in_sandbox(full))), full)}
+
+
+@RPC.on("POST", "/ListDir")
+async def _list(call: Call, path: str = "", depth: Depth = 1) -> Any:
+    full = path_of(path)
+    found = await call.use(lambda sandbox: listed(sandbox, full, depth or 1))
+    return {"entries": [entry_of(info, where) for where, info in found]}
+
+
+@RPC.on("POST", "/MakeDir")
+async def _make_dir(call: Call, path: str) -> Any:
+    full = path_of(path)
+
+    def work(sandbox: Sandbox) -> FileInfo:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if sandbox.stat(in_sandbox(full)).is_dir:
+                raise HTTPException(409, f"directory already exists: {full[:200]}")
+            raise HTTPException(400, f"path already exists but it is not a directory: {full[:200]}")
+        sandbox.make_dir(in_sandbox(full))
+        return sandbox.stat(in_sandbox(full))
+
+    return {"entry": entry_of(await call.use(work), full)}
+
+
+@RPC.on("POST", "/Move")
+async def _move(call: Call, source: str, destination: str) -> Any:
+    before, after = path_of(source), path_of(destination)
+    _check_spared(before)
+
+    def work(sandbox: Sandbox) -> FileInfo:
+        sandbox.move(in_sandbox(before), in_sandbox(after))
+        return sandbox.stat(in_sandbox(after), follow=False)
+
+    return {"entry": entry_of(await call.use(work), after)}
+
+
+@RPC.on("POST", "/Remove")
+async def _remove(call: Call, path: str) -> Any:
+    full = path_of(path)
+    _check_spared(full)
+
+    def work(sandbox: Sandbox) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            sandbox.remove(in_sandbox(full), recursive=True)
+
+    await call.use(work)
+    return {}
+
+
+async def _watch(_: Call) -> Any:
+    raise HTTPException(501, "Folders cannot be watched here: list them again.")
+
+
+for _method in ("WatchDir", "CreateWatcher", "GetWatcherEvents", "RemoveWatcher"):
+    RPC.on("POST", f"/{_method}")(_watch)
+
+
+def _check_spared(path: str) -> None:
+    if path in ("/", HOME):
+        raise HTTPException(400, "The home directory itself stays.")
+
+
+def listed(sandbox: Sandbox, path: str, depth: int) -> list[tuple[str, FileInfo]]:
+    """Return the entries of a folder and, down to a depth, of those below it, each with its path.
+
+    Raises:
+        HTTPException: 413, there are too many.
+    """
+    found, folders = list[tuple[str, FileInfo]](), deque([(path, 1)])
+    while folders:
+        folder, level = folders.popleft()
+        for info in sandbox.list_files(in_sandbox(folder)):
+            where = f"{folder.rstrip('/')}/{info.name}"
+            found.append((where, info))
+            if info.is_dir and level < depth:
+                folders.append((where, level + 1))
+        if len(found) > MAX_ENTRIES:
+            raise HTTPException(413, f"The folder has more than {MAX_ENTRIES:,} entries: ask for a smaller depth.")
+    return found
+
+
+def entry_of(info: FileInfo, path: str) -> dict[str, Any]:
+    """Return a file or folder as this API has it."""
+    kind = {"folder": stat.S_IFDIR, "link": stat.S_IFLNK}.get(info.kind, stat.S_IFREG)
+    modified = datetime.fromtimestamp(min(max(info.modified, 0.0), 2**33), timezone.utc)
+    return {
+        "name": _text(path.rpartition("/")[2] or "/"),
+        "type": _KINDS.get(info.kind, "FILE_TYPE_UNSPECIFIED"),
+        "path": _text(path),
+        "size": str(info.size),
+        "mode": info.mode,
+        "permissions": stat.filemode(kind | info.mode),
+        "owner": "user",
+        "group": "user",
+        "modifiedTime": modified.isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _text(name: str) -> str:
+    """Return a name without the halves of characters that no JSON may have."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,298 @@
+"""E2B's protocol: sandboxes and their time, code, contexts, files, commands, terminals, and bad requests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import Any
+
+import httpx
+import pytest
+
+from agent_tools.wires.e2b.connect import Envelopes, envelope
+from tests.gateway.asking import until
+from tests.wires.conftest import Served
+
+
+class Client:
+    """A client with a key, and its calls."""
+
+    def __init__(self, served: Served, key: str = "plain") -> None:
+        self.key = served.keys[key]
+        made = httpx.Client(base_url=f"{served.gateway.url}/e2b", headers={"X-API-Key": self.key}, timeout=60)
+        self.http = served._stack.enter_context(made)
+
+    def create(self, **given: Any) -> Sandbox:
+        answer = self.http.post("/v2/sandboxes", json={"templateID": "base", "timeout": 300, **given})
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["envdAccessToken"] == self.key
+        return Sandbox(self, answer.json()["sandboxID"])
+
+
+class Sandbox:
+    """A sandbox, called as the SDKs do it: its token is beside an Authorization that names a user."""
+
+    def __init__(self, client: Client, id_: str) -> None:
+        self.id = id_
+        self.http = client.http
+        self.headers = {"E2b-Sandbox-Id": id_, "X-Access-Token": client.key, "Authorization": "Basic cm9vdDo="}
+
+    def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        return self.http.request(method, path, **{"headers": self.headers, **given})
+
+    def run(self, code: str, **given: Any) -> list[dict[str, Any]]:
+        answer = self.ask("POST", "/execute", json={"code": code, **given})
+        assert answer.status_code == 200, answer.text
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+    def text(self, code: str, **given: Any) -> str:
+        found = [line for line in self.run(code, **given) if line["type"] in ("result", "error")]
+        return str(found[0].get("text") or found[0].get("name"))
+
+    def rpc(self, service: str, method: str, **given: Any) -> Any:
+        path = {"files": "/filesystem.Filesystem/", "processes": "/process.Process/"}[service] + method
+        answer = self.ask("POST", path, json=given)
+        return answer.json() if answer.status_code == 200 else (answer.status_code, answer.json()["code"])
+
+    def stream(self, method: str, *messages: dict[str, Any], **headers: str) -> list[dict[str, Any]]:
+        content, headers = b"".join(map(envelope, messages)), {**self.headers, **headers}
+        answer = self.ask("POST", f"/process.Process/{method}", content=content, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return Envelopes().feed(answer.content)
+
+    def command(self, command: str, **given: Any) -> tuple[str, int]:
+        config = {"cmd": "/bin/bash", "args": ["-c", command], **given}
+        events = [each["event"] for each in self.stream("Start", {"process": config, "stdin": False}) if each]
+        assert "start" in events[0], events
+        return output(events, "stdout"), events[-1]["end"]["exitCode"]
+
+
+def output(events: list[dict[str, Any]], name: str) -> str:
+    pieces = [base64.b64decode(each["data"][name]) for each in events if name in each.get("data", {})]
+    return b"".join(pieces).decode()
+
+
+def test_a_sandbox_is_made_listed_timed_and_killed(served: Served) -> None:
+    client = Client(served)
+    sandbox, other = client.create(metadata={"a": "1"}), client.create(metadata={"a": "2"})
+    shown = client.http.get(f"/sandboxes/{sandbox.id}").json()
+    assert (shown["state"], shown["metadata"], shown["memoryMB"] > 0) == ("running", {"a": "1"}, True)
+    found = client.http.get("/v2/sandboxes", params={"metadata": "a=2", "state": "running"}).json()
+    assert [each["sandboxID"] for each in found] == [other.id]
+    assert len(client.http.get("/sandboxes").json()) == 2
+    assert client.http.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 3_000}).status_code == 204
+    assert client.http.get(f"/sandboxes/{sandbox.id}").json()["endAt"] > shown["endAt"]
+    assert client.http.post(f"/v2/sandboxes/{sandbox.id}/connect", json={"timeout": 1}).status_code == 200
+    assert sandbox.ask("GET", "/health").status_code == 200
+    assert client.http.delete(f"/sandboxes/{sandbox.id}").status_code == 204
+    assert client.http.delete(f"/sandboxes/{sandbox.id}").status_code == 404
+    assert sandbox.ask("GET", "/health").status_code == 502
+    assert "was not found" in sandbox.ask("POST", "/execute", json={"code": "1"}).json()["message"]
+    assert client.http.post(f"/sandboxes/{other.id}/timeout", json={"timeout": 0}).status_code == 204
+    until(lambda: served.rows == [])
+
+
+def test_code_is_answered_in_lines(served: Served) -> None:
+    sandbox = Client(served).create(envVars={"FOO": "bar"})
+    lines = sandbox.run("import sys\nprint('o')\nprint('e', file=sys.stderr)\n6 * 7")
+    assert [line["type"] for line in lines] == ["stdout", "stderr", "result", "number_of_executions"]
+    assert (lines[2]["text"], lines[2]["is_main_result"], lines[3]["execution_count"]) == ("42", True, 1)
+    shown = {"text/html": "<b>", "image/svg+xml": "<svg/>", "text/latex": "$x$", "text/x-own": "o"}
+    shown |= {"application/json": {"a": [1]}, "application/vnd.e2b.chart+json": {"type": "line"}}  # type: ignore[dict-item]
+    found = sandbox.run(f"from IPython.display import display\ndisplay({shown!r}, raw=True)")[0]
+    assert (found["html"], found["svg"], found["latex"], found["json"]) == ("<b>", "<svg/>", "$x$", {"a": [1]})
+    assert (found["chart"], found["extra"]) == ({"type": "line"}, {"text/x-own": "o"})
+    failed = sandbox.run("1 / 0")
+    assert (failed[0]["type"], failed[0]["name"]) == ("error", "ZeroDivisionError")
+    look = "import os; [os.environ.get(name) for name in ('FOO', 'X')]"
+    assert sandbox.text(look, env_vars={"X": "1", "FOO": "2"}) == "['2', '1']"
+    assert sandbox.text(look) == "['bar', None]"
+    assert sandbox.text("_") == "['bar', None]"
+    assert sandbox.ask("POST", "/execute", json={"code": "1", "env_vars": {"A=": "\0"}}).status_code == 400
+
+
+def test_contexts_have_variables_of_their_own(served: Served) -> None:
+    sandbox = Client(served).create()
+    made = sandbox.ask("POST", "/contexts", json={"cwd": "/tmp"}).json()
+    assert (made["language"], made["cwd"]) == ("python", "/tmp")
+    sandbox.run("x = 1", context_id=made["id"])
+    assert sandbox.text("x", context_id=made["id"]) == "1"
+    assert sandbox.text("x") == "NameError"
+    assert sandbox.text("import os; os.getcwd()", context_id=made["id"]) == "'/tmp'"
+    assert [each["id"] for each in sandbox.ask("GET", "/contexts").json()] == ["default", made["id"]]
+    assert sandbox.ask("POST", f"/contexts/{made['id']}/restart").status_code == 200
+    assert sandbox.text("x", context_id=made["id"]) == "NameError"
+    assert sandbox.ask("DELETE", f"/contexts/{made['id']}").status_code == 200
+    assert sandbox.ask("POST", "/execute", json={"code": "1", "context_id": made["id"]}).status_code == 404
+    assert sandbox.ask("POST", "/contexts", json={"cwd": "/none"}).status_code == 400
+    sandbox.run("y = 1")
+    assert sandbox.ask("POST", "/contexts/default/restart").status_code == 200
+    assert sandbox.text("y") == "NameError"
+
+
+def test_files_go_in_and_out(served: Served) -> None:
+    sandbox = Client(served).create()
+    parts = [("file", ("a/1", b"one")), ("file", ("~/2", b"\0"))]
+    written = sandbox.ask("POST", "/files", files=parts).json()
+    assert [each["path"] for each in written] == ["/workspace/a/1", "/workspace/2"]
+    raw = {"params": {"path": "/home/user/raw"}, "content": b"r" * 3_000_000}
+    headers = {**sandbox.headers, "Content-Type": "application/octet-stream"}
+    assert sandbox.ask("POST", "/files", **raw, headers=headers).status_code == 200
+    assert sandbox.ask("GET", "/files", params={"path": "raw"}).content == raw["content"]
+    assert sandbox.text("open('a/1').read()") == "'one'"
+    entries = sandbox.rpc("files", "ListDir", path="~", depth=2)["entries"]
+    assert [each["path"] for each in entries] == [f"/workspace/{name}" for name in ("2", "a", "raw", "a/1")]
+    entry = sandbox.rpc("files", "Stat", path="a/1")["entry"]
+    assert (entry["size"], entry["type"], entry["permissions"][:4]) == ("3", "FILE_TYPE_FILE", "-rw-")
+    assert sandbox.rpc("files", "MakeDir", path="b/c")["entry"]["type"] == "FILE_TYPE_DIRECTORY"
+    assert sandbox.rpc("files", "MakeDir", path="b/c") == (409, "already_exists")
+    assert sandbox.rpc("files", "Move", source="a/1", destination="b/1")["entry"]["name"] == "1"
+    assert sandbox.rpc("files", "Stat", path="a/1") == (404, "not_found")
+    for _ in range(2):
+        assert sandbox.rpc("files", "Remove", path="b") == {}
+    assert sandbox.rpc("files", "Remove", path="a/..") == (400, "invalid_argument")
+    assert sandbox.ask("GET", "/files", params={"path": "none"}).status_code == 404
+    assert sandbox.ask("GET", "/files", params={"path": "a"}).status_code == 400
+    assert sandbox.ask("GET", "/files", params={"path": "a\0"}).status_code == 400
+
+
+def test_commands_run_to_their_end(served: Served) -> None:
+    sandbox = Client(served).create(envVars={"FOO": "bar"})
+    assert sandbox.command("echo $FOO $X; exit 3", envs={"X": "x"}) == ("bar x\n", 3)
+    assert sandbox.command("pwd", cwd="/tmp") == ("/tmp\n", 0)
+    assert len(sandbox.command("head -c 3000000 /dev/zero | tr '\\0' x")[0]) == 3_000_000
+    start = {"process": {"cmd": "/bin/sleep", "args": ["60"]}}
+    late = sandbox.stream("Start", start, **{"Connect-Timeout-Ms": "500"})
+    assert late[-2]["event"]["end"]["exitCode"] != 0
+    for bad in ({"process": {"cmd": "ls", "cwd": "/none"}}, {"process": {}}, {}):
+        assert sandbox.stream("Start", bad)[-1]["error"]["code"] in ("not_found", "invalid_argument")
+
+
+def test_commands_go_on_beside_their_client(served: Served) -> None:
+    sandbox = Client(served).create()
+    start = {"process": {"cmd": "/bin/cat"}, "tag": "mine"}
+    with sandbox.http.stream("POST", "/process.Process/Start", content=envelope(start), headers=sandbox.headers) as it:
+        first = Envelopes().feed(next(it.iter_bytes()))
+    pid = first[0]["event"]["start"]["pid"]
+    assert [(each["pid"], each["tag"]) for each in sandbox.rpc("processes", "List")["processes"]] == [(pid, "mine")]
+    by_pid, typed = {"process": {"pid": pid}}, base64.b64encode(b"hi\n").decode()
+    with sandbox.http.stream(
+        "POST", "/process.Process/Connect", content=envelope(by_pid), headers=sandbox.headers
+    ) as it:
+        pieces, envelopes = it.iter_bytes(), Envelopes()
+        events = envelopes.feed(next(pieces))
+        assert sandbox.rpc("processes", "SendInput", process={"tag": "mine"}, input={"stdin": typed}) == {}
+        streamed = [{"start": by_pid}, {"keepalive": {}}, {"data": {"input": {"stdin": typed}}}]
+        assert sandbox.stream("StreamInput", *streamed)[-1] == {}
+        assert sandbox.rpc("processes", "CloseStdin", **by_pid) == {}
+        events += [each for piece in pieces for each in envelopes.feed(piece)]
+    assert output([each["event"] for each in events if each], "stdout") == "hi\nhi\n"
+    until(lambda: sandbox.rpc("processes", "List") == {"processes": []})
+    assert sandbox.rpc("processes", "SendSignal", **by_pid, signal="SIGNAL_SIGKILL") == (404, "not_found")
+
+
+def test_terminals_have_a_size_and_end_by_signal(served: Served) -> None:
+    sandbox = Client(served).create()
+    start = {"process": {"cmd": "/bin/sh"}, "pty": {"size": {"rows": 30, "cols": 90}}}
+    with sandbox.http.stream("POST", "/process.Process/Start", content=envelope(start), headers=sandbox.headers) as it:
+        pieces, envelopes = it.iter_bytes(), Envelopes()
+        events = envelopes.feed(next(pieces))
+        mine = {"process": {"pid": events[0]["event"]["start"]["pid"]}}
+        assert sandbox.rpc("processes", "Update", **mine, pty={"size": {"rows": 40, "cols": 100}}) == {}
+        typed = base64.b64encode(b"stty size; echo re''ady\n").decode()
+        assert sandbox.rpc("processes", "SendInput", **mine, input={"pty": typed}) == {}
+        while "ready" not in output([each["event"] for each in events], "pty"):
+            events += envelopes.feed(next(pieces))
+        assert sandbox.rpc("processes", "SendSignal", **mine, signal="SIGNAL_SIGKILL") == {}
+        events += [each for piece in pieces for each in envelopes.feed(piece)]
+    assert "40 100" in output([each["event"] for each in events if each], "pty")
+    assert events[-2]["event"]["end"]["exitCode"] != 0
+
+
+def test_a_paused_sandbox_keeps_files_and_variables(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create(timeout=100)
+    sandbox.run("x = 41; open('f', 'w').write('f')")
+    assert client.http.post(f"/sandboxes/{sandbox.id}/pause", json={}).status_code == 204
+    assert client.http.post(f"/sandboxes/{sandbox.id}/pause", json={}).status_code == 409
+    assert sandbox.ask("GET", "/health").status_code == 502
+    assert client.http.get("/v2/sandboxes").json()[0]["state"] == "paused"
+    assert client.http.get("/sandboxes").json() == []
+    assert client.http.post(f"/sandboxes/{sandbox.id}/resume", json={"timeout": 100}).status_code == 201
+    assert sandbox.text("x + 1, open('f').read()") == "(42, 'f')"
+    waking = client.create(timeout=0, autoPause=True, autoResume={"enabled": True})
+    until(lambda: client.http.get(f"/sandboxes/{waking.id}").json().get("state") == "paused")
+    assert waking.text("1 + 1") == "2"
+
+
+def test_sandboxes_of_other_keys_are_not_found(served: Served) -> None:
+    sandbox = Client(served).create()
+    stranger = Client(served, "second")
+    assert stranger.http.get("/v2/sandboxes").json() == []
+    assert stranger.http.get(f"/sandboxes/{sandbox.id}").status_code == 404
+    assert stranger.http.delete(f"/sandboxes/{sandbox.id}").status_code == 404
+    theirs = Sandbox(stranger, sandbox.id)
+    assert theirs.ask("POST", "/execute", json={"code": "1"}).status_code == 502
+    assert theirs.rpc("files", "ListDir", path="/") == (502, "unavailable")
+    for headers in ({}, {"X-Access-Token": "none"}, {"Authorization": "Basic cm9vdDo="}):
+        answer = httpx.get(f"{served.gateway.url}/e2b/health", headers={"E2b-Sandbox-Id": sandbox.id, **headers})
+        assert answer.status_code == 401
+
+
+def test_parts_that_are_absent_answer_with_a_sentence(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create()
+    asked = [
+        client.http.get("/templates"),
+        client.http.post("/v3/templates", json={}),
+        client.http.get("/volumes"),
+        client.http.post(f"/sandboxes/{sandbox.id}/snapshots", json={}),
+        client.http.get(f"/sandboxes/{sandbox.id}/metrics"),
+        client.http.post("/v2/sandboxes", json={"templateID": "my-own"}),
+        client.http.post("/v2/sandboxes", json={"network": {"allowOut": ["a.org"]}}),
+        sandbox.ask("POST", "/execute", json={"code": "1", "language": "r"}),
+        sandbox.ask("GET", "/health", headers={**sandbox.headers, "E2b-Sandbox-Port": "8000"}),
+        sandbox.ask("POST", "/filesystem.Filesystem/CreateWatcher", json={"path": "."}),
+    ]
+    for answer in asked:
+        assert answer.status_code == 501, answer.text
+        assert answer.json()["message"].endswith("."), answer.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0", b"\1\0\0\0\2{}", b"\0\xff\xff\xff\xff", envelope({})[:-1] + b"[", b"\0\0\0\0\2[]", b"[" * 100_000],
+    ids=["empty", "short", "compressed", "too large", "no JSON", "no object", "nested"],
+)
+def test_malformed_streams_are_answered_with_an_error(served: Served, content: bytes) -> None:
+    sandbox = Client(served).create()
+    for method in ("Start", "Connect"):
+        answer = sandbox.ask("POST", f"/process.Process/{method}", content=content)
+        flags, size = struct.unpack_from(">BI", answer.content)
+        assert (answer.status_code, flags, size) == (200, 2, len(answer.content) - 5)
+        assert "error" in json.loads(answer.content[5:])
+
+
+def test_bad_requests_are_answered_with_an_error(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create()
+    for bad in ({"timeout": -1}, {"timeout": 1e99}, {"metadata": {"a": 1}}, {"metadata": {"a": "x" * 70_000}}, []):
+        assert client.http.post("/v2/sandboxes", json=bad).status_code in (400, 422)
+    for id_ in ("i" * 25, "..", "i" + "0" * 24, "%00"):
+        assert client.http.get(f"/sandboxes/{id_}").status_code == 404
+    start = envelope({"process": {"cmd": "ls"}})
+    for late in ("0", "-1", "1e3", "9" * 400):
+        headers = {**sandbox.headers, "Connect-Timeout-Ms": late}
+        assert (
+            b"invalid_argument" in sandbox.ask("POST", "/process.Process/Start", content=start, headers=headers).content
+        )
+    for method in ("SendSignal", "SendInput", "CloseStdin", "Update"):
+        assert sandbox.rpc("processes", method, process="x") == (422, "invalid_argument")
+
+
+def test_a_client_that_leaves_ends_its_code(served: Served) -> None:
+    sandbox = Client(served).create()
+    with pytest.raises(httpx.ReadTimeout):
+        sandbox.ask("POST", "/execute", json={"code": "x = 1\nimport time\ntime.sleep(600)"}, timeout=2)
+    assert sandbox.text("x") == "1"
