@@ -24,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
     extras={
         **dict.fromkeys(("run", "repl", "chat"), ""),
         **dict.fromkeys(("serve", "keys", "backup", "restore"), "gateway"),
-        **dict.fromkeys(("mcp", "jupyter", "image", "bundle"), ""),
+        **dict.fromkeys(("mcp", "jupyter", "image", "bundle", "skills"), ""),
         "fleet": "ray",
         "kubernetes": "kubernetes",
         **dict.fromkeys(("doctor", "clean"), ""),
@@ -46,6 +46,7 @@ def cli() -> None:
     agent-tools mcp                        the MCP server, for Claude, Cursor, VS Code and others
     agent-tools jupyter install            notebooks in sandboxes, in JupyterLab, VS Code, papermill, ...
     agent-tools fleet status               sandboxes on the nodes of a Ray cluster
+    agent-tools skills check DIR           check the Agent Skills in a folder
     agent-tools doctor                     check this machine
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
 

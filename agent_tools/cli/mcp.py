@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from agent_tools import settings
-from agent_tools.cli.options import pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
@@ -80,6 +80,7 @@ def uvx_command() -> tuple[str, ...]:
 @click.option("--memory", type=click.Choice(["1g", "4g", "16g", "64g"]), help="Memory of a container.  [default: 4g]")
 @click.option("--timeout", type=float, help="Seconds that code may run, unless a call says otherwise.  [default: 300]")
 @click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
+@SKILLS_OPTION
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")

@@ -49,12 +49,16 @@ RECIPE_OPTIONS = (
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--debian-package", "debian_packages", multiple=True, help="A further Debian package; repeatable."),
 )
+SKILLS_OPTION = click.option(
+    "--skills", multiple=True, metavar="DIR", help="A folder of an Agent Skill, or of several; repeatable."
+)
 _OPTIONS = (
     click.option("--work-dir", type=PathOption(), help="Folder shared with the sandbox.  [default: ./workspace/…]"),
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
     click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
     click.option("--network", help="'none', or a network of the engine, e.g. 'bridge'.  [default: none]"),
     click.option("--allow", multiple=True, help="A name the code may reach, e.g. pypi or api.example.com; repeatable."),
+    SKILLS_OPTION,
     *RECIPE_OPTIONS,
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
 )
@@ -115,7 +119,7 @@ def config(**options: Any) -> dict[str, Any]:
         InvalidParams: one of `others`, NAME=VALUE, is not usable.
     """
     others = read_options(options.pop("others", ()))
-    for name in ("packages", "debian_packages"):
+    for name in ("packages", "debian_packages", "skills"):
         options[name] = list(options.get(name) or ())
     if allow := options.pop("allow", ()):
         if options.get("network"):

@@ -10,7 +10,7 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import PathOption, pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, PathOption, pair, recipe_options
 from agent_tools.cli.terminal.show import notes
 from agent_tools.containers.mount import Mount
 from agent_tools.engines.recipe import Recipe
@@ -33,6 +33,7 @@ from agent_tools.wires import WIRES, mount_of
 @click.option("--data-dir", type=PathOption(), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
 @click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
+@SKILLS_OPTION
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--wire", "wires", multiple=True, type=click.Choice(WIRES), help="Also serve this protocol; repeatable.")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -19,6 +20,9 @@ from agent_tools.engines.recipe import Flavour
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of
 from agent_tools.sandbox.options import Options, nearest
+
+if TYPE_CHECKING:
+    from agent_tools.skills.skill import Skill
 
 MEMORY_TIERS = {"1g": GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB}
 
@@ -73,6 +77,8 @@ class ContainersConfig:
     """The audit log has the code as well."""
     audit_required: bool = True
     """Nothing runs while the audit log cannot be written."""
+    skills: Texts = ()
+    """Folders of Agent Skills, or folders of such, for all containers; they are read once: docs/skills.md."""
     allowed_domains: Texts = ()
     """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
     private_networks: Texts = ()
@@ -139,6 +145,20 @@ class ContainersConfig:
     def _check_network(self) -> Self:
         NetworkPolicy.read({"allow": self.allowed_domains, "private": self.private_networks})
         return self
+
+    @model_validator(mode="after")
+    def _check_skills(self) -> Self:
+        _ = self.known_skills  # which reads them
+        return self
+
+    @functools.cached_property
+    def known_skills(self) -> tuple[Skill, ...]:
+        """The skills of `skills`, read once and copied to `data_dir`: a folder that changes later changes nothing."""
+        if not self.skills:
+            return ()
+        from agent_tools.skills.shelf import shelved  # which loads yaml
+
+        return shelved(self.skills, self.data_dir / "skills")
 
     @model_validator(mode="after")
     def _check_pool(self) -> Self:

@@ -60,6 +60,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
         "flavour": config.flavour,
         "limits": _limits(config, config.max_container_bytes, config.max_variables_bytes),
         "idle_stop": config.idle_stop,
+        **({"skills": list(config.known_skills)} if config.skills else {}),
         **({"runtime": config.runtime} if config.runtime else {}),
         **({"hostcalls": Toolset(style="sync")} if config.takes_functions else {}),
         **pool_cfg(config),

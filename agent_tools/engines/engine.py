@@ -18,6 +18,7 @@ GUEST_RUN_DIR = "/run/kernel"
 GUEST_WORK_DIR = "/workspace"
 GUEST_HOME = "/home/sandbox"
 GUEST_SESSION = "/opt/session"
+GUEST_SKILLS = "/skills"
 
 _HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTALL)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -170,6 +171,8 @@ class SandboxSpec:
     work_dir_bytes: int = 0
     is_ahead: bool = False
     """True for one that nobody waits for: it yields the CPU to others until `Container.promote`."""
+    skills: tuple[Path, ...] = ()
+    """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name."""
 
 
 class Stdio(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ from mcp_types import (
     ResourceTemplate,
 )
 
+from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.keys import ANYONE
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import AgentToolsError
@@ -37,7 +38,8 @@ from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.services import McpCall, McpServices, is_ours
-from agent_tools.mcp.tools import TOOLS
+from agent_tools.mcp.tools import TOOLS, McpTool
+from agent_tools.skills.skill import with_catalogue
 from agent_tools.version import __version__
 
 Context = ServerRequestContext[McpServices, Any]
@@ -156,7 +158,13 @@ def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:
     told = {"within": bounds.answer_within, "contents": contents(config), "network": reach(" ".join(stock.domains))}
     return ListToolsResult(
         tools=[
-            tool.shown(name, tool.description.format(**told), is_sealed=not stock.domains)
+            tool.shown(name, _description(name, tool, config, told), is_sealed=not stock.domains)
             for name, tool in TOOLS.items()
         ]
     )
+
+
+def _description(name: str, tool: McpTool, config: ContainersConfig, told: Mapping[str, object]) -> str:
+    """Return the description of a tool; of those that can read a skill, with the skills."""
+    skills = config.known_skills if name in ("run_python", "run_command") else ()
+    return with_catalogue(tool.description.format(**told), skills)

@@ -38,6 +38,7 @@ from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.stoppable import Stopping
 from agent_tools.runtime.transport.transport import TransportName
+from agent_tools.skills.skill import Skill
 
 # The kind of a sandbox: all that is settled when it is made. It can serve any session that asks for the same.
 
@@ -59,6 +60,7 @@ class Kind:
     checkpoint: bool
     preload: tuple[str, ...]
     folder: Path
+    skills: tuple[Skill, ...] = ()
 
     @classmethod
     def of(cls, spec: SessionSpec, guest: Guest) -> Kind:
@@ -77,6 +79,7 @@ class Kind:
             checkpoint=spec.checkpoint,
             preload=spec.ahead.preload,
             folder=spec.work_dir.parent if shares else Path(tempfile.gettempdir()),
+            skills=spec.skills,
         )
 
     def spec(self, work_dir: Path) -> SessionSpec:
@@ -91,6 +94,7 @@ class Kind:
             self.transport,
             checkpoint=self.checkpoint,
             is_blank=True,
+            skills=self.skills,
         )
 
 

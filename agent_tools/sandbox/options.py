@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
+from agent_tools import settings
 from agent_tools.engines.engine import Isolation
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Recipe
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.sessions import Sessions
     from agent_tools.runtime.transport.transport import TransportName
+    from agent_tools.skills.skill import Skill
 
 Config = dict[str, Any]
 """Options, by name."""
@@ -64,6 +66,7 @@ class Keywords(TypedDict, total=False):
     transport: TransportName
     describe: str
     call_limits: CallLimits | Mapping[str, float | str | bool]
+    skills: Sequence[str | os.PathLike[str]]
     history: int
     audit: str | Path | AuditLog | None
     audit_code: bool
@@ -163,6 +166,7 @@ class Options:
     preload: tuple[str, ...] = ()
     idle_stop: float = 0.0
     engine: str | None = None
+    skills: tuple[Skill, ...] = ()
 
     @property
     def ahead(self) -> Ahead:
@@ -180,6 +184,7 @@ class Options:
             checkpoint=self.checkpoint,
             ahead=self.ahead,
             idle_stop=self.idle_stop,
+            skills=self.skills,
         )
 
     @classmethod
@@ -214,6 +219,7 @@ class Options:
             idle_stop=_idle_stop(cfg.get("idle_stop") or None),
             checkpoint=_flag(cfg, "checkpoint", True),
             engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
+            skills=_skills(cfg.get("skills") or ()),
         )
 
 
@@ -251,8 +257,8 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 def plain(value: Any) -> Any:
     """Return an option as a JSON value."""
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if hasattr(value, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
@@ -333,6 +339,16 @@ def _audit(cfg: Config) -> AuditLog | None:
         return given
     path, code, required = _path(cfg, "audit"), _flag(cfg, "audit_code", False), _flag(cfg, "audit_required", True)
     return AuditLog(path, code=code, required=required) if path else None
+
+
+def _skills(given: Any) -> tuple[Skill, ...]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in given):
+        raise InvalidParams(f"skills={given!r:.80} is not usable: give a list of folders, e.g. ['~/skills'].")
+    if not given:
+        return ()
+    from agent_tools.skills.shelf import shelved  # which loads yaml
+
+    return shelved(given, settings.state_dir() / "skills")
 
 
 def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from agent_tools.runtime.session.session import Session
     from agent_tools.runtime.sessions import FilesLike, Sessions
     from agent_tools.sandbox.audit import AuditedRun
+    from agent_tools.skills.skill import Skill
 
 
 # The opening of a fork: its session is there from the beginning, and once.
@@ -131,6 +132,11 @@ class Sandbox:
     def workspace(self) -> Workspace:
         """Its work_dir as the host sees it."""
         return self._opening.workspace
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that are mounted read-only in it, below /skills."""
+        return self.options.skills
 
     # -- code ---------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.skills.skill import with_catalogue, without_catalogue
 from agent_tools.tools.base import BaseToolWithFileAccess, Config, Params, file_errors, register_tool, tool_errors
 from agent_tools.tools.code_tool import CodeTool
 
@@ -90,6 +91,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
       with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
     * allow_private_urls: let `files` name URLs on private addresses. Default False.
     * hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
+    * skills: folders of Agent Skills, or folders of such, which are mounted read-only below /skills and named in the
+      tool's description (see docs/skills.md). Default: none.
     * history: the number of runs to keep for `as_sandbox.notebook()`. Default 0.
     * audit, audit_code, audit_required: a file in which each run leaves two lines: see docs/audit.md. Default: none.
     * record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
@@ -134,6 +137,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self.instance_id = self._sandbox.id
         if self.options.describe:
             self.description = self._description_with_contents()
+        self.description = with_catalogue(self.description, self.options.skills)
 
     @property
     def work_dir(self) -> str:
@@ -329,7 +333,10 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     def _description_with_contents(self) -> str:
         contents = "" if self.options.image else describe(self.options.recipe)
-        return self.description if contents in self.description else f"{self.description} {contents}"
+        if contents in self.description:
+            return self.description
+        skills = self.options.skills
+        return with_catalogue(f"{without_catalogue(self.description, skills)} {contents}", skills)
 
     def _default_args_format(self, is_chinese: bool) -> str:
         if is_chinese:

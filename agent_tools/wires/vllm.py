@@ -31,6 +31,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread, to_its_end
+from agent_tools.skills.skill import with_catalogue
 from agent_tools.version import __version__
 from agent_tools.wires.opened import CodeRun
 
@@ -115,7 +116,8 @@ def _said(text: str, *, is_error: bool = False) -> CallToolResult:
 @asynccontextmanager
 async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp]:
     transport = SseServerTransport("/messages", max_request_body_size=MAX_BODY)
-    instructions = _INSTRUCTIONS.format(contents=contents(containers.config))
+    config = containers.config
+    instructions = with_catalogue(_INSTRUCTIONS.format(contents=contents(config)), config.known_skills)
     open_ = Counter[tuple[str, str]]()
 
     async def connect(scope: Scope, receive: Receive, send: Send) -> None:

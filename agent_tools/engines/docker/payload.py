@@ -18,6 +18,7 @@ from agent_tools.engines.engine import (
     GUEST_HOME,
     GUEST_RUN_DIR,
     GUEST_SESSION,
+    GUEST_SKILLS,
     GUEST_WORK_DIR,
     Isolation,
     SandboxSpec,
@@ -91,7 +92,8 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
     run_dir = [_bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True)] if spec.run_dir else []
     work_dir = [_bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False)] if spec.work_dir else []
-    return run_dir + work_dir
+    skills = [_bind(str(folder), f"{GUEST_SKILLS}/{folder.name}", read_only=True) for folder in spec.skills]
+    return run_dir + work_dir + skills
 
 
 def _tmpfs(spec: SandboxSpec) -> dict[str, str]:

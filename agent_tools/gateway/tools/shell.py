@@ -23,6 +23,7 @@ from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.limits import Limits
 from agent_tools.results.command import SIGNALLED
 from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -53,7 +54,8 @@ class ContainerShell(CommandTool):
     def __init__(self, lease: ContainerLease) -> None:
         config = lease.containers.config
         self.name = config.shell_name
-        self.description = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network))
+        described = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network))
+        self.description = with_catalogue(described, config.known_skills)
         self.parameters = _parameters(config)
         self.lease = lease
         self._config = config

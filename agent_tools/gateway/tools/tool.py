@@ -11,6 +11,7 @@ from agent_tools.containers.spec import contents, reach
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.results.execution import Changes, Execution, Output
+from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, one_line
 from agent_tools.tools.code_tool import CodeTool
 
@@ -79,7 +80,8 @@ class ContainerTool(CodeTool):
 
 def described(config: GatewayConfig, network: str = "") -> str:
     """Return the tool's description for a model."""
-    return _DESCRIPTION.format(contents=contents(config), network=reach(network), timeout=config.timeout)
+    text = _DESCRIPTION.format(contents=contents(config), network=reach(network), timeout=config.timeout)
+    return with_catalogue(text, config.known_skills)
 
 
 def _files(changed: Changes) -> str:

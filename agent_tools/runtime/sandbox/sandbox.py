@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import Container, Engine, Guest, Isolation, SandboxSpec
-from agent_tools.errors import EngineError, KernelDied, SandboxStartError
+from agent_tools.errors import EngineError, InvalidParams, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.deleted import Held, held_files
@@ -83,6 +83,8 @@ class RunningSandbox(KernelHolder):
 
     def _asked(self, guest: Guest) -> SandboxSpec:
         spec = self._spec
+        if spec.skills and not guest.shares_files:
+            raise InvalidParams("Skills need an engine that shares folders: give none, or use one of this machine.")
         return SandboxSpec(
             image=spec.image,
             run_dir=self._transport.run_dir,
@@ -92,6 +94,7 @@ class RunningSandbox(KernelHolder):
             labels={**Owner.current().labels, NAME_LABEL: secrets.token_hex(8)},
             work_dir_bytes=spec.limits.max_work_dir_bytes,
             is_ahead=spec.is_blank,
+            skills=tuple(each.folder for each in spec.skills),
         )
 
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:

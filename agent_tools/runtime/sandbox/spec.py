@@ -10,6 +10,7 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.guest.wire.messages import DEFAULT_LIMIT, MessageLimits
 from agent_tools.limits import Limits
 from agent_tools.runtime.transport.transport import TransportName
+from agent_tools.skills.skill import Skill
 
 if TYPE_CHECKING:
     from agent_tools.runtime.host_calls.wire import ServesCalls
@@ -45,6 +46,8 @@ class SessionSpec:
     """Seconds without use after which the processes of the sandbox are stopped until its next use; 0 for never."""
     checkpoint: bool = False
     """Whether kernels leave copies of themselves, one of which goes on when a kernel is killed."""
+    skills: tuple[Skill, ...] = ()
+    """Folders to mount read-only below /skills; none of them ever changes."""
 
     @property
     def telling_isolation(self) -> Isolation:

@@ -17,6 +17,7 @@ from agent_tools.containers.records import WireValue
 from agent_tools.containers.spec import check_memory, contents
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
+from agent_tools.skills.skill import with_catalogue
 from agent_tools.wires.http import Json, Operation, Routes, aside
 from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, Wire, digest
 
@@ -45,7 +46,8 @@ async def features(_: Request) -> Json:
 @ROUTES.on("GET", "/system")
 async def _system(call: Call) -> Any:  # at every message: it answers from memory
     config = call.wire.containers.config
-    return {"prompt": _PROMPT.format(contents=contents(config), days=config.user_container_idle / 86_400)}
+    prompt = _PROMPT.format(contents=contents(config), days=config.user_container_idle / 86_400)
+    return {"prompt": with_catalogue(prompt, config.known_skills)}
 
 
 @ROUTES.on("GET", "/openapi.json")

@@ -1,0 +1,75 @@
+"""The frontmatter of a SKILL.md, as https://agentskills.io/specification has it, from bytes that may be hostile.
+
+A skill is an instruction to the model, so all of it is data here: nothing in it grants anything (`allowed-tools` is not
+read), and its texts become one line without characters that are not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from agent_tools.errors import InvalidParams
+from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, one_line
+
+MAX_FRONTMATTER = 16 * 1024  # bytes
+_NAME = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
+_FRONTMATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The frontmatter of a SKILL.md, checked."""
+
+    name: str
+    description: str
+    compatibility: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain values. An alias is an error: a few of them can stand for billions of nodes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias")
+        return super().compose_node(parent, index)
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """Return the frontmatter of a SKILL.md.
+
+    Raises:
+        InvalidParams: there is none, or it lacks a usable name or description.
+    """
+    match = _FRONTMATTER.match(data[: MAX_FRONTMATTER + 64])
+    if not match:
+        raise InvalidParams(
+            f"{MANIFEST} does not begin with frontmatter: give YAML of at most {MAX_FRONTMATTER // 1024} KiB between "
+            "two lines of ---."
+        )
+    try:
+        found = yaml.load(match[1].decode(), _Loader)  # noqa: S506  (a SafeLoader)
+    except _BAD_YAML as exc:
+        reason = " ".join(str(exc).split())
+        raise InvalidParams(f"The frontmatter of {MANIFEST} is no plain YAML in UTF-8: {reason:.200}") from None
+    if not isinstance(found, Mapping):
+        raise InvalidParams(f"The frontmatter of {MANIFEST} is no mapping: give lines such as `name: pdf`.")
+    return _checked(found)
+
+
+def _checked(found: Mapping[object, object]) -> Manifest:
+    name, description, compatibility = (found.get(each) for each in ("name", "description", "compatibility"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidParams(f"name={name!r:.80} is not usable: give 1 to 64 of a-z, 0-9 and single hyphens.")
+    line = one_line(description) if isinstance(description, str) else ""
+    if not line:
+        raise InvalidParams(f"The skill {name!r} has no description: give 1 to {MAX_DESCRIPTION:,} characters.")
+    is_long = len(line) > MAX_DESCRIPTION
+    warning = f"the description has {len(line):,} characters: a model is shown the first {MAX_DESCRIPTION:,}"
+    needs = one_line(compatibility) if isinstance(compatibility, str) else ""
+    return Manifest(name, line, needs, (warning,) if is_long else ())

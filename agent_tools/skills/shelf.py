@@ -1,0 +1,162 @@
+"""The shelf: a folder with one copy of each skill, by its digest, which all sandboxes mount read-only.
+
+A copy is written beside its place and renamed into it, so that it is there whole or not at all. A `Skill` keeps a
+shared lock on its copy; a copy without a lock is removed once it is a day old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent_tools.errors import InvalidParams
+from agent_tools.machine.folder import identity, identity_now
+from agent_tools.machine.removal import remove_tree
+from agent_tools.skills.bundle import Bundle, read_folder
+from agent_tools.skills.skill import MANIFEST, Skill
+
+MAX_SKILLS = 50  # of one sandbox
+UNUSED_SECONDS = 86_400.0  # after which a copy without a user is removed
+_PART = ".part-"  # how the name of a copy begins that is being written
+
+
+class _Lock:
+    """A shared lock on a copy, until it is garbage."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+
+
+_locks: weakref.WeakValueDictionary[Path, _Lock] = weakref.WeakValueDictionary()
+_guard = threading.Lock()
+
+
+def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill, ...]:
+    """Return the skills of these folders, of which each is one or holds some, with their copies below `root`.
+
+    A `Skill` among them is taken as it is.
+
+    Raises:
+        InvalidParams: a folder has none, or one that is not usable; or two have one name.
+    """
+    found: dict[str, Skill] = {}
+    for given in paths:
+        for skill in (given,) if isinstance(given, Skill) else _read(given, root):
+            if skill.name in found:
+                raise InvalidParams(f"Two skills are named {skill.name!r}: leave out one of them.")
+            found[skill.name] = skill
+    if len(found) > MAX_SKILLS:
+        raise InvalidParams(f"There are {len(found)} skills: a sandbox may have {MAX_SKILLS}.")
+    return tuple(found.values())
+
+
+def folders_of(given: str | os.PathLike[str]) -> Sequence[Path]:
+    """Return a skill's folder, or those in a folder of such.
+
+    Raises:
+        InvalidParams: it is neither.
+    """
+    folder = Path(given).expanduser().absolute()
+    try:
+        if _has_manifest(folder):
+            return [folder]
+        found = [each for each in sorted(folder.iterdir()) if each.is_dir() and _has_manifest(each)]
+    except OSError as exc:
+        raise InvalidParams(f"skills: {str(folder)!r} cannot be read: {exc.strerror}.") from exc
+    if not found:
+        raise InvalidParams(f"skills: {str(folder)!r} has no {MANIFEST}, and no folder in it has one.")
+    return found
+
+
+def put(bundle: Bundle, root: Path, name: str = "") -> Skill:
+    """Return a skill with its copy below `root`, made if it is not there. `name` is that of the folder it came from."""
+    manifest, digest = bundle.manifest, bundle.digest
+    copy = root / digest
+    with _guard:
+        lock = _locks.get(copy)
+        if lock is None or identity(lock.fd) != identity_now(copy):
+            lock = _locks[copy] = _Lock(_locked(bundle, copy))
+            _sweep(root)
+    skill = Skill(manifest.name, manifest.description, digest, copy / manifest.name, manifest.compatibility, lock=lock)
+    other = f"the folder is named {name!r}, and not as the skill"
+    return replace(skill, warnings=(*manifest.warnings, *((other,) if name not in ("", skill.name) else ())))
+
+
+def _read(given: str | os.PathLike[str], root: Path) -> list[Skill]:
+    return [_read_one(folder, root) for folder in folders_of(given)]
+
+
+def _read_one(folder: Path, root: Path) -> Skill:
+    try:
+        return put(read_folder(folder), root, folder.name)
+    except InvalidParams as exc:
+        raise InvalidParams(f"The skill in {str(folder)!r} is not usable. {exc}") from exc
+    except OSError as exc:
+        raise InvalidParams(f"Skills cannot be copied to {str(root)!r}: {exc.strerror or exc}.") from exc
+
+
+def _has_manifest(folder: Path) -> bool:
+    return any(each.lower() == MANIFEST.lower() for each in os.listdir(folder))
+
+
+def _locked(bundle: Bundle, copy: Path) -> int:
+    """Return a descriptor of a copy with a shared lock on it; written first where it is not there."""
+    while True:
+        if not copy.is_dir():
+            _write(bundle, copy)
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            if identity(fd) == identity_now(copy):  # not removed meanwhile
+                os.utime(fd)
+                return fd
+            os.close(fd)
+
+
+def _write(bundle: Bundle, copy: Path) -> None:
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=_PART, dir=copy.parent))
+    try:
+        for path, file in bundle.files.items():
+            target = part / bundle.manifest.name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.data)
+            target.chmod(0o755 if file.is_executable else 0o644)
+        for folder, _, _ in os.walk(part):
+            os.chmod(folder, 0o755)  # noqa: S103  (the guest reads it; `root` is for its owner alone)
+        os.rename(part, copy)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was first
+            raise
+    finally:
+        remove_tree(part)
+
+
+def _sweep(root: Path) -> None:
+    """Remove copies, and halves of some, that no process uses and that are a day old."""
+    oldest = time.time() - UNUSED_SECONDS
+    for entry in list(os.scandir(root)):
+        with contextlib.suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                _remove_unused(root, entry.name)
+
+
+def _remove_unused(root: Path, name: str) -> None:
+    fd = os.open(root / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        gone = root / f"{_PART}{name}"
+        os.rename(root / name, gone)
+        remove_tree(gone)
+    finally:
+        os.close(fd)

@@ -1,0 +1,79 @@
+"""A skill as a value, and the text that tells a model which skills there are."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent_tools.engines.engine import GUEST_SKILLS
+
+MANIFEST = "SKILL.md"
+MAX_DESCRIPTION, MAX_COMPATIBILITY = 1_024, 200  # characters of each that a model is shown
+_UNSEEN = ("Cc", "Cf", "Cs")  # control, format and surrogate characters, such as those that turn the writing direction
+_INTRODUCTION = (
+    "Skills are folders of instructions and scripts for certain tasks. When a task fits one, read its SKILL.md first, "
+    "whole, and follow it. Paths in it count from its own folder. They are read-only: write results to the working "
+    "directory. Skills here:"
+)
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A skill that is mounted read-only at `path` in the sandbox.
+
+    Attributes:
+        name: 1 to 64 of a-z, 0-9 and single hyphens.
+        description: what it is for and when to use it, in one line.
+        digest: SHA-256 of all its files, with their paths and rights.
+        folder: the copy of it on the host, which is named by the digest and never changes.
+        compatibility: what it says that it needs, in one line; nothing is installed or allowed for it.
+        warnings: what breaks the format, and does not matter here.
+        lock: keeps the copy from being removed, as long as the skill is referred to.
+    """
+
+    name: str
+    description: str
+    digest: str
+    folder: Path
+    compatibility: str = ""
+    warnings: tuple[str, ...] = ()
+    lock: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def path(self) -> str:
+        """The folder of the skill in the sandbox."""
+        return f"{GUEST_SKILLS}/{self.name}"
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line without characters that are not seen."""
+    return " ".join("".join(c for c in text if c.isspace() or unicodedata.category(c) not in _UNSEEN).split())
+
+
+def catalogue(skills: Sequence[Skill]) -> str:
+    """Return the text for a model: a line for each skill, with its description and path; '' without skills."""
+    return "\n".join([_INTRODUCTION, *map(_entry, skills)]) if skills else ""
+
+
+def with_catalogue(description: str, skills: Sequence[Skill]) -> str:
+    """Return the description of a tool, with the skills at its end."""
+    return f"{description}\n\n{catalogue(skills)}" if skills else description
+
+
+def without_catalogue(description: str, skills: Sequence[Skill]) -> str:
+    """Return the description of a tool without the skills at its end."""
+    return description.removesuffix(with_catalogue("", skills))
+
+
+def _entry(skill: Skill) -> str:
+    needs = f" [{_cut(skill.compatibility, MAX_COMPATIBILITY)}]" if skill.compatibility else ""
+    return f"- {skill.name}: {_cut(skill.description, MAX_DESCRIPTION)}{needs} ({skill.path}/{MANIFEST})"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
