@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from tests.skills import skill_folder
 
@@ -35,6 +40,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = skill_folder(tmp_path_factory.mktemp("skills") / "csv", {"scripts/total.py": TOTAL})
     (folder / "scripts" / "total.py").chmod(0o6755)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state folder of this process, for its shelf."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture
@@ -79,13 +90,19 @@ def test_a_skill_is_there_in_forks_and_after_a_crash_and_a_reset(sandbox: Sandbo
     assert sandbox.run_code(look).value == ["csv"]
 
 
-def test_a_sandbox_made_ahead_has_the_skills_that_it_was_made_with(folder: Path, tmp_path: Path) -> None:
+def test_a_sandbox_made_ahead_has_the_skills_that_it_was_made_with(
+    folder: Path, work_dir: Path, docker_engine: DockerEngine
+) -> None:
     look = "import os; os.path.isdir('/skills') and os.listdir('/skills')"
-    with Sandbox(skills=[folder], pool=1, work_dir=tmp_path / "a") as made_ahead:
-        assert made_ahead.prepare_pool(60) == 1
-        with Sandbox(pool=1, work_dir=tmp_path / "b") as plain:
-            assert not plain.run_code(look).value
-        assert made_ahead.run_code(look).value == ["csv"]
+    runtime = Runtime(docker_engine, partial(image.ensure, docker_engine))
+    with contextlib.ExitStack() as undo:
+        undo.callback(runtime.close_all)
+        with Sandbox(skills=[folder], pool=1, work_dir=work_dir / "a", runtime=runtime) as made_ahead:
+            assert made_ahead.prepare_pool(60) == 1
+            with Sandbox(pool=1, work_dir=work_dir / "b", runtime=runtime) as plain:
+                assert not plain.run_code(look).value
+            assert made_ahead.run_code(look).value == ["csv"]
+            assert runtime.pools.takes["hit"] == 1
 
 
 def test_two_sandboxes_at_once_share_one_copy(folder: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mcp import Client, MCPError
 
 from agent_tools.mcp.tools import TOOLS
 from tests.mcp_door.conftest import Converse
+from tests.skills import skill_folder
 
 ALL = ("run_python", "wait", "run_command", "put_file", "get_file", "list_files", "restart", "close")
 
@@ -61,3 +64,12 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(converse: Converse) -> None
             await client.call_tool("nothing", {})
 
     converse(talk)
+
+
+def test_tools_that_can_read_skills_name_them(converse: Converse, tmp_path: Path) -> None:
+    async def talk(client: Client) -> None:
+        tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
+        named = {name for name, text in tools.items() if text.endswith("- m: Does things. (/skills/m/SKILL.md)")}
+        assert named == {"run_python", "run_command"}
+
+    converse(talk, data_dir=tmp_path / "data", skills=(str(skill_folder(tmp_path / "m")),))

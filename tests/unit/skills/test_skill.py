@@ -7,11 +7,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from agent_tools.cli import cli
+from agent_tools.containers.spec import usual_cfg
 from agent_tools.errors import InvalidParams
+from agent_tools.fleet.protocol import remote_spec
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.tools.tool import described
+from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from agent_tools.skills.skill import Skill, catalogue, with_catalogue, without_catalogue
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from tests.doubles import ProcessEngine
 from tests.skills import skill_folder
 
 
@@ -71,3 +79,42 @@ def test_skills_that_are_no_list_of_folders_are_an_error(given: object) -> None:
 def test_a_process_without_skills_does_not_load_yaml() -> None:
     code = "import sys; from agent_tools import CodeInterpreter; CodeInterpreter(); sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_engine_that_shares_no_folders_has_no_skills(tmp_path: Path, state: Path) -> None:
+    runtime = Runtime(ProcessEngine(shares_files=False), lambda recipe: "none")
+    with Sandbox(skills=[skill_folder(tmp_path / "m")], runtime=runtime) as sandbox:
+        with pytest.raises(InvalidParams, match="Skills need an engine that shares folders"):
+            sandbox.run_code("1")
+        with pytest.raises(InvalidParams, match="Skills need an engine that shares folders"):
+            remote_spec(sandbox.options.session_spec("none", tmp_path))
+    runtime.close_all()
+
+
+def test_an_operators_skills_are_in_every_container_and_in_the_words_for_models(tmp_path: Path) -> None:
+    skill_folder(tmp_path / "skills" / "m")
+    config = GatewayConfig(data_dir=tmp_path / "data", skills=(str(tmp_path / "skills"),), upstream="http://x.test/v1")
+    (known,) = config.known_skills
+    assert known.folder.is_relative_to(tmp_path / "data" / "skills")
+    assert Sandbox(usual_cfg(config, tmp_path)).skills == (known,)
+    assert described(config).endswith("- m: Does things. (/skills/m/SKILL.md)")
+    assert "skills" not in usual_cfg(GatewayConfig(data_dir=tmp_path / "data", upstream="http://x.test/v1"), tmp_path)
+    with pytest.raises(InvalidParams, match="cannot be read"):
+        GatewayConfig(data_dir=tmp_path / "data", skills=(str(tmp_path / "none"),), upstream="http://x.test/v1")
+
+
+def test_the_check_lists_imports_and_fails_for_an_unusable_skill(tmp_path: Path) -> None:
+    scripts = {
+        "scripts/a.py": "import os, numpy.linalg\nfrom helper import x\nfrom . import y",
+        "scripts/helper.py": "",
+    }
+    skill_folder(tmp_path / "m", {**scripts, "scripts/old.py": "print 1"})
+    result = CliRunner().invoke(cli, ["skills", "check", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.output.startswith("m: 4 files, ")
+    assert result.output.endswith("\n  imports: numpy\n")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "SKILL.md").touch()
+    result = CliRunner().invoke(cli, ["skills", "check", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "not usable. SKILL.md does not begin with frontmatter" in result.output

@@ -52,6 +52,13 @@ def test_one_that_is_made_ahead_has_less_weight_and_nothing_else() -> None:
     assert ahead == usual
 
 
+def test_skills_add_read_only_mounts_and_nothing_else() -> None:
+    before, after = (container_config(replace(spec(), skills=each), "") for each in ((), (Path("/srv/s/0a/pdf"),)))
+    mount = after["HostConfig"]["Mounts"].pop()
+    assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == ("/srv/s/0a/pdf", "/skills/pdf", True)
+    assert after == before
+
+
 def test_the_seccomp_profile_is_passed_on_word_for_word() -> None:
     text = shipped("docker/seccomp.json").read_text()
     options = at(container_config(spec(), text), "HostConfig.SecurityOpt")
