@@ -165,6 +165,6 @@ def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:
 
 
 def _description(name: str, tool: McpTool, config: ContainersConfig, told: Mapping[str, object]) -> str:
-    """Return the description of a tool; of those that can read a skill, with the skills."""
+    """Return the description of a tool. Tools that can read a skill name the skills."""
     skills = config.known_skills if name in ("run_python", "run_command") else ()
     return with_catalogue(tool.description.format(**told), skills)

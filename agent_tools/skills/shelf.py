@@ -42,12 +42,12 @@ _guard = threading.Lock()
 
 
 def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill, ...]:
-    """Return the skills of these folders, of which each is one or holds some, with their copies below `root`.
+    """Return the skills of folders, with their copies below `root`. A folder is a skill, or holds some.
 
     A `Skill` among them is taken as it is.
 
     Raises:
-        InvalidParams: a folder has none, or one that is not usable; or two have one name.
+        InvalidParams: a folder has no skill, or an unusable one; or two skills have one name.
     """
     found: dict[str, Skill] = {}
     for given in paths:
@@ -79,7 +79,7 @@ def folders_of(given: str | os.PathLike[str]) -> Sequence[Path]:
 
 
 def put(bundle: Bundle, root: Path, name: str = "") -> Skill:
-    """Return a skill with its copy below `root`, made if it is not there. `name` is that of the folder it came from."""
+    """Return a skill with its copy below `root`, made if it is not there. `name` is that of its original folder."""
     manifest, digest = bundle.manifest, bundle.digest
     copy = root / digest
     with _guard:
