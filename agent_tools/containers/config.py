@@ -19,7 +19,7 @@ from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.recipe import Flavour
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of
-from agent_tools.sandbox.options import Options, nearest
+from agent_tools.sandbox.options import Options, nearest, read_skills
 
 if TYPE_CHECKING:
     from agent_tools.skills.skill import Skill
@@ -154,11 +154,7 @@ class ContainersConfig:
     @functools.cached_property
     def known_skills(self) -> tuple[Skill, ...]:
         """The skills of `skills`, read once and copied to `data_dir`: a folder that changes later changes nothing."""
-        if not self.skills:
-            return ()
-        from agent_tools.skills.shelf import shelved  # which loads yaml
-
-        return shelved(self.skills, self.data_dir / "skills")
+        return read_skills(self.skills, self.data_dir / "skills")
 
     @model_validator(mode="after")
     def _check_pool(self) -> Self:

@@ -219,7 +219,7 @@ class Options:
             idle_stop=_idle_stop(cfg.get("idle_stop") or None),
             checkpoint=_flag(cfg, "checkpoint", True),
             engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
-            skills=_skills(cfg.get("skills") or ()),
+            skills=read_skills(cfg.get("skills") or (), settings.state_dir() / "skills"),
         )
 
 
@@ -341,14 +341,19 @@ def _audit(cfg: Config) -> AuditLog | None:
     return AuditLog(path, code=code, required=required) if path else None
 
 
-def _skills(given: Any) -> tuple[Skill, ...]:
+def read_skills(given: object, shelf: Path) -> tuple[Skill, ...]:
+    """Return the skills in folders, with their copies on a shelf.
+
+    Raises:
+        InvalidParams: it is no list of folders, or one of them has no usable skill.
+    """
     if not isinstance(given, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in given):
         raise InvalidParams(f"skills={given!r:.80} is not usable: give a list of folders, e.g. ['~/skills'].")
     if not given:
         return ()
     from agent_tools.skills.shelf import shelved  # which loads yaml
 
-    return shelved(given, settings.state_dir() / "skills")
+    return shelved(given, shelf)
 
 
 def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def folders_of(given: str | os.PathLike[str]) -> Sequence[Path]:
 
 
 def put(bundle: Bundle, root: Path, name: str = "") -> Skill:
-    """Return a skill with its copy below `root`, made if it is not there. `name` is that of its original folder."""
+    """Return a skill with its copy below `root`, made if it is not there. `name` is its original folder."""
     manifest, digest = bundle.manifest, bundle.digest
     copy = root / digest
     with _guard:
