@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,8 +50,19 @@ RECIPE_OPTIONS = (
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--debian-package", "debian_packages", multiple=True, help="A further Debian package; repeatable."),
 )
+
+
+def _absolute(_: click.Context, __: click.Parameter, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return folders by their whole paths, which `mcp config` writes down for another current folder."""
+    return tuple(os.path.abspath(os.path.expanduser(folder)) for folder in folders)
+
+
 SKILLS_OPTION = click.option(
-    "--skills", multiple=True, metavar="DIR", help="A folder of an Agent Skill, or of several; repeatable."
+    "--skills",
+    multiple=True,
+    metavar="DIR",
+    callback=_absolute,
+    help="A folder of an Agent Skill, or of several; repeatable.",
 )
 _OPTIONS = (
     click.option("--work-dir", type=PathOption(), help="Folder shared with the sandbox.  [default: ./workspace/…]"),

@@ -50,6 +50,7 @@ def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill,
         InvalidParams: a folder has no skill, or an unusable one; or two skills have one name.
     """
     found: dict[str, Skill] = {}
+    root = Path(os.path.abspath(os.path.expanduser(root)))  # as engines need it
     for given in paths:
         for skill in (given,) if isinstance(given, Skill) else _read(given, root):
             if skill.name in found:

@@ -105,3 +105,12 @@ def test_old_copies_go_once_no_process_uses_them(tmp_path: Path) -> None:
     (newer,) = shelved([mine], root)
     assert {each.name for each in root.iterdir()} == {own.digest, newer.digest}
     assert UNUSED_SECONDS > 3_600
+
+
+def test_a_shelf_in_the_current_folder_is_mounted_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill_folder(tmp_path / "m")
+    monkeypatch.chdir(tmp_path)
+    (skill,) = shelved(["m"], Path("data", "skills"))
+    assert skill.folder == tmp_path / "data" / "skills" / skill.digest / "m"

@@ -118,3 +118,10 @@ def test_the_check_lists_imports_and_fails_for_an_unusable_skill(tmp_path: Path)
     result = CliRunner().invoke(cli, ["skills", "check", str(tmp_path)])
     assert result.exit_code == 1
     assert "not usable. SKILL.md does not begin with frontmatter" in result.output
+
+
+def test_the_command_line_hands_on_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    skill_folder(tmp_path / "m")
+    result = CliRunner().invoke(cli, ["mcp", "--skills", "m", "config", "cursor"])
+    assert f'"{tmp_path / "m"}"' in result.output
