@@ -24,15 +24,8 @@ def main() -> int:
     python, _ = made("wires", ["sandbox-fusion", "openai-harmony", "mcp"])
     e2b, _ = made("e2b", ["e2b", "e2b-code-interpreter"])
     vllm = tool_server_of_vllm()
-    node = VENVS / "librechat"
-    node.mkdir(parents=True, exist_ok=True)
-    if not (node / "node_modules" / "@librechat" / "agents").is_dir():
-        subprocess.run(
-            ["npm", "install", "--silent", "--no-audit", "--ignore-scripts", "@librechat/agents"],
-            cwd=node,
-            check=True,
-            timeout=900,
-        )
+    librechat = node_folder("librechat", "@librechat/agents")
+    e2b_node = node_folder("e2b-node", "e2b", "@e2b/code-interpreter")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-tools-try-")))
         url, key = stack.enter_context(gateway(folder))
@@ -42,10 +35,21 @@ def main() -> int:
             [str(python), str(CLIENTS / "sandboxfusion_client.py")],
             [str(python), str(CLIENTS / "vllm_client.py")],
             [str(e2b), str(CLIENTS / "e2b_client.py")],
-            ["node", str(shutil.copy(CLIENTS / "librechat.mjs", node))],  # where its imports are,
+            ["node", str(shutil.copy(CLIENTS / "librechat.mjs", librechat))],  # where its imports are
+            ["node", str(shutil.copy(CLIENTS / "e2b.mjs", e2b_node))],
         ]
         failed = [run for run in runs if subprocess.run(run, env={**os.environ, **given}, timeout=600).returncode]
     return len(failed)
+
+
+def node_folder(name: str, *packages: str) -> Path:
+    """Return a folder with packages of npm, at their newest versions when it was made."""
+    folder = VENVS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "node_modules" / packages[-1]).is_dir():
+        install = ["npm", "install", "--silent", "--no-audit", "--ignore-scripts", *packages]
+        subprocess.run(install, cwd=folder, check=True, timeout=900)
+    return folder
 
 
 def tool_server_of_vllm() -> Path:

@@ -134,6 +134,10 @@ def files(sandbox: Sandbox) -> None:
     sandbox.files.remove("c")
     assert not sandbox.files.exists("c")
     failure(lambda: sandbox.files.read("none"), FileNotFoundException)
+    watched = sandbox.files.watch_dir("d", recursive=True)
+    sandbox.files.write("d/e/f", "f")
+    assert {each.name for each in watched.get_new_events()} == {"e/f"}
+    watched.stop()
 
 
 def commands(sandbox: Sandbox) -> None:
@@ -176,7 +180,6 @@ def what_is_not_there(sandbox: Sandbox) -> None:
         lambda: Sandbox.create("my-template"),
         sandbox.get_metrics,
         sandbox.create_snapshot,
-        lambda: sandbox.files.watch_dir("."),
     ):
         why = str(failure(use, SandboxException))
         assert " here" in why, why

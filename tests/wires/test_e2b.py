@@ -157,6 +157,40 @@ def test_files_go_in_and_out(served: Served) -> None:
     assert sandbox.ask("GET", "/files", params={"path": "a\0"}).status_code == 400
 
 
+def test_watched_folders_show_what_has_changed(served: Served) -> None:
+    sandbox = Client(served).create()
+    sandbox.run("open('old', 'w').write('1'); open('gone', 'w').close()")
+    flat, deep = (
+        sandbox.rpc("files", "CreateWatcher", path="~", recursive=recursive)["watcherId"] for recursive in (False, True)
+    )
+    assert sandbox.rpc("files", "GetWatcherEvents", watcherId=flat) == {"events": []}
+    watch = envelope({"path": "."})
+    path = "/filesystem.Filesystem/WatchDir"
+    with sandbox.http.stream("POST", path, content=watch, headers=sandbox.headers) as it:
+        pieces, envelopes = it.iter_bytes(), Envelopes()
+        streamed = envelopes.feed(next(pieces))
+        code = (
+            "import os; os.makedirs('d'); open('d/new', 'w').write('n'); open('old', 'a').write('2'); os.remove('gone')"
+        )
+        sandbox.run(code)
+        while len(streamed) < 4:
+            streamed += envelopes.feed(next(pieces))
+    found = [
+        (each["name"], each["type"][11:]) for each in sandbox.rpc("files", "GetWatcherEvents", watcherId=flat)["events"]
+    ]
+    assert sorted(found) == [("d", "CREATE"), ("gone", "REMOVE"), ("old", "WRITE")]
+    assert sorted((each["filesystem"]["name"], each["filesystem"]["type"][11:]) for each in streamed[1:]) == sorted(
+        found
+    )
+    names = {each["name"] for each in sandbox.rpc("files", "GetWatcherEvents", watcherId=deep)["events"]}
+    assert names == {"d", "d/new", "gone", "old"}
+    assert sandbox.rpc("files", "RemoveWatcher", watcherId=flat) == {}
+    assert sandbox.rpc("files", "GetWatcherEvents", watcherId=flat) == (404, "not_found")
+    assert sandbox.rpc("files", "CreateWatcher", path="none") == (404, "not_found")
+    most = [sandbox.rpc("files", "CreateWatcher", path=".") for _ in range(17)]
+    assert most[-1] == (429, "resource_exhausted")
+
+
 def test_commands_run_to_their_end(served: Served) -> None:
     sandbox = Client(served).create(envVars={"FOO": "bar"})
     assert sandbox.command("echo $FOO $X; exit 3", envs={"X": "x"}) == ("bar x\n", 3)
@@ -205,6 +239,7 @@ def test_terminals_have_a_size_and_end_by_signal(served: Served) -> None:
         while "ready" not in output([each["event"] for each in events], "pty"):
             events += envelopes.feed(next(pieces))
         assert sandbox.rpc("processes", "SendSignal", **mine, signal="SIGNAL_SIGKILL") == {}
+        assert sandbox.rpc("processes", "SendSignal", **mine, signal="SIGNAL_SIGKILL") == (404, "not_found")
         events += [each for piece in pieces for each in envelopes.feed(piece)]
     assert "40 100" in output([each["event"] for each in events if each], "pty")
     assert events[-2]["event"]["end"]["exitCode"] != 0
@@ -253,7 +288,6 @@ def test_parts_that_are_absent_answer_with_a_sentence(served: Served) -> None:
         client.http.post("/v2/sandboxes", json={"network": {"allowOut": ["a.org"]}}),
         sandbox.ask("POST", "/execute", json={"code": "1", "language": "r"}),
         sandbox.ask("GET", "/health", headers={**sandbox.headers, "E2b-Sandbox-Port": "8000"}),
-        sandbox.ask("POST", "/filesystem.Filesystem/CreateWatcher", json={"path": "."}),
     ]
     for answer in asked:
         assert answer.status_code == 501, answer.text

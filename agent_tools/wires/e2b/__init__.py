@@ -18,11 +18,12 @@ from starlette.types import ASGIApp
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
-from agent_tools.wires.e2b import code, control, files, processes
+from agent_tools.wires.e2b import code, control, files, processes, watch
 from agent_tools.wires.e2b.calls import Call, Wire
 from agent_tools.wires.e2b.connect import failure
 from agent_tools.wires.http import Json, Routes, application
 
+__all__ = ["MOUNT", "ROUTES", "watch"]  # whose import adds its routes
 ROUTES = (control.ROUTES, code.ROUTES, files.ROUTES, files.RPC, processes.ROUTES)
 _HEALTH = Routes(Call)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]

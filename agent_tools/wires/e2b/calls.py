@@ -81,6 +81,7 @@ class Wire:
         self.contexts: Shelf[Context] = Shelf(
             containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close()
         )
+        self.watchers: dict[str, Any] = {}
         self.counts: dict[str, int] = {}  # runs of code in the first kernel of each sandbox
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ends: set[asyncio.Task[None]] = set()
@@ -163,6 +164,8 @@ class Wire:
         await aside(lambda: self.rows.delete(WireValue, id=f"e2b-{id_}"))
 
     async def _close_opened(self, place: Place) -> None:
+        for id_ in [id_ for id_, watcher in self.watchers.items() if watcher.place == place]:
+            del self.watchers[id_]
         for context in self.contexts.of(place):
             await self.contexts.end(context)
         for command in self.commands.of(place):

@@ -140,14 +140,6 @@ async def _remove(call: Call, path: str) -> Any:
     return {}
 
 
-async def _watch(_: Call) -> Any:
-    raise HTTPException(501, "Folders cannot be watched here: list them again.")
-
-
-for _method in ("WatchDir", "CreateWatcher", "GetWatcherEvents", "RemoveWatcher"):
-    RPC.on("POST", f"/{_method}")(_watch)
-
-
 def _check_spared(path: str) -> None:
     if path in ("/", HOME):
         raise HTTPException(400, "The home directory itself stays.")

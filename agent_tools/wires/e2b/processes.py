@@ -8,6 +8,7 @@ import binascii
 import json
 import signal
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -24,6 +25,7 @@ from agent_tools.wires.opened import Opened
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEEPALIVE = 30.0  # seconds of silence between two signs of life
 TYPING_SECONDS = 10.0  # in which a process takes what was typed
+KILL_SECONDS = 5.0  # that an answer waits for the end of a process that was killed
 MAX_OUTPUT = MIB  # of each stream, kept for a client that connects late
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, 15: signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL, 9: signal.SIGKILL}
 Process = Opened[AsyncProcess]
@@ -192,7 +194,10 @@ async def _signal(call: Call, process: Selector, signal: str | int) -> Any:
     run = _run(call, await call.here(), process)
     if signal not in _SIGNALS:
         raise HTTPException(400, "The signal must be SIGNAL_SIGTERM or SIGNAL_SIGKILL.")
-    run.it.signal(_SIGNALS[signal])
+    run.it.signal(number := _SIGNALS[signal])
+    if number == _SIGNALS["SIGNAL_SIGKILL"]:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(run.it.wait(), KILL_SECONDS)
     return {}
 
 

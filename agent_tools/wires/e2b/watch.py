@@ -1,0 +1,128 @@
+"""Folders that clients watch: listed again and again, and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from agent_tools.results.execution import FileInfo
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.e2b.calls import Box, Call, path_of
+from agent_tools.wires.e2b.connect import first_message, streamed
+from agent_tools.wires.e2b.files import RPC, listed
+from agent_tools.wires.http import aside, checked
+from agent_tools.wires.opened import Place
+
+LOOK_EVERY = 0.5  # seconds between two looks of a stream
+KEEPALIVE = 30.0  # seconds of silence between two signs of life
+MAX_WATCHERS = 16  # of a sandbox
+MAX_LEVELS = 64
+
+
+class Watch(BaseModel):
+    """A folder to be watched."""
+
+    path: str = ""
+    recursive: bool = False
+
+
+@dataclass(eq=False)
+class Watcher:
+    """A folder that is watched, as it was at the last look."""
+
+    place: Place
+    path: str
+    depth: int
+    seen: dict[str, FileInfo] = field(default_factory=dict)
+
+    def look(self, sandbox: Sandbox) -> list[dict[str, str]]:
+        """Return what has changed since the last look. It blocks: for a thread."""
+        before, self.seen = self.seen, dict(listed(sandbox, self.path, self.depth))
+        return changes(before, self.seen, self.path)
+
+
+def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo], root: str) -> list[dict[str, str]]:
+    """Return the events between two looks at a folder; a file that was moved is removed, and made anew."""
+    found = [(path, "REMOVE") for path in before if path not in after]
+    for path, new in after.items():
+        old = before.get(path)
+        if old is None:
+            found.append((path, "CREATE"))
+        if new.kind == "file" and (new.size if old is None else (old.size, old.modified) != (new.size, new.modified)):
+            found.append((path, "WRITE"))
+        if old is not None and old.mode != new.mode:
+            found.append((path, "CHMOD"))
+    return [{"name": path[len(root.rstrip("/")) + 1 :], "type": f"EVENT_TYPE_{kind}"} for path, kind in found]
+
+
+@RPC.on("POST", "/CreateWatcher")
+async def _create(call: Call, path: str = "", recursive: bool = False) -> Any:
+    return {"watcherId": (await _begun(call, await call.here(), Watch(path=path, recursive=recursive)))[0]}
+
+
+@RPC.on("POST", "/GetWatcherEvents")
+async def _events(call: Call, watcherId: str) -> Any:  # noqa: N803
+    return {"events": await call.use(_found(call, await call.here(), watcherId).look)}
+
+
+@RPC.on("POST", "/RemoveWatcher")
+async def _remove(call: Call, watcherId: str) -> Any:  # noqa: N803
+    _found(call, await call.here(), watcherId)
+    del call.wire.watchers[watcherId]
+    return {}
+
+
+@RPC.on("POST", "/WatchDir")
+async def _stream(call: Call) -> Any:
+    return await streamed(_followed(call))
+
+
+async def _followed(call: Call) -> AsyncGenerator[dict[str, Any], None]:
+    box = await call.here()
+    id_, watcher = await _begun(call, box, Watch(**checked(Watch, await first_message(call), "body")))
+
+    def look() -> list[dict[str, str]]:
+        with call.wire.containers.looked_at(box.id) as sandbox:
+            return watcher.look(sandbox) if sandbox else []
+
+    try:
+        yield {"start": {}}
+        spoke_at = time.monotonic()
+        while id_ in call.wire.watchers:
+            await asyncio.sleep(LOOK_EVERY)
+            for event in await aside(look):
+                spoke_at = time.monotonic()
+                yield {"filesystem": event}
+            if time.monotonic() > spoke_at + KEEPALIVE:
+                spoke_at = time.monotonic()
+                yield {"keepalive": {}}
+    finally:
+        call.wire.watchers.pop(id_, None)
+
+
+async def _begun(call: Call, box: Box, given: Watch) -> tuple[str, Watcher]:
+    watchers = call.wire.watchers
+    if sum(each.place == box.place for each in watchers.values()) >= MAX_WATCHERS:
+        raise HTTPException(429, f"{MAX_WATCHERS} folders of this sandbox are watched already: stop one of them.")
+    watcher = Watcher(box.place, path_of(given.path), MAX_LEVELS if given.recursive else 1)
+    watchers[id_ := secrets.token_hex(8)] = watcher
+    try:
+        await call.use(watcher.look, box)
+    except BaseException:
+        del watchers[id_]
+        raise
+    return id_, watcher
+
+
+def _found(call: Call, box: Box, id_: str) -> Watcher:
+    watcher: Watcher | None = call.wire.watchers.get(id_)
+    if watcher is None or watcher.place != box.place:
+        raise HTTPException(404, f"There is no watcher {id_[:64]!r}.")
+    return watcher
