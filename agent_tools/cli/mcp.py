@@ -92,20 +92,22 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     """
     if context.invoked_subcommand:
         return
-    try:
-        from agent_tools.mcp import http as http_server  # `mcp config` does without the extra
-        from agent_tools.mcp import stdio as stdio_server
-        from agent_tools.mcp.config import read_config
-    except ImportError as exc:
-        raise click.ClickException(f"The MCP server needs more: {pip_install('mcp')}") from exc
     given = {name: value for name, value in options.items() if value not in (None, ())}
     known = {**settings.mcp_options(), **dict(map(pair, others))}
     if given.get("memory") in ("16g", "64g"):  # above the usual max_memory
         known.setdefault("max_memory", given["memory"])
-    config = read_config({**known, **given}, http)
-    recipe = Recipe.read(config.packages, config.debian_packages, config.flavour)
-    server = http_server if http else stdio_server
-    server.serve(config, shared_runtime(), _Image(DockerEngine(), recipe))
+    _serve({**known, **given}, http)
+
+
+def _serve(given: dict[str, Any], address: str | None) -> None:
+    try:
+        from agent_tools.mcp import config, http, stdio  # `mcp config` needs no extra
+    except ImportError as exc:
+        raise click.ClickException(f"The MCP server needs more: {pip_install('mcp')}") from exc
+    read = config.read_config(given, address)
+    recipe = Recipe.read(read.packages, read.debian_packages, read.flavour)
+    server = http if address else stdio
+    server.serve(read, shared_runtime(), _Image(DockerEngine(), recipe))
 
 
 @mcp.command()

@@ -34,8 +34,9 @@ from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.wire.budget import Unbounded
 from agent_tools.guest.wire.values import decode, encode
-from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords, is_approved
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRequest, HostFunction, Keywords
 from agent_tools.runtime.host_calls.reading import aside
+from agent_tools.runtime.host_calls.run import is_approved
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.StorageFull: (400, "storage_limit_exceeded", None),
     containers.DiskFull: (507, "insufficient_storage", None),
     containers.FileTooLarge: (413, "file_too_large", "file"),
+    containers.ContainerExists: (409, "container_exists", "name"),
     containers.FileNotWritten: (400, None, "file"),
 }
 _log = logging.getLogger(__name__)

@@ -75,13 +75,10 @@ def _read_table(pandas: Any) -> None:
 
 def _draw_figure() -> None:
     """Draw one figure, without a trace in pyplot or its settings."""
-    import matplotlib  # loaded only for kernels that have it preloaded
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    import matplotlib.figure  # loaded only for kernels that have it preloaded
 
     with matplotlib.rc_context():
-        figure = Figure()
-        FigureCanvasAgg(figure)
+        figure = matplotlib.figure.Figure()
         axes = figure.subplots()
         axes.plot([1, 2], [3, 4], label="a")
         axes.bar([1, 2], [0.5, 1])

@@ -147,7 +147,7 @@ class OpenAIModel:
         except _openai().APIStatusError as exc:
             words = words_of(exc.body)
             if exc.status_code in REFUSALS or lacks_tools(words):  # which some say with 404 or 500
-                raise RequestRejected(words, exc) from exc
+                raise _RequestRejected(words, exc) from exc
             raise
 
     @contextlib.contextmanager
@@ -266,7 +266,7 @@ _MAX_NAME = 100  # characters of a model's name in the log
 _log = logging.getLogger(__name__)
 
 
-class RequestRejected(Exception):
+class _RequestRejected(Exception):
     """A server refused a request; `words` are its own, `cause` is the client's exception."""
 
     def __init__(self, words: str, cause: Exception) -> None:
@@ -305,7 +305,7 @@ class Dialect:
         """Go on from a profile; `start` is the one before the first lesson, None before there was any."""
         try:
             answer = send(phrased(request, profile))
-        except RequestRejected as refusal:
+        except _RequestRejected as refusal:
             taught = lesson(profile, request, refusal.words) if lessons else None
             if taught is None:
                 raise refusal.cause from None

@@ -13,16 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.replay import recorded
-from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.host_calls.function import HostFunction
-from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.sandbox.sandbox import start_errors
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
@@ -30,6 +25,7 @@ from agent_tools.sandbox.options import Options
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.sessions import SessionLike, Sessions
+    from agent_tools.sandbox.host_side import HostSide
 
 
 class Opening:
@@ -152,7 +148,7 @@ def _has_code_mode() -> bool:
 
 
 def _host_side() -> type[HostSide]:
-    from agent_tools.sandbox.opening import HostSide  # which loads pydantic and asyncio
+    from agent_tools.sandbox.host_side import HostSide  # which loads pydantic and asyncio
 
     return HostSide
 
@@ -166,38 +162,3 @@ def _end(runtime: Sessions, key: str, folder: Path | None, pid: int) -> None:
     finally:
         if folder is not None:
             remove_tree(folder)
-
-
-# The host's side of a sandbox's functions: who serves their calls, and the code that defines them in the sandbox.
-
-
-class HostSide:
-    """Made use of by sandboxes that have functions of the host, or may have some later."""
-
-    @staticmethod
-    def none_yet(options: Options) -> HostCalls:
-        """Return the service without functions of a pre-warmed sandbox."""
-        return HostCalls({}, options.call_limits)
-
-    @staticmethod
-    def of(options: Options) -> tuple[HostCalls, str]:
-        """Return the service of the functions that the options name, and the code that defines them in the sandbox."""
-        toolset = Toolset.of(options.hostcalls or ())
-        functions = recorded(toolset.functions, options.record, options.replay)
-        return HostCalls(functions, options.call_limits, rich_value), toolset.source()
-
-    @staticmethod
-    def added(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
-        """Add functions; return the options with all of them, the new ones, and the code that defines them."""
-        further = Toolset.of(functions)
-        known = Toolset.of(options.hostcalls) if options.hostcalls else None
-        both = Toolset(style=(known or further).style)
-        for toolset in filter(None, (known, further)):
-            both.add(list(toolset.functions.values()))
-        return replace(options, hostcalls=both), further.functions, both.source()
-
-    @staticmethod
-    def put(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
-        """Likewise with these functions alone."""
-        toolset = Toolset.of(functions)
-        return replace(options, hostcalls=toolset), toolset.functions, toolset.source()

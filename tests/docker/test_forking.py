@@ -114,7 +114,7 @@ def test_a_fork_has_its_own_limits_and_checkpoints(sandbox: Sandbox) -> None:
         fork.rollback(mark)
         assert crash(fork, "x = 0; import os; os._exit(1)") == Variables(kept=True, undone=1)
         assert fork.run_code("x").value == 2
-        with pytest.raises(CheckpointMissing, match="belongs to another one"):
+        with pytest.raises(CheckpointMissing, match="belongs to another sandbox"):
             sandbox.rollback(mark)
         began = time.monotonic()
         deaf = fork.run_code("x = 0\n" + DEAF, timeout=1)

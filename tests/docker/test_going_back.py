@@ -103,7 +103,7 @@ def test_marks_lead_back_and_forth(sandbox: Sandbox) -> None:
 def test_a_mark_of_another_sandbox_is_refused(sandbox: Sandbox) -> None:
     with Sandbox() as other:
         mark = other.checkpoint()
-    with pytest.raises(CheckpointMissing, match="belongs to another one"):
+    with pytest.raises(CheckpointMissing, match="belongs to another sandbox"):
         sandbox.rollback(mark)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union
 
 from agent_tools.errors import AgentToolsError, InvalidParams, SessionBusy
+
+if TYPE_CHECKING:
+    import asyncio
 
 Status = Literal["ok", "error", "timeout", "cancelled", "denied", "refused"]
 Keywords = dict[str, Any]
@@ -59,20 +60,6 @@ class CallRequest:
 
 
 Approve = Callable[[CallRequest], Union[bool, Awaitable[bool]]]
-
-
-async def is_approved(approve: Approve, request: CallRequest) -> bool:
-    """Ask for an approval; a function that is not async may wait for a person, so it runs in a thread.
-
-    Raises:
-        TypeError: the answer is neither True nor False; a "no" that a person typed would be as true as any other text.
-    """
-    is_async = inspect.iscoroutinefunction(approve)
-    answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
-    answer = await answer if isinstance(answer, Awaitable) else answer
-    if not isinstance(answer, bool):
-        raise TypeError(f"{request.name} was not called: its approval is {answer!r:.80}, and must be True or False.")
-    return answer
 
 
 serving_loop: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("serving_loop", default=None)

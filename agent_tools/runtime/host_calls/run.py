@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import reprlib
 import sys
 import threading
 import time
 import types
 from collections import Counter
-from collections.abc import Coroutine, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -42,7 +43,6 @@ from agent_tools.runtime.host_calls.function import (
     Keywords,
     Refused,
     Status,
-    is_approved,
 )
 from agent_tools.runtime.host_calls.reading import Call, CallReading
 from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallLoop, CallService
@@ -451,3 +451,17 @@ def preview(args: list[Any], kwargs: dict[str, Any], most: int) -> str:
     parts += [f"{name[:MAX_NAME_CHARS]}={shown.repr(each)}" for name, each in islice(kwargs.items(), MOST_ARGUMENTS)]
     text = neutralise(", ".join(parts))
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+async def is_approved(approve: Approve, request: CallRequest) -> bool:
+    """Ask for an approval; a function that is not async may wait for a person, so it runs in a thread.
+
+    Raises:
+        TypeError: the answer is neither True nor False; a "no" that a person typed would be as true as any other text.
+    """
+    is_async = inspect.iscoroutinefunction(approve)
+    answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
+    answer = await answer if isinstance(answer, Awaitable) else answer
+    if not isinstance(answer, bool):
+        raise TypeError(f"{request.name} was not called: its approval is {answer!r:.80}, and must be True or False.")
+    return answer

@@ -48,6 +48,7 @@ class RawKernel:
         self._recovery.take_lost()
         self._sandbox.keep_prelude(prelude)
         self._sandbox.define(prelude, self._recovery.spec.limits.start_timeout)
+        self._kernel.settle(self._recovery.spec.limits.start_timeout)  # so that a crash in the first cell costs that
 
     @property
     def max_message_bytes(self) -> int:

@@ -79,7 +79,7 @@ def unfold_body(data: bytes) -> Parts:
 
 def read_body(parts: Parts) -> None:
     """Read it as each kind of request that has a body of JSON."""
-    body = parsed(parts[0], 100_000)
+    body = parsed(parts[0])
     for reader in (_response, _chat, _container):
         refusal = _refusal(reader, body)
         assert refusal is None or (400 <= refusal.status < 500 and len(refusal.message.encode()) < 1_000)

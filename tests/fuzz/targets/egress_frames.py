@@ -28,7 +28,7 @@ async def _carry(parts: Parts) -> None:
         for channel in opened[::2]:
             while channel._pending:
                 assert len(await channel.read()) <= MAX_FRAME
-        assert all(len(channel._pending) <= WINDOW and 0 <= channel._may_send <= WINDOW for channel in opened)
+        assert all(len(channel._pending) <= WINDOW and 0 <= channel._window.may_send <= WINDOW for channel in opened)
     numbers = [channel._number for channel in opened]
     assert numbers == sorted(set(numbers))
     assert all(0 < number < CREDIT for number in numbers)

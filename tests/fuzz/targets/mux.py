@@ -38,7 +38,7 @@ def feed(parts: Parts) -> None:
             with contextlib.suppress(BlockingIOError):
                 far[0].recv(1 << 20)
             assert all(len(stream.pending) <= WINDOW for stream in mux.streams.values())
-            assert all(0 <= stream.may_send <= WINDOW for stream in mux.streams.values())
+            assert all(0 <= stream.window.may_send <= WINDOW for stream in mux.streams.values())
             assert len(mux.out) <= MAX_OUT + MAX_FRAME
 
 

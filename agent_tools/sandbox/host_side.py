@@ -1,0 +1,44 @@
+"""The host's side of a sandbox's functions: who serves their calls, and the code that defines them in the sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent_tools.code_mode.attachments import rich_value
+from agent_tools.code_mode.replay import recorded
+from agent_tools.code_mode.toolset import HostCallsLike, Toolset
+from agent_tools.runtime.host_calls.function import HostFunction
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.sandbox.options import Options
+
+
+class HostSide:
+    """Made use of by sandboxes that have functions of the host, or may have some later."""
+
+    @staticmethod
+    def none_yet(options: Options) -> HostCalls:
+        """Return the service without functions of a pre-warmed sandbox."""
+        return HostCalls({}, options.call_limits)
+
+    @staticmethod
+    def of(options: Options) -> tuple[HostCalls, str]:
+        """Return the service of the functions that the options name, and the code that defines them in the sandbox."""
+        toolset = Toolset.of(options.hostcalls or ())
+        functions = recorded(toolset.functions, options.record, options.replay)
+        return HostCalls(functions, options.call_limits, rich_value), toolset.source()
+
+    @staticmethod
+    def added(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
+        """Add functions; return the options with all of them, the new ones, and the code that defines them."""
+        further = Toolset.of(functions)
+        known = Toolset.of(options.hostcalls) if options.hostcalls else None
+        both = Toolset(style=(known or further).style)
+        for toolset in filter(None, (known, further)):
+            both.add(list(toolset.functions.values()))
+        return replace(options, hostcalls=both), further.functions, both.source()
+
+    @staticmethod
+    def put(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
+        """Likewise with these functions alone."""
+        toolset = Toolset.of(functions)
+        return replace(options, hostcalls=toolset), toolset.functions, toolset.source()
