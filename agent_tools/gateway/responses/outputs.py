@@ -137,7 +137,7 @@ def outputs_of(done: CallDone, image_url: ImageUrl, details: Details | None = No
 
 def status_of(done: CallDone) -> str:
     """Return `completed` if the code ran or raised, `failed` if it could not run, `incomplete` if it was not tried."""
-    if isinstance(done.failure, ToolServiceError) and done.failure.code == "NotCalled":
+    if isinstance(done.failure, ToolServiceError) and done.failure.code in ("NotCalled", "Cancelled"):
         return "incomplete"
     if done.execution is None or isinstance(done.execution.error, (TimedOut, Died)):
         return "failed"
