@@ -45,7 +45,8 @@ class Scratch:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="agt-", dir="/tmp"))  # short: socket paths have 107 bytes
         (self.path / "tmp").mkdir()
-        self.environment = {"TMPDIR": str(self.path / "tmp"), "AGENT_TOOLS_RUN_DIR": str(self.path)}
+        folders = {"TMPDIR": "tmp", "AGENT_TOOLS_RUN_DIR": ".", "XDG_STATE_HOME": "state"}
+        self.environment = {name: str(self.path / folder) for name, folder in folders.items()}
         self._engine: Any = None
 
     def files(self) -> set[str]:

@@ -42,12 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state folder of this process, for its shelf."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 @pytest.fixture
 def sandbox(folder: Path) -> Iterator[Sandbox]:
     with Sandbox(skills=[folder]) as sandbox:
