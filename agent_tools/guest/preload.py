@@ -50,7 +50,7 @@ def use() -> None:
     if pandas := sys.modules.get("pandas"):
         _read_table(pandas)
     if "matplotlib.pyplot" in sys.modules:
-        _draw_figure()
+        _draw_figure(sys.modules["matplotlib"])
 
 
 def renew() -> None:
@@ -73,10 +73,8 @@ def _read_table(pandas: Any) -> None:
     table.describe()
 
 
-def _draw_figure() -> None:
+def _draw_figure(matplotlib: Any) -> None:
     """Draw one figure, without a trace in pyplot or its settings."""
-    import matplotlib.figure  # loaded only for kernels that have it preloaded
-
     with matplotlib.rc_context():
         figure = matplotlib.figure.Figure()
         axes = figure.subplots()
