@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from agent_tools.errors import ModelError
+from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.extras import pip_install
 from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
 from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
@@ -147,7 +147,7 @@ class OpenAIModel:
         except _openai().APIStatusError as exc:
             words = words_of(exc.body)
             if exc.status_code in REFUSALS or lacks_tools(words):  # which some say with 404 or 500
-                raise _RequestRejected(words, exc) from exc
+                raise RequestRejected(words, exc) from exc
             raise
 
     @contextlib.contextmanager
@@ -266,7 +266,7 @@ _MAX_NAME = 100  # characters of a model's name in the log
 _log = logging.getLogger(__name__)
 
 
-class _RequestRejected(Exception):
+class RequestRejected(AgentToolsError):
     """A server refused a request; `words` are its own, `cause` is the client's exception."""
 
     def __init__(self, words: str, cause: Exception) -> None:
@@ -305,7 +305,7 @@ class Dialect:
         """Go on from a profile; `start` is the one before the first lesson, None before there was any."""
         try:
             answer = send(phrased(request, profile))
-        except _RequestRejected as refusal:
+        except RequestRejected as refusal:
             taught = lesson(profile, request, refusal.words) if lessons else None
             if taught is None:
                 raise refusal.cause from None

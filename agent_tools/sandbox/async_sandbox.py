@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.sessions import Sessions
+    from agent_tools.skills.skill import Skill
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -74,6 +75,11 @@ class AsyncSandbox:
     def is_busy(self) -> bool:
         """True while code runs in it."""
         return self.sync.is_busy
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that are mounted read-only in it, below /skills."""
+        return self.sync.skills
 
     start = awaited(Sandbox.start)
     prepare_pool = awaited(Sandbox.prepare_pool)

@@ -126,9 +126,20 @@ class Processes(Shelf[AsyncProcess]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, place: Place, container: Callable[[], str], **command: Any) -> Opened[AsyncProcess]:
-        """Start a command, with the arguments of `Sandbox.start_command`. Errors as for `open`."""
+        """Start a command, with the arguments of `Sandbox.start_command`. Errors as for `open`.
+
+        With `pace` it pauses after about this many bytes of stdout, until `Process.pace` lets it go on.
+        """
+        pace = command.pop("pace", None)
+
+        def begin(sandbox: Sandbox) -> AsyncProcess:
+            process = sandbox.start_command(**command)
+            if pace is not None:
+                process.pace(pace)
+            return AsyncProcess(process)
+
         self._forget()
-        thing = await self.open(place, container, lambda sandbox: AsyncProcess(sandbox.start_command(**command)))
+        thing = await self.open(place, container, begin)
         task = asyncio.create_task(self._follow(thing))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

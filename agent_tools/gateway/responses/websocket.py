@@ -148,6 +148,7 @@ class _Connection:
         self._owner = str(websocket.scope["owner"])
         self._read = request_reader(services)
         self._gone = asyncio.Event()
+        self._sending = asyncio.Lock()  # responses that wait for a slow client would all write at once
         self._idle = asyncio.Event()
         self._idle.set()
         self._over: ApiError | None = None  # why no further request is taken
@@ -303,7 +304,8 @@ class _Connection:
             data = encoded({"stream_id": stream_id}).data[:-1] + b"," + data[1:]
         try:
             with anyio.fail_after(StreamTimes().patience):
-                await self._ws.send_text(data.decode())
+                async with self._sending:
+                    await self._ws.send_text(data.decode())
         except (OSError, WebSocketDisconnect, RuntimeError):  # RuntimeError: the connection is closed already
             self._gone.set()
 

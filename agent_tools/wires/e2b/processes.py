@@ -114,6 +114,7 @@ async def _begun(call: Call, box: Box, given: Start, seconds: float | None) -> P
     run = await call.wire.commands.start(
         box.place,
         lambda: box.id,
+        pace=AHEAD,
         command=[config.cmd, *config.args],
         stdin=b"" if given.stdin or size else None,
         cwd="" if folder == HOME else in_sandbox(folder),
