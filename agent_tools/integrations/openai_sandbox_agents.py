@@ -9,7 +9,7 @@ import io
 import tarfile
 import tempfile
 import uuid
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NoReturn
 
@@ -25,7 +25,7 @@ from agent_tools.extras import extra
 MAX_NAME = 4096  # bytes of a path, as Linux has it
 
 
-def without(archive: IO[bytes], skipped: Collection[PurePosixPath], kept: IO[bytes]) -> None:
+def without(archive: IO[bytes], skipped: AbstractSet[PurePosixPath], kept: IO[bytes]) -> None:
     """Copy a tar, but for some paths and what lies below them.
 
     Raises:
@@ -34,7 +34,7 @@ def without(archive: IO[bytes], skipped: Collection[PurePosixPath], kept: IO[byt
     try:
         with tarfile.open(fileobj=archive, mode="r|") as old, tarfile.open(fileobj=kept, mode="w|") as new:
             for member in old:
-                old.members = []  # it would keep them all  # type: ignore[attr-defined]
+                old.members = []  # type: ignore[attr-defined]  # it would keep them all
                 if len(member.name) > MAX_NAME or len(member.linkname) > MAX_NAME:
                     raise FileRejected("The workspace's archive has a path that no file can have.")
                 path = PurePosixPath(member.name)
