@@ -45,6 +45,7 @@ from agent_tools.machine import folder
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sessions import RuntimeLike
+from agent_tools.sandbox.audit import AuditUnavailable
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -108,19 +109,29 @@ class Containers(Generic[Config]):
             bytes=0,
             origin=spec.origin,
         )
-        if self._audit:
-            self._audit.write("container_made", owner=owner, key=self.name_of(owner), container=container.id)
         path = self.folder(container.id)
         is_new = not path.exists()  # else it is that of a container with this id
         try:
             prepare_work_dir(path, self.runtime.guest(path))
             if not self._rows.add_if_new(container):
                 raise ContainerExists
+            self._audit_made(container)
         except BaseException:
             if is_new:
                 remove_tree(path)
             raise
         return container
+
+    def _audit_made(self, container: ContainerRecord) -> None:
+        """Write to the audit log that a container was made; without that line, it is none."""
+        if not self._audit:
+            return
+        owner = container.owner
+        try:
+            self._audit.write("container_made", owner=owner, key=self.name_of(owner), container=container.id)
+        except AuditUnavailable:
+            self._rows.delete(ContainerRecord, id=container.id)
+            raise
 
     def find_named(self, owner: str, origin: str, name: str) -> ContainerRecord | None:
         """Return the container that an owner has under a name; None if there is none. It counts as no use."""

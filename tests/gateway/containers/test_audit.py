@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import ContainerExists
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
@@ -45,3 +47,11 @@ def test_no_container_is_made_where_the_log_cannot_be_written(containers: Contai
     with pytest.raises(AuditUnavailable, match="nothing runs"):
         containers.create("a" * 32, ContainerSpec("auto"))
     assert not list(tmp_path.glob("containers/*"))
+    assert not containers._rows.find(ContainerRecord)
+
+
+def test_a_container_that_exists_already_is_not_audited_as_made(containers: Containers, tmp_path: Path) -> None:
+    row = containers.create("a" * 32, ContainerSpec("auto"))
+    with pytest.raises(ContainerExists):
+        containers.create("a" * 32, ContainerSpec("auto"), row.id)
+    assert (tmp_path / "audit").read_text().count("container_made") == 1
