@@ -11,7 +11,7 @@ from agent_tools.cli.options import recipe_options
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.fleet.limits import ASK_SECONDS
-from agent_tools.fleet.protocol import HostGone, HostLink
+from agent_tools.fleet.protocol import HostLink, HostUnreachable
 from agent_tools.fleet.ray.hosts import RayHosts, end, join, nodes, running
 
 _ADDRESS = click.option(
@@ -83,7 +83,7 @@ def down(address: str | None) -> None:
 def _row(link: HostLink) -> tuple[str, ...]:
     try:
         facts, load = link.call("facts", seconds=ASK_SECONDS), link.call("load", seconds=ASK_SECONDS)
-    except (HostGone, EngineError) as exc:
+    except (HostUnreachable, EngineError) as exc:
         return (str(exc), "", "", "", "", "")
     return facts.machine, str(facts.pid), str(load.taken), str(load.ready), str(load.slots), facts.release
 

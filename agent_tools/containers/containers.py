@@ -262,7 +262,7 @@ class Containers(Generic[Config]):
         return used
 
     def _bytes(self, id_: str) -> int:
-        limit = folder.Usage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
+        limit = folder.FolderUsage(self.config.max_container_bytes, Limits().max_work_dir_entries, folder.MAX_LEVELS)
         return folder.usage(self.folder(id_), limit).bytes + self.variables.size(id_)
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------

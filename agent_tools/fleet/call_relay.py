@@ -19,7 +19,7 @@ from agent_tools.fleet.protocol import CallMessage
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
-from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallLoop, CallService, TakeOver, Wire
+from agent_tools.runtime.host_calls.wire import MAX_UNREAD, CallLoop, CallService, CallTransport, TakeOver
 
 TOLD_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
 
@@ -71,7 +71,7 @@ class CallRelay:
             if run == self._run:
                 self._hear = None
 
-    def serve(self, wire: Wire) -> None:
+    def serve(self, wire: CallTransport) -> None:
         """Take the calls of another kernel."""
         self._service.hang_up()
         self._service.wire = wire

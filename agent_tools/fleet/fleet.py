@@ -20,7 +20,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.fleet.likeness import Likeness
 from agent_tools.fleet.limits import LEASE_SECONDS, RENEWALS, WAIT_SECONDS
 from agent_tools.fleet.placement import Placement, Reserved
-from agent_tools.fleet.protocol import HostGone, HostLink, Hosts, Load, RemoteSpec, image_word, remote_spec
+from agent_tools.fleet.protocol import HostLink, Hosts, HostUnreachable, Load, RemoteSpec, image_word, remote_spec
 from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.machine.background import begun, do_all
 from agent_tools.runtime.engines import checked_engine, factory_of
@@ -301,7 +301,7 @@ class LeaseRenewal:
         by_id = {id_: leased for _, id_, leased in entries}
         try:
             missing = entries[0][0].call("renew", list(by_id), seconds=self._seconds / 2)
-        except HostGone as exc:
+        except HostUnreachable as exc:
             if exc.is_final:
                 for id_, leased in by_id.items():
                     leased.note_lost(id_, "the machine that ran it is gone")

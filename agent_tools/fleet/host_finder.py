@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_tools.errors import EngineError, HostFull, SessionClosed, SessionLost
 from agent_tools.fleet.limits import CLOSE_SECONDS, SEND_SECONDS
-from agent_tools.fleet.protocol import HostGone, HostLink, RemoteSpec, SessionUnknown
+from agent_tools.fleet.protocol import HostLink, HostUnreachable, RemoteSpec, SessionUnknown
 from agent_tools.results.execution import Restarted
 
 LOOK_SECONDS = 0.2  # between two tries
@@ -132,7 +132,7 @@ class HostFinder:
             except HostFull as exc:
                 self.refuse_closed_meanwhile()
                 if time.monotonic() > until:
-                    raise HostGone(f"the host {link.name} takes no messages of this process") from exc
+                    raise HostUnreachable(f"the host {link.name} takes no messages of this process") from exc
             time.sleep(LOOK_SECONDS)
 
     def tell(self, method: str, *arguments: Any) -> None:
@@ -150,7 +150,7 @@ class HostFinder:
         return True
 
     def _close_at(self, link: HostLink, id_: str) -> None:
-        with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
+        with contextlib.suppress(HostUnreachable, EngineError):  # its lease ends, then
             link.call("close", id_, seconds=CLOSE_SECONDS)
 
     def refuse_closed(self, message: str = "The session is closed.") -> None:
@@ -167,7 +167,7 @@ class HostFinder:
         """Around what a host does: one that is gone has lost the session."""
         try:
             yield
-        except HostGone as exc:
+        except HostUnreachable as exc:
             self.refuse_closed_meanwhile()
             self._pass_over(link)
             self.note_lost(id_, "the machine that ran it is gone")

@@ -54,7 +54,7 @@ class LeasedSession:
             raise
         self._likeness = Likeness(self.path, guest.outside, spec.limits)
         self._runs: dict[str, HostRun] = {}
-        self._spools = Inbox(self.path.parent, lambda size: self._likeness.refuse_excess([size]))
+        self._spools = IncomingFiles(self.path.parent, lambda size: self._likeness.refuse_excess([size]))
         self._early = UnstartedRuns()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -284,7 +284,7 @@ def _missing(huge: list[str], most: float) -> str:
 Word = Literal["cancel", "drop"]
 
 
-class Inbox:
+class IncomingFiles:
     """Files by name, each written from its beginning on; one that breaks off is dropped. Thread-safe.
 
     `check` is given the bytes of one and raises if they are too many.

@@ -152,7 +152,7 @@ Ask = Callable[..., Any]
 """Calls a method of the host for this session."""
 
 
-class Exchange:
+class FolderExchange:
     """Of one work_dir; without a likeness, nothing is copied. Used by the thread whose turn it is."""
 
     def __init__(self, likeness: Likeness | None) -> None:

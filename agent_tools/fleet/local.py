@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.protocol import HostGone, HostLink
+from agent_tools.fleet.protocol import HostLink, HostUnreachable
 from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.machine.background import begun
 
@@ -32,7 +32,7 @@ class LocalLink:
         self.host.close_all()
 
     def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        """Call a method of the host. Raises HostGone once it has vanished."""
+        """Call a method of the host. Raises HostUnreachable once it has vanished."""
         self._answer()
         try:
             return getattr(self.host, method)(*arguments)
@@ -51,7 +51,7 @@ class LocalLink:
 
     def _answer(self) -> None:
         if self._is_gone:
-            raise HostGone(f"the host {self._name} has vanished", is_final=True)
+            raise HostUnreachable(f"the host {self._name} has vanished", is_final=True)
 
 
 class LocalHosts:

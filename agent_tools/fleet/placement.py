@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 
 from agent_tools.errors import EngineError, EngineUnavailable, HostFull
 from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS, SKIP_SECONDS, WAIT_SECONDS
-from agent_tools.fleet.protocol import HostGone, HostLink, Hosts, Load, RemoteSpec
+from agent_tools.fleet.protocol import HostLink, Hosts, HostUnreachable, Load, RemoteSpec
 from agent_tools.machine.background import do_all
 from agent_tools.version import __version__
 
@@ -70,7 +70,7 @@ class Placement:
             yield
         except HostFull as exc:
             problems.insert(0, f"{_FULL}; of one: {exc}")
-        except HostGone as exc:
+        except HostUnreachable as exc:
             self.pass_over(link)
             problems.append(str(exc))
 
@@ -102,7 +102,7 @@ class Placement:
         return answering or links
 
     def greet(self, link: HostLink) -> None:
-        """Make sure that a host is of our release. Raises EngineError: it is not; HostGone: it does not answer."""
+        """Check that a host has our release. Raises EngineError if not, HostUnreachable if it does not answer."""
         if link.name not in self._greeted:
             link.call("greet", __version__)
             with self._lock:
@@ -125,7 +125,7 @@ class Placement:
         try:
             self.greet(link)
             load: Load = link.call("load", seconds=ASK_SECONDS)
-        except HostGone as exc:
+        except HostUnreachable as exc:
             self.pass_over(link)
             problems.append(str(exc))
             return None
@@ -225,7 +225,7 @@ class Reserved:
         reservation = Reservation(kind, link, uuid.uuid4().hex)
         try:
             reservation.count = link.call("reserve", reservation.id, kind, count, seconds=ASK_SECONDS)
-        except HostGone:
+        except HostUnreachable:
             placement.pass_over(link)
         with self._lock:
             self._reservations.append(reservation)
@@ -244,7 +244,7 @@ class Reserved:
 
 
 def _release(reservation: Reservation) -> None:
-    with contextlib.suppress(HostGone, EngineError):  # its lease ends, then
+    with contextlib.suppress(HostUnreachable, EngineError):  # its lease ends, then
         reservation.link.call("release", reservation.id, seconds=CLOSE_SECONDS)
 
 
@@ -253,5 +253,5 @@ def _letting_go(reservation: Reservation) -> Iterator[None]:
     """Around an opening: of a host that is gone, or gave the places to others, nothing is left."""
     try:
         yield
-    except (HostFull, HostGone):
+    except (HostFull, HostUnreachable):
         reservation.note_lost(reservation.id, "it could not be had")

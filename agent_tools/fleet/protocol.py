@@ -174,7 +174,7 @@ RUNS = ("begin", "more")
 """Methods that wait as long as the code does: for the first items of what goes on, and for the next."""
 
 
-class HostGone(AgentToolsError):
+class HostUnreachable(AgentToolsError):
     """A host does not answer. `is_final` if it never will: its process, or its node, has ended."""
 
     def __init__(self, message: str, is_final: bool = False) -> None:
@@ -198,7 +198,7 @@ class HostLink(Protocol):
         """Call a method of the host, once; wait so long at most, for None as long as it takes.
 
         Raises:
-            HostGone: it does not answer. It may have done what it was asked all the same.
+            HostUnreachable: it does not answer. It may have done what it was asked all the same.
         """
         ...
 

@@ -18,7 +18,7 @@ from agent_tools.fleet.protocol import CommandPrint
 from agent_tools.limits import Limits
 from agent_tools.results.command import CommandResult, OnOutput
 from agent_tools.results.execution import FileInfo
-from agent_tools.results.variables import Mark, VariablesReport
+from agent_tools.results.variables import RestorePoint, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.commands.process import Process
 from agent_tools.runtime.files.archives import Pieces
@@ -125,12 +125,12 @@ class RemoteVariables:
         """Take the variables back to where they were before the last run."""
         self._reach.ask("do", "variables", "undo")
 
-    def checkpoint(self) -> Mark:
+    def checkpoint(self) -> RestorePoint:
         """Keep the variables as they are now, for `rollback`."""
-        mark: Mark = self._reach.ask("do", "variables", "checkpoint")
+        mark: RestorePoint = self._reach.ask("do", "variables", "checkpoint")
         return mark
 
-    def rollback(self, mark: Mark) -> None:
+    def rollback(self, mark: RestorePoint) -> None:
         """Take the variables to where they were at a mark."""
         self._reach.ask("do", "variables", "rollback", mark)
 

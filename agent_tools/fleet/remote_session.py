@@ -28,7 +28,7 @@ from typing import Any
 from agent_tools.engines.engine import Container
 from agent_tools.errors import SessionLost
 from agent_tools.fleet.host_finder import HostFinder, Open
-from agent_tools.fleet.likeness import Exchange, Likeness
+from agent_tools.fleet.likeness import FolderExchange, Likeness
 from agent_tools.fleet.protocol import CallMessage, HostLink, RemoteSpec, RunEnded
 from agent_tools.fleet.remote_contents import RemoteCommands, RemoteFiles, RemoteVariables
 from agent_tools.guest.wire.frames import Screen
@@ -57,7 +57,7 @@ class RemoteSession:
         likeness: Likeness | None,
     ) -> None:
         self.spec = spec
-        self._has_files, self._exchange = likeness is not None, Exchange(likeness)
+        self._has_files, self._exchange = likeness is not None, FolderExchange(likeness)
         self._reach = HostFinder(remote, open_, pass_over, self._exchange.begin_anew)
         self._calls = spec.host_calls if isinstance(spec.host_calls, HostCalls) else None
         self._lock = RunLock()

@@ -55,7 +55,7 @@ class SandboxHost:
         self._runtime, self._slots, self._lease, self._clock = runtime, Slots(slots), lease, clock
         self._base = make_temp_work_dir()
         self._held: dict[str, LeasedSession] = {}
-        self._reservations: dict[str, Reservation] = {}
+        self._reservations: dict[str, HostReservation] = {}
         self._made = 0
         self._lock = threading.Lock()
         self._opens = threading.BoundedSemaphore(STARTS_AT_ONCE)
@@ -149,7 +149,7 @@ class SandboxHost:
         if not count:
             return 0
         make = partial(self._started, give_back=bool, is_ahead=True)  # the reservation itself gives slots back
-        reservation = Reservation(spec, count, make, self._slots.free)
+        reservation = HostReservation(spec, count, make, self._slots.free)
         with self._lock:
             reservation.expires = self._clock() + self._lease
             is_wanted = not self._is_closed.is_set() and self._reservations.setdefault(id_, reservation) is reservation
@@ -268,7 +268,7 @@ class SandboxHost:
         finally:
             self._slots.free(1)
 
-    def _end(self, held: LeasedSession | None, reservation: Reservation | None) -> None:
+    def _end(self, held: LeasedSession | None, reservation: HostReservation | None) -> None:
         try:
             if held:
                 self._close_held(held)
@@ -276,7 +276,7 @@ class SandboxHost:
             if reservation:
                 reservation.end()
 
-    def _end_late(self, held: LeasedSession | None, reservation: Reservation | None) -> None:
+    def _end_late(self, held: LeasedSession | None, reservation: HostReservation | None) -> None:
         try:
             self._end(held, reservation)
         except Exception as exc:  # noqa: BLE001  (nobody else would hear of it, and the other leases are to be tended)
@@ -284,7 +284,7 @@ class SandboxHost:
 
     def _renewed(self, id_: str) -> bool:
         with self._lock:
-            leased: LeasedSession | Reservation | None = self._held.get(id_) or self._reservations.get(id_)
+            leased: LeasedSession | HostReservation | None = self._held.get(id_) or self._reservations.get(id_)
             self.used_at = self._clock()
             if leased:
                 leased.expires = self.used_at + self._lease
@@ -375,7 +375,7 @@ def known(verb: str, verbs: Collection[str]) -> str:
 log = logging.getLogger("agent_tools.fleet")
 
 
-class Reservation:
+class HostReservation:
     """So many sandboxes of one kind. `make` gives one that runs, or raises; `give_back` frees a place of the host."""
 
     def __init__(

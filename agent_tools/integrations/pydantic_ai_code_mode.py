@@ -16,7 +16,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION
 from agent_tools.integrations.pydantic_ai import tool_return
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, Refused
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRefused, Keywords, Policy
 
 with extra("pydantic-ai"):
     from typing import Annotated
@@ -78,9 +78,11 @@ class CodeMode(AbstractCapability[Any]):
         except ModelRetry as exc:
             raise ArgumentError(exc.message) from exc
         except (ApprovalRequired, CallDeferred) as exc:
-            raise Refused(DENIED, f"{name} waits for an answer from outside, which code cannot do.", "denied") from exc
+            raise CallRefused(
+                DENIED, f"{name} waits for an answer from outside, which code cannot do.", "denied"
+            ) from exc
         if isinstance(result, ToolDenied):
-            raise Refused(DENIED, f"{name} was denied: {result.message}", "denied")
+            raise CallRefused(DENIED, f"{name} was denied: {result.message}", "denied")
         return result.return_value if isinstance(result, ToolReturn) else result
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN
-from agent_tools.runtime.kernel.protocol import Message
+from agent_tools.runtime.kernel.protocol import KernelMessage
 
 PUBLISHED = frozenset(
     (
@@ -38,7 +38,7 @@ class ClientMessage:
     buffers: tuple[bytes, ...] = ()
 
 
-def read_answer(message: Message, parts: list[bytes]) -> ClientMessage | None:
+def read_answer(message: KernelMessage, parts: list[bytes]) -> ClientMessage | None:
     """Return a message of the kernel as clients may have it, None for one that they may not."""
     if not _is_known(message):
         return None
@@ -51,7 +51,7 @@ def read_answer(message: Message, parts: list[bytes]) -> ClientMessage | None:
     return ClientMessage(message.kind, content, message.content, metadata, tuple(parts[4:]))
 
 
-def _is_known(message: Message) -> bool:
+def _is_known(message: KernelMessage) -> bool:
     if message.channel == IOPUB:
         return message.kind in PUBLISHED and (
             message.kind != "status" or message.content.get("execution_state") in STATES

@@ -43,7 +43,7 @@ _TICKS = 20  # ms that are waited for the next tick
 
 
 @dataclass(frozen=True)
-class Usage:
+class FolderUsage:
     """The contents of a folder in numbers: bytes on disk, entries, and levels of folders. Counting stops at a limit.
 
     Attributes:
@@ -140,10 +140,10 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
     return found, True
 
 
-def usage(path: Path, limit: Usage, since: int = 0) -> Usage:
+def usage(path: Path, limit: FolderUsage, since: int = 0) -> FolderUsage:
     """Count what the folder holds, until it is more than `limit`. A file with several names counts once.
 
-    `since` is a moment (see `Moment.ns`) for `Usage.changed`.
+    `since` is a moment (see `FileTime.ns`) for `FolderUsage.changed`.
     """
     size = entries = levels = changed = 0
     largest = ("", 0)
@@ -162,10 +162,10 @@ def usage(path: Path, limit: Usage, since: int = 0) -> Usage:
                 several.add(facts.st_ino)
             if size > limit.bytes or entries > limit.entries or levels > limit.levels:
                 break
-    return Usage(size, entries, levels, changed, largest)
+    return FolderUsage(size, entries, levels, changed, largest)
 
 
-class Moment(NamedTuple):
+class FileTime(NamedTuple):
     """A moment by the clock of a file system, for comparison with the ctime of its files.
 
     Before Linux 6.13 that clock ticks every 1 to 10 ms, so what changed at the moment itself may be of either side.
@@ -181,7 +181,7 @@ class Moment(NamedTuple):
     is_known: bool = True
 
 
-def moment(path: Path, *, is_start: bool = False) -> Moment:
+def moment(path: Path, *, is_start: bool = False) -> FileTime:
     """Return the present moment by the clock of a folder's file system.
 
     `is_start` is for a moment that divides: it waits for the next tick where an entry of the folder was made in this
@@ -199,7 +199,7 @@ def moment(path: Path, *, is_start: bool = False) -> Moment:
         return _by_own_clock()
 
 
-def _moment(fd: int) -> tuple[int, Moment]:
+def _moment(fd: int) -> tuple[int, FileTime]:
     """Return the folder's mtime, and its ctime after its times were set to what they are.
 
     They are set twice: Linux from 6.13 on gives a finer time to what was looked at since it last changed, and no
@@ -212,15 +212,15 @@ def _moment(fd: int) -> tuple[int, Moment]:
     last = os.fstat(fd).st_ctime_ns
     if last == before.st_ctime_ns and abs(last - time.time_ns()) > _OTHER_CLOCK:
         return 0, _by_own_clock()  # it keeps no ctime
-    return before.st_mtime_ns, Moment(last, last if last > first else last + 1)
+    return before.st_mtime_ns, FileTime(last, last if last > first else last + 1)
 
 
-def _by_own_clock() -> Moment:
+def _by_own_clock() -> FileTime:
     now = time.time_ns()
-    return Moment(now - _COARSEST, now + _COARSEST, is_known=False)
+    return FileTime(now - _COARSEST, now + _COARSEST, is_known=False)
 
 
-def changed(path: Path, began: Moment, ended: Moment, limit: int) -> tuple[list[tuple[str, int, bool]], bool]:
+def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[list[tuple[str, int, bool]], bool]:
     """Return the regular files that changed between two moments, and whether these are all.
 
     Each has its name, its size, and whether it was made between them. A file that changed once more after `ended` is

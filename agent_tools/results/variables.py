@@ -63,7 +63,7 @@ LOST = Variables()
 
 
 @dataclass(frozen=True)
-class Mark:
+class RestorePoint:
     """A moment of a session to go back to: the id of its container, and the number of the run before it."""
 
     sandbox: str

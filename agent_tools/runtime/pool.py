@@ -109,7 +109,7 @@ _log = logging.getLogger("agent_tools.pool")
 
 
 @dataclass
-class Ready:
+class ReadySandbox:
     """A sandbox that is ready, its blank folder, and when it was made (seconds of the pool's clock)."""
 
     sandbox: RunningSandbox
@@ -169,7 +169,7 @@ class Pool:
         """Why the latest sandbox could not be made; '' if it could."""
         self._engine, self._behind, self._clock, self._make = engine, behind, clock, make
         self._size = 0
-        self._ready: deque[Ready] = deque()
+        self._ready: deque[ReadySandbox] = deque()
         self._later: deque[Callable[[], None]] = deque()  # what nobody who takes need wait for
         self._asked_at = clock()
         self._failed_at = -float("inf")
@@ -251,11 +251,11 @@ class Pool:
                 raise
         return miss
 
-    def _pop(self) -> Ready | None:
+    def _pop(self) -> ReadySandbox | None:
         with self._changed:
             return self._ready.popleft() if self._ready else None
 
-    def _handed_over(self, ready: Ready, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
+    def _handed_over(self, ready: ReadySandbox, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
         if self._engine.guest(spec.work_dir).shares_files:
             after = ExitStack()
             self._later.append(after.close)
@@ -267,7 +267,7 @@ class Pool:
         ready.sandbox.adopt(spec, quota)
         return ready.sandbox
 
-    def _given_back(self, ready: Ready) -> Miss:
+    def _given_back(self, ready: ReadySandbox) -> Miss:
         if os.listdir(ready.blank.path):  # something that could not be moved back
             ready.end(self._behind)
             return "folder"
@@ -325,7 +325,7 @@ class Pool:
             return
         with self._changed:
             self.failure = ""
-            self._ready.append(Ready(sandbox, blank, self._clock()))
+            self._ready.append(ReadySandbox(sandbox, blank, self._clock()))
             self._changed.notify_all()
         if self._is_closed:
             self._end_ready()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent_tools.engines.recipe import RecipeLike
     from agent_tools.results.command import CommandResult, OnOutput
     from agent_tools.results.execution import Execution, FileInfo, Output
-    from agent_tools.results.variables import Mark, VariablesReport
+    from agent_tools.results.variables import RestorePoint, VariablesReport
     from agent_tools.runtime.commands.commands import Request
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.files.archives import Pieces
@@ -54,8 +54,8 @@ class VariablesLike(Protocol):
 
     def define(self, source: str) -> None: ...  # noqa: D102
     def undo(self) -> None: ...  # noqa: D102
-    def checkpoint(self) -> Mark: ...  # noqa: D102
-    def rollback(self, mark: Mark) -> None: ...  # noqa: D102
+    def checkpoint(self) -> RestorePoint: ...  # noqa: D102
+    def rollback(self, mark: RestorePoint) -> None: ...  # noqa: D102
     def save(  # noqa: D102
         self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool
     ) -> VariablesReport: ...

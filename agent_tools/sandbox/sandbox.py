@@ -17,7 +17,7 @@ from agent_tools.errors import InvalidParams, UnclearCode
 from agent_tools.results.command import CommandResult, OnOutput
 from agent_tools.results.execution import Error, Execution, FileInfo, Notice, Output, StagedFile, finished
 from agent_tools.results.notebook import History, notebook_of
-from agent_tools.results.variables import Mark, SavedState, VariablesReport
+from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
@@ -393,7 +393,7 @@ class Sandbox:
         """
         self._opening.session().variables.undo()
 
-    def checkpoint(self) -> Mark:
+    def checkpoint(self) -> RestorePoint:
         """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
 
         Raises:
@@ -401,7 +401,7 @@ class Sandbox:
         """
         return self._opening.session().variables.checkpoint()
 
-    def rollback(self, mark: Mark) -> None:
+    def rollback(self, mark: RestorePoint) -> None:
         """Take the variables to where they were at a mark, as often as you like; files stay as they are.
 
         Raises:
@@ -409,7 +409,7 @@ class Sandbox:
             KernelDied: restoring the checkpoint failed, or took too long.
             InvalidParams: the mark is none.
         """
-        if not isinstance(mark, Mark):
+        if not isinstance(mark, RestorePoint):
             raise InvalidParams(f"{mark!r:.80} is no mark: give what `checkpoint` returned.")
         self._opening.session().variables.rollback(mark)
 

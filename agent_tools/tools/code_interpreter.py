@@ -20,7 +20,7 @@ from agent_tools.code_reader import Reading, read_params
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.results.blocks import NOTHING, block, blocks_of, file_notes
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
-from agent_tools.results.variables import Mark, SavedState, VariablesReport
+from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.files.workspace import what_is_there
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
@@ -275,12 +275,12 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         with tool_errors():
             self._sandbox.undo()
 
-    def checkpoint(self) -> Mark:
+    def checkpoint(self) -> RestorePoint:
         """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
         with tool_errors():
             return self._sandbox.checkpoint()
 
-    def rollback(self, mark: Mark) -> None:
+    def rollback(self, mark: RestorePoint) -> None:
         """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
         with tool_errors():
             self._sandbox.rollback(mark)

@@ -15,7 +15,7 @@ from agent_tools.errors import CheckpointMissing
 from agent_tools.machine.owner import same_host
 from agent_tools.results.execution import Died, Error, Restarted
 from agent_tools.results.variables import Hindrance, Variables
-from agent_tools.runtime.kernel.channel import Channel
+from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.kernel.runs import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
 from tests.docker.lasting import begin_anew
@@ -60,7 +60,7 @@ def test_an_undo_that_is_interrupted_costs_no_variables(sandbox: Sandbox, monkey
     run(sandbox, "x = 1", "y = 2")
     sandbox.checkpoint()
     with monkeypatch.context() as patch:
-        patch.setattr(Channel, "await_kernel", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(KernelChannel, "await_kernel", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             sandbox.undo()
     told = sandbox.run_code("x")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime.host_calls.function import Refused
+from agent_tools.runtime.host_calls.function import CallRefused
 from agent_tools.runtime.host_calls.host_calls import Request, ScriptCall, is_request
 
 
@@ -21,7 +21,7 @@ def test_arguments_go_in_and_items_and_the_result_come_out() -> None:
 
 @pytest.mark.parametrize(("request_", "given"), [("$arguments", [1]), ("$yield", []), ("$return", [])])
 def test_a_request_with_other_arguments_is_refused(request_: Request, given: list[Any]) -> None:
-    with pytest.raises(Refused, match=r"\$"):
+    with pytest.raises(CallRefused, match=r"\$"):
         ScriptCall((None, []), print).answer(request_, given)
 
 

@@ -37,7 +37,7 @@ Query = Mapping[str, str]
 NOTHING: Query = {}
 
 
-class Refused(EngineError):
+class ApiRefused(EngineError):
     """The API server refused a request. `status` is HTTP's, `reason` Kubernetes' own word."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -60,7 +60,7 @@ class Api:
         """Send one request; return the object that comes back.
 
         Raises:
-            Refused: with the server's message.
+            ApiRefused: with the server's message.
             EngineUnavailable: nobody answers, or our credentials are not accepted.
         """
         for left in reversed(range(TRIES)):
@@ -192,7 +192,7 @@ def _taken(answer: requests.Response) -> Json:
     message = told(said.get("message") or answer.reason or "")
     if status == UNAUTHORIZED:
         raise EngineUnavailable(f"The Kubernetes API server does not accept our credentials ({message}).")
-    raise Refused(status, str(said.get("reason") or "")[:80], message)
+    raise ApiRefused(status, str(said.get("reason") or "")[:80], message)
 
 
 def _content(answer: requests.Response, most: int, *, cut: bool = False) -> bytes:

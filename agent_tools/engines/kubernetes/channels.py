@@ -18,7 +18,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from agent_tools.engines.kubernetes.api import Refused, parsed, told
+from agent_tools.engines.kubernetes.api import ApiRefused, parsed, told
 from agent_tools.errors import EngineError
 from agent_tools.limits import KIB, MIB
 
@@ -53,7 +53,7 @@ class Channels:
         """Take in bytes of the server, b'' for its end; return what they hold of stdout.
 
         Raises:
-            Refused: the server does not execute it.
+            ApiRefused: the server does not execute it.
             EngineError: what answers is no such server.
         """
         if data:
@@ -140,5 +140,5 @@ def _refusal(exc: Exception) -> EngineError:
         except EngineError:
             said = {}
         message = told(said.get("message") or exc.response.reason_phrase or "")
-        return Refused(exc.response.status_code, str(said.get("reason") or "")[:80], message)
+        return ApiRefused(exc.response.status_code, str(said.get("reason") or "")[:80], message)
     return EngineError(f"What answers at the API server's address executes nothing: {told(str(exc))}")

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.kubernetes import pod as claims
-from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, Json, Refused, quoted
+from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, ApiRefused, Json, quoted
 from agent_tools.engines.kubernetes.pod import (
     CONTAINER,
     HAND_OVER,
@@ -67,7 +67,7 @@ class KubernetesEngine:
             EngineUnavailable: without a work_dir, where only the engine is asked for: no API server answers.
         """
         if work_dir is None:
-            with contextlib.suppress(Refused):  # it answers
+            with contextlib.suppress(ApiRefused):  # it answers
                 self.api.ask("GET", "/version")
         me = (os.getuid(), os.getgid())
         return Guest(inside=(USER, USER), outside=me, shares_sockets=False, shares_files=False)
@@ -146,7 +146,7 @@ class KubernetesEngine:
         name = claims.pool_name(self.maker, spec)
         try:
             return claims.has_ready(self.api.ask("GET", f"{self._extensions}/{claims.POOLS}/{quoted(name)}"))
-        except Refused as exc:
+        except ApiRefused as exc:
             if exc.status == NOT_FOUND:
                 return False
             raise
@@ -154,7 +154,7 @@ class KubernetesEngine:
     def _make(self, path: str, body: Json) -> None:
         try:
             self.api.ask("POST", path, body)
-        except Refused as exc:
+        except ApiRefused as exc:
             hint = " The service account needs the rights of deploy/kubernetes." if exc.status == FORBIDDEN else ""
             raise SandboxStartError(f"Kubernetes makes no sandbox: {exc}{hint}") from exc
 
@@ -167,7 +167,7 @@ class KubernetesEngine:
         while True:
             try:
                 return ExecStdio(self.api.cluster, path, min(self.api.timeout, max(1.0, deadline - time.monotonic())))
-            except Refused as exc:
+            except ApiRefused as exc:
                 if exc.status == FORBIDDEN or tries == EXEC_TRIES:
                     raise SandboxStartError(f"Nothing can be executed in the sandbox: {exc}") from exc
             tries += 1
@@ -188,7 +188,7 @@ class KubernetesEngine:
     def _progress(self, pod: str) -> Progress:
         try:
             return progress_of(self.api.ask("GET", f"{self.pods}/{quoted(pod)}"))
-        except Refused as exc:
+        except ApiRefused as exc:
             if exc.status == NOT_FOUND:
                 return Progress(has_ended=True, failure="its pod is gone")
             raise
@@ -222,7 +222,7 @@ def _already_gone() -> Iterator[None]:
     """Take what is not there, or is on its way out, for removed."""
     try:
         yield
-    except Refused as exc:
+    except ApiRefused as exc:
         if exc.status not in (NOT_FOUND, CONFLICT):
             raise
 

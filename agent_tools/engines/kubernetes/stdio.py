@@ -136,7 +136,7 @@ class ExecStdio:
 
         Raises:
             EngineUnavailable: the server does not answer in time.
-            Refused: it does not execute the program.
+            ApiRefused: it does not execute the program.
         """
         try:
             self._socket.sendall(self._channels.outgoing())

@@ -35,7 +35,7 @@ from agent_tools.fleet.limits import (
     WAIT_SECONDS,
 )
 from agent_tools.fleet.outbox import Outbox
-from agent_tools.fleet.protocol import HostGone, HostLink
+from agent_tools.fleet.protocol import HostLink, HostUnreachable
 from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor, HostSettings, Raised
 from agent_tools.machine.background import begun
 
@@ -65,7 +65,7 @@ class RayLink:
         """Call a method of the host, once.
 
         Raises:
-            HostGone: it does not answer; it may have done it all the same.
+            HostUnreachable: it does not answer; it may have done it all the same.
             HostFull: too many calls of this process wait there.
             EngineError: it failed in a way of its own.
         """
@@ -112,13 +112,13 @@ class RayLink:
         if isinstance(exc, PendingCallsLimitExceeded):
             return HostFull(f"{MAX_PENDING_CALLS:,} calls of this process wait at the host {self._name} already.")
         if isinstance(exc, GetTimeoutError):
-            return HostGone(f"the host {self._name} did not answer in time")
+            return HostUnreachable(f"the host {self._name} did not answer in time")
         if isinstance(exc, RayTaskError):
             return EngineError(f"The host {self._name} failed: {exc.cause!r:.500}")
         self.is_dead = self.is_dead or isinstance(exc, ActorDiedError)  # it never comes back under this handle
         is_known = isinstance(exc, (RayActorError, ConnectionError))
         how = "has ended" if self.is_dead else "does not answer" if is_known else f"failed: {exc!r:.200}"
-        return HostGone(f"the host {self._name} {how}", is_final=self.is_dead)
+        return HostUnreachable(f"the host {self._name} {how}", is_final=self.is_dead)
 
 
 class RayHosts:

@@ -32,10 +32,10 @@ class Connections:
     note: Callable[[SecurityEvent], None]
     trees: tuple[str, ...] = ()
     """Parts of the paths of mounts that have WebSockets."""
-    idle: dict[Connection, None] = field(default_factory=dict)
+    idle: dict[HttpConnection, None] = field(default_factory=dict)
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection, made by uvicorn with its own arguments."""
 
     def __init__(self, shared: Connections, **uvicorns: Any) -> None:

@@ -27,7 +27,7 @@ from agent_tools.gateway.jobs.sse import StreamTimes
 from agent_tools.gateway.logs import log_config
 from agent_tools.gateway.peers.presence import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.serving.connection import Connection, Connections
+from agent_tools.gateway.serving.connection import Connections, HttpConnection
 from agent_tools.gateway.serving.socket import Socket
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
     ) -> None:
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
         connections = Connections(config.max_connections, config.head_timeout, self._note, app.state.trees)
-        kind: Any = partial(Connection, connections)
+        kind: Any = partial(HttpConnection, connections)
         own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
         sockets = {
             "ws": partial(Socket, config, self._note, app.state.trees),

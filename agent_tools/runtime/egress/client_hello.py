@@ -7,7 +7,7 @@ early data, after which a second greeting could name another server.
 
 from __future__ import annotations
 
-from agent_tools.runtime.egress.journal import Refused
+from agent_tools.runtime.egress.journal import EgressRefused
 
 HANDSHAKE, CHANGE_CIPHER_SPEC = 22, 20  # types of records
 CLIENT_HELLO = 1
@@ -35,7 +35,7 @@ class HelloReader:
         """Take in bytes; return the name once the greeting is whole, None while it is not.
 
         Raises:
-            Refused: it is no greeting that names one server.
+            EgressRefused: it is no greeting that names one server.
         """
         self.data += data
         while not self._is_whole() and (record := self._next_record()) is not None:
@@ -93,7 +93,7 @@ class SecondHello:
         """Return what may be sent on of the bytes so far.
 
         Raises:
-            Refused: a second greeting names another server.
+            EgressRefused: a second greeting names another server.
         """
         if self.is_over:
             return data
@@ -157,9 +157,9 @@ class _Fields:
         return self.take(self.number(size_of_length))
 
 
-def refused(why: str) -> Refused:
+def refused(why: str) -> EgressRefused:
     """Return the refusal of a connection that is not TLS to the server it was asked for."""
-    return Refused(NOT_TLS, why, f"The connection was cut: {why}, so that nobody knows which server it asks for.")
+    return EgressRefused(NOT_TLS, why, f"The connection was cut: {why}, so that nobody knows which server it asks for.")
 
 
 def _server_name(message: bytes) -> str:

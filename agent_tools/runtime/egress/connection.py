@@ -11,27 +11,32 @@ from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy
 from agent_tools.limits import KIB, EgressLimits
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler, check_listed
-from agent_tools.runtime.egress.forwarding import Exchange, Forwarding, Origin
-from agent_tools.runtime.egress.journal import Entry, Journal, NotReached, Refused
-from agent_tools.runtime.egress.link import Channel, HungUp, Meter
+from agent_tools.runtime.egress.forwarding import Forwarding, HttpExchange, RequestTarget
+from agent_tools.runtime.egress.journal import EgressRefused, Entry, Journal, NotReached
+from agent_tools.runtime.egress.link import ClientHungUp, Meter, ProxyChannel
 from agent_tools.runtime.egress.packages import Packages
 
 MAX_HEAD = 16 * KIB  # bytes of the head of a request, and of a TLS greeting
-TOO_MANY = Refused(503, "too many connections", "This run has opened too many connections (max_opened).")
+TOO_MANY = EgressRefused(503, "too many connections", "This run has opened too many connections (max_opened).")
 _CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
 
 
-class Connection:
+class ProxiedConnection:
     """Serves one channel: a tunnel, or plain requests one after the other, each of which counts as a connection."""
 
     def __init__(
-        self, channel: Channel, policy: NetworkPolicy, dialler: Dialler, journal: Journal, packages: Packages | None
+        self,
+        channel: ProxyChannel,
+        policy: NetworkPolicy,
+        dialler: Dialler,
+        journal: Journal,
+        packages: Packages | None,
     ) -> None:
         self._channel = channel
         self._policy = policy
         self._dialler = dialler
         self._journal = journal
-        self._exchange = Exchange(channel, MAX_HEAD)
+        self._exchange = HttpExchange(channel, MAX_HEAD)
         self._packages = packages
         self._is_first = True
 
@@ -58,11 +63,11 @@ class Connection:
             meter = Meter(entry, self._policy.limits)
             await first_of(self._carry(request, meter), meter.watch())
             return self._exchange.begin_again()
-        except Refused as refusal:
+        except EgressRefused as refusal:
             entry = entry or self._journal.begin()
             entry.refuse(refusal)
             await self._tell(refusal)
-        except HungUp:
+        except ClientHungUp:
             return False
         except OSError as exc:
             if entry:
@@ -78,7 +83,7 @@ class Connection:
         except asyncio.TimeoutError:
             if not self._is_first:
                 return None
-            raise Refused(408, "no request in time", "The request did not come in time.") from None
+            raise EgressRefused(408, "no request in time", "The request did not come in time.") from None
 
     async def _carry(self, request: h11.Request, meter: Meter) -> None:
         if request.method == b"CONNECT":
@@ -86,7 +91,7 @@ class Connection:
             check_listed(target, self._policy)
             await Tunnel(self._channel, self._exchange, meter, self._policy.limits).carry(self._dialler, target)
         else:
-            origin = Origin.of(request, self._policy)
+            origin = RequestTarget.of(request, self._policy)
             self._named(origin.target, meter)
             if self._packages and (origin.target.host, origin.target.port, origin.is_tls) in _CACHED:
                 await self._read_body()
@@ -102,11 +107,11 @@ class Connection:
     def _named(self, target: Target | None, meter: Meter) -> Target:
         """Note which target it is."""
         if target is None:
-            raise Refused(400, "no host and port", "CONNECT names no host and port that could be reached.")
+            raise EgressRefused(400, "no host and port", "CONNECT names no host and port that could be reached.")
         meter.entry.host, meter.entry.port = target.host, target.port
         return target
 
-    async def _tell(self, refusal: Refused) -> None:
+    async def _tell(self, refusal: EgressRefused) -> None:
         """Answer with the refusal, unless the code does not take it."""
         try:
             await asyncio.wait_for(self._exchange.refuse(refusal), self._policy.limits.head_timeout)
@@ -126,7 +131,7 @@ Sent = Callable[[bytes], bytes]
 class Tunnel:
     """Carries what one CONNECT asked for."""
 
-    def __init__(self, channel: Channel, exchange: Exchange, meter: Meter, limits: EgressLimits) -> None:
+    def __init__(self, channel: ProxyChannel, exchange: HttpExchange, meter: Meter, limits: EgressLimits) -> None:
         self._channel = channel
         self._exchange = exchange
         self._meter = meter
@@ -136,14 +141,14 @@ class Tunnel:
         """Connect, and carry bytes both ways until one side ends.
 
         Raises:
-            Refused: it may not be, could not be, or was cut.
+            EgressRefused: it may not be, could not be, or was cut.
         """
         reader, writer = await asyncio.open_connection(sock=await dialler.dial(target), limit=CHUNK)
         try:
             first = await self._exchange.establish()
             sent = await self._greeted(first, writer, target)
             await first_of(self._outwards(writer, sent), self._inwards(reader))
-        except Refused as refusal:
+        except EgressRefused as refusal:
             if refusal.status == NOT_TLS:
                 await self._channel.write(UNRECOGNIZED_NAME)
             raise

@@ -23,7 +23,7 @@ from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.addresses import ascii_name
 from agent_tools.machine.loop_thread import LoopThread
-from agent_tools.runtime.egress.journal import NotReached, Refused
+from agent_tools.runtime.egress.journal import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # for the address of a name and the connection to it
 LOOKUP_THREADS = 8  # names that are looked up at the same time, of all sandboxes
@@ -90,7 +90,7 @@ class Dialler:
         """Return a connected socket that does not wait.
 
         Raises:
-            Refused: the target is not listed, or is nowhere it may be.
+            EgressRefused: the target is not listed, or is nowhere it may be.
             NotReached: it does not answer.
         """
         check_listed(target, self._policy)
@@ -115,7 +115,7 @@ class Dialler:
             return [target.host]
         addresses = await self._look_up(target.host, target.port)
         if not all(self._policy.may_lie_at(address, target) for address in addresses):
-            raise Refused(
+            raise EgressRefused(
                 *(403, "a private or reserved address"),
                 f"{target.host} has a private or reserved address, which is not allowed: the operator of this sandbox "
                 "can allow it with network={'private': ['<block of addresses>']}.",
@@ -167,11 +167,11 @@ def check_listed(target: Target, policy: NetworkPolicy) -> None:
     """Refuse what the list does not have.
 
     Raises:
-        Refused: it does not have it.
+        EgressRefused: it does not have it.
     """
     if not policy.permits(target):
         entry = target.host if target.port == 443 and ":" not in target.host else str(target)
-        raise Refused(
+        raise EgressRefused(
             *(403, "not listed"),
             f"{target} is not on this sandbox's list: its operator can allow it with network={{'allow': ['{entry}']}}.",
         )

@@ -19,10 +19,10 @@ from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.machine.event_loop import abandon_after_fork
 from agent_tools.results.execution import NetworkConnection
-from agent_tools.runtime.egress.connection import Connection
+from agent_tools.runtime.egress.connection import ProxiedConnection
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings, enter_loop, leave_loop
 from agent_tools.runtime.egress.journal import Journal
-from agent_tools.runtime.egress.link import Channel, Link
+from agent_tools.runtime.egress.link import Link, ProxyChannel
 from agent_tools.runtime.egress.packages import Packages
 
 log = logging.getLogger("agent_tools.egress")
@@ -101,7 +101,7 @@ class Egress:
         await self._loop.loop.connect_accepted_socket(lambda: link, end)
         self._end, self._link = end, link
 
-    def _take_on(self, channel: Channel) -> None:
+    def _take_on(self, channel: ProxyChannel) -> None:
         """Serve a new channel, unless there are too many."""
         limits = self._policy.limits
         if self._journal.opened >= limits.max_opened or len(self._tasks) >= limits.max_connections:
@@ -110,7 +110,7 @@ class Egress:
             channel.close()
             return
         task = self._loop.loop.create_task(
-            Connection(channel, self._policy, self._dialler, self._journal, self._packages).serve()
+            ProxiedConnection(channel, self._policy, self._dialler, self._journal, self._packages).serve()
         )
         self._tasks.add(task)
         task.add_done_callback(self._forget)

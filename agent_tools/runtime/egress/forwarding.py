@@ -26,8 +26,8 @@ import h11
 from agent_tools import settings
 from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 from agent_tools.runtime.egress.dialling import Dialler
-from agent_tools.runtime.egress.journal import NotReached, Refused
-from agent_tools.runtime.egress.link import Channel, HungUp, Meter
+from agent_tools.runtime.egress.journal import EgressRefused, NotReached
+from agent_tools.runtime.egress.link import ClientHungUp, Meter, ProxyChannel
 
 CHUNK = 64 * 1024
 MAX_ANSWER_HEAD = 64 * 1024
@@ -46,7 +46,7 @@ _REFUSED_METHODS = frozenset((b"TRACE", b"TRACK", b"CONNECT"))  # the first two 
 
 
 @dataclass(frozen=True)
-class Origin:
+class RequestTarget:
     """The destination of a request, and what is added to it. `path` includes the query."""
 
     target: Target
@@ -55,17 +55,17 @@ class Origin:
     added: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, request: h11.Request, policy: NetworkPolicy) -> Origin:
+    def of(cls, request: h11.Request, policy: NetworkPolicy) -> RequestTarget:
         """Read where a request asks to go.
 
         Raises:
-            Refused: it names no host, or one that is not listed for plain HTTP.
+            EgressRefused: it names no host, or one that is not listed for plain HTTP.
         """
         target, path = _read_url(request.target.decode("ascii"))
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
-            raise Refused(400, "no HTTP", "A body has a length or comes in chunks, not both.")
+            raise EgressRefused(400, "no HTTP", "A body has a length or comes in chunks, not both.")
         if request.method.upper() in _REFUSED_METHODS:
-            raise Refused(405, "method refused", "This method is not forwarded.")
+            raise EgressRefused(405, "method refused", "This method is not forwarded.")
         if target.port == PLAIN_PORT and target.host in policy.headers:
             added = tuple(policy.headers[target.host].items())
             return cls(Target(target.host, TLS_PORT), path, is_tls=True, added=added)
@@ -73,9 +73,9 @@ class Origin:
             return cls(target, path)
         is_plain_index = policy.index is not None and policy.index.is_plain and target == policy.index.target
         if target.port != PLAIN_PORT and not target.is_address and not is_plain_index:
-            raise Refused(403, "not TLS", f"http:// is for port {PLAIN_PORT} here: ask https://{target}.")
+            raise EgressRefused(403, "not TLS", f"http:// is for port {PLAIN_PORT} here: ask https://{target}.")
         if not policy.permits(target) and policy.permits(Target(target.host, TLS_PORT)):
-            raise Refused(
+            raise EgressRefused(
                 *(403, "not TLS"),
                 f"{target.host} is on this sandbox's list for https:// only: ask that, or have the operator of "
                 f"the sandbox allow '{target}'.",
@@ -92,15 +92,15 @@ class Origin:
 class Forwarding:
     """Carries one request and its answer."""
 
-    def __init__(self, exchange: Exchange, meter: Meter) -> None:
+    def __init__(self, exchange: HttpExchange, meter: Meter) -> None:
         self._exchange = exchange
         self._meter = meter
 
-    async def carry(self, dialler: Dialler, request: h11.Request, origin: Origin) -> None:
+    async def carry(self, dialler: Dialler, request: h11.Request, origin: RequestTarget) -> None:
         """Ask the origin, and hand its answer on.
 
         Raises:
-            Refused: it may not be asked, could not be, or was cut.
+            EgressRefused: it may not be asked, could not be, or was cut.
         """
         body = self._exchange.body()
         sent = _request_for(request, origin)
@@ -110,12 +110,16 @@ class Forwarding:
 
 
 async def asked(
-    dialler: Dialler, meter: Meter, origin: Origin, request: h11.Request, body: AsyncIterator[bytes] | None = None
+    dialler: Dialler,
+    meter: Meter,
+    origin: RequestTarget,
+    request: h11.Request,
+    body: AsyncIterator[bytes] | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Send a request to its origin, and yield the parts of the answer.
 
     Raises:
-        Refused: it may not be asked, could not be, or was cut.
+        EgressRefused: it may not be asked, could not be, or was cut.
     """
     connected = await dialler.dial(origin.target)
     try:
@@ -128,7 +132,7 @@ async def asked(
         await upstream.ask(request, body)
         async for event in upstream.answer():
             yield event
-    except HungUp:
+    except ClientHungUp:
         raise
     except (OSError, h11.RemoteProtocolError, h11.LocalProtocolError) as exc:
         raise _broke_off(origin, exc) from exc
@@ -182,17 +186,17 @@ class _Upstream:
 def _read_url(url: str) -> tuple[Target, str]:
     """Return the host, the port and the path of a URL in absolute form."""
     if url[: len(SCHEME)].lower() != SCHEME:
-        raise Refused(400, "no proxy request", "This is a proxy for http:// URLs, and for CONNECT.")
+        raise EgressRefused(400, "no proxy request", "This is a proxy for http:// URLs, and for CONNECT.")
     rest = url[len(SCHEME) :]
     at = next((index for index, letter in enumerate(rest) if letter in "/?#"), len(rest))
     target = read_target(rest[:at], PLAIN_PORT)
     if target is None or "#" in rest:
-        raise Refused(400, "malformed URL", "This URL names no host and port.")
+        raise EgressRefused(400, "malformed URL", "This URL names no host and port.")
     path = rest[at:]
     return target, path if path.startswith("/") else f"/{path}"
 
 
-def _request_for(request: h11.Request, origin: Origin) -> h11.Request:
+def _request_for(request: h11.Request, origin: RequestTarget) -> h11.Request:
     """Return the request that goes out in a request's stead."""
     ours = {name.encode("ascii") for name, _ in origin.added}
     kept = [pair for pair in _end_to_end(request.headers.raw_items()) if pair[0].lower() not in ours]
@@ -212,7 +216,7 @@ def _end_to_end(headers: Fields) -> Fields:
     return [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP | named]
 
 
-async def _opened(connected: socket.socket, origin: Origin) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _opened(connected: socket.socket, origin: RequestTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Speak TLS on a socket where the origin wants it."""
     if not origin.is_tls:
         return await asyncio.open_connection(sock=connected, limit=CHUNK)
@@ -225,7 +229,7 @@ def _verifying(bundle: Path | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(bundle or certifi.where()))
 
 
-def _broke_off(origin: Origin, exc: Exception) -> NotReached:
+def _broke_off(origin: RequestTarget, exc: Exception) -> NotReached:
     if isinstance(exc, ssl.SSLCertVerificationError):
         return NotReached("its certificate is not trusted", f"The certificate of {origin.target.host} is not trusted.")
     return NotReached("it broke off", f"{origin.target.host} broke off, or did not answer in HTTP/1.1.")
@@ -241,10 +245,10 @@ def _broke_off(origin: Origin, exc: Exception) -> NotReached:
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-class Exchange:
+class HttpExchange:
     """Requests of one channel and their answers, one after the other."""
 
-    def __init__(self, channel: Channel, max_head: int) -> None:
+    def __init__(self, channel: ProxyChannel, max_head: int) -> None:
         self._channel = channel
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=max_head)
         self._is_tunnel = False
@@ -253,7 +257,7 @@ class Exchange:
         """Return the next request's head, None when there is no other.
 
         Raises:
-            Refused: it is no HTTP, or its head is too long.
+            EgressRefused: it is no HTTP, or its head is too long.
         """
         event = await self._next()
         return event if isinstance(event, h11.Request) else None
@@ -262,14 +266,14 @@ class Exchange:
         """Yield the request's body as it comes.
 
         Raises:
-            Refused: it is no HTTP.
-            HungUp: the code hung up within it.
+            EgressRefused: it is no HTTP.
+            ClientHungUp: the code hung up within it.
         """
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         while not isinstance(event := await self._next(), h11.EndOfMessage):
             if not isinstance(event, h11.Data):
-                raise HungUp("the code has hung up")
+                raise ClientHungUp("the code has hung up")
             yield bytes(event.data)
 
     async def establish(self) -> bytes:
@@ -283,7 +287,7 @@ class Exchange:
         """Send a part of the answer."""
         await self._send(event)
 
-    async def refuse(self, refusal: Refused) -> None:
+    async def refuse(self, refusal: EgressRefused) -> None:
         """Answer with a refusal, if nothing was answered yet."""
         if self._is_tunnel or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
@@ -309,7 +313,7 @@ class Exchange:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 self._http.receive_data(await self._channel.read())
         except h11.RemoteProtocolError as exc:
-            raise Refused(400, "no HTTP", "This is no HTTP/1.1 request.") from exc
+            raise EgressRefused(400, "no HTTP", "This is no HTTP/1.1 request.") from exc
         return event
 
     async def _send(self, event: h11.Event) -> None:

@@ -26,7 +26,7 @@ class Entry:
     started: float = field(default_factory=time.monotonic)
     told: tuple[int, int] | None = None  # sizes that an earlier execution has
 
-    def refuse(self, refusal: Refused) -> None:
+    def refuse(self, refusal: EgressRefused) -> None:
         """Note why it was not made, or was cut."""
         self.status = "failed" if isinstance(refusal, NotReached) or self.received or self.sent else "refused"
         self.reason = refusal.reason
@@ -95,7 +95,7 @@ class Journal:
 # Refusals: why a connection of the code is not made or not carried on, as it is told and as it is recorded.
 
 
-class Refused(AgentToolsError):
+class EgressRefused(AgentToolsError):
     """A connection is not made, or is cut.
 
     Attributes:
@@ -111,7 +111,7 @@ class Refused(AgentToolsError):
         self.told = told
 
 
-class NotReached(Refused):
+class NotReached(EgressRefused):
     """A listed host could not be reached, or broke off."""
 
     def __init__(self, reason: str, told: str) -> None:

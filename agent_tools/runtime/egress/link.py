@@ -16,18 +16,18 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.framing import WINDOW, Window
 from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WORDS, MuxError, credit, cut, frames, read_credit
 from agent_tools.limits import EgressLimits
-from agent_tools.runtime.egress.journal import Entry, Refused
+from agent_tools.runtime.egress.journal import EgressRefused, Entry
 
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest, from which on it is hung up on: honest ones leave far less
 
-Serve = Callable[["Channel"], None]
+Serve = Callable[["ProxyChannel"], None]
 
 
-class HungUp(AgentToolsError, ConnectionResetError):
+class ClientHungUp(AgentToolsError, ConnectionResetError):
     """The code ended its connection."""
 
 
-class Channel:
+class ProxyChannel:
     """One connection of the code. Reading and writing is for one task each."""
 
     def __init__(self, number: int, link: Link) -> None:
@@ -52,14 +52,14 @@ class Channel:
         """Send all of it, as fast as the guest takes it.
 
         Raises:
-            HungUp: the guest has ended the channel.
+            ClientHungUp: the guest has ended the channel.
         """
         rest = memoryview(data)
         while rest:
             while not self._window.may_send and not self._is_ended:
                 await self._change()
             if self._is_ended:
-                raise HungUp("the code has hung up")
+                raise ClientHungUp("the code has hung up")
             size = min(len(rest), self._window.may_send, MAX_FRAME)
             self._window.may_send -= size
             self._link.send(self._number, bytes(rest[:size]))
@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
         self._serve = serve
         self._transport: asyncio.Transport | None = None
         self._frames = frames()
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, ProxyChannel] = {}
         self._latest = 0
         self.has_room = asyncio.Event()
 
@@ -193,7 +193,7 @@ class Link(asyncio.Protocol):
         if not self._latest < number < CREDIT or not payload:
             return
         self._latest = number
-        channel = self._channels[number] = Channel(number, self)
+        channel = self._channels[number] = ProxyChannel(number, self)
         channel.take(payload)
         self._serve(channel)
 
@@ -214,7 +214,7 @@ class Meter:
         """Count bytes that are about to go out.
 
         Raises:
-            Refused: they are too many.
+            EgressRefused: they are too many.
         """
         self._latest = time.monotonic()
         self._total_out += size
@@ -226,7 +226,7 @@ class Meter:
         """Count bytes that came in.
 
         Raises:
-            Refused: they are too many.
+            EgressRefused: they are too many.
         """
         self._latest = time.monotonic()
         self._total_in += size
@@ -238,7 +238,7 @@ class Meter:
         """Wait until it has lasted or stood still for too long.
 
         Raises:
-            Refused: it has.
+            EgressRefused: it has.
         """
         end = time.monotonic() + self._limits.max_seconds
         while True:
@@ -250,5 +250,5 @@ class Meter:
             await asyncio.sleep(min(end, idle) - now)
 
 
-def _cut(why: str) -> Refused:
-    return Refused(504, why, f"The connection was cut: {why}.")
+def _cut(why: str) -> EgressRefused:
+    return EgressRefused(504, why, f"The connection was cut: {why}.")

@@ -34,8 +34,8 @@ import h11
 
 from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, Target
 from agent_tools.runtime.egress.dialling import Dialler, EgressLoop
-from agent_tools.runtime.egress.forwarding import Exchange, Origin, asked
-from agent_tools.runtime.egress.journal import NotReached, Refused
+from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, asked
+from agent_tools.runtime.egress.journal import EgressRefused, NotReached
 from agent_tools.runtime.egress.link import Meter
 from agent_tools.text import has_more_parts
 
@@ -210,11 +210,11 @@ class Packages:
         self._page_turn = asyncio.Lock()
         self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of those that want the same file at once
 
-    async def carry(self, exchange: Exchange, meter: Meter, dialler: Dialler, origin: Origin) -> None:
+    async def carry(self, exchange: HttpExchange, meter: Meter, dialler: Dialler, origin: RequestTarget) -> None:
         """Answer one request.
 
         Raises:
-            Refused: it asks for nothing of the index, or the index does not answer.
+            EgressRefused: it asks for nothing of the index, or the index does not answer.
         """
         if origin.target.host == _INDEX and _PAGE.fullmatch(origin.path):
             async with self._page_turn:
@@ -224,9 +224,9 @@ class Packages:
                 path = self._cache.find(sha256) or await self._fetched(meter, dialler, origin, sha256)
             await _show_file(exchange, path)
         else:
-            raise Refused(404, "not of the index", "This is no page of the index, and no file that a page named.")
+            raise EgressRefused(404, "not of the index", "This is no page of the index, and no file that a page named.")
 
-    async def _page(self, meter: Meter, dialler: Dialler, origin: Origin) -> bytes:
+    async def _page(self, meter: Meter, dialler: Dialler, origin: RequestTarget) -> bytes:
         """Return what is shown of a page, from memory or from the index."""
         if known := self._pages.text(origin.path):
             return known
@@ -241,7 +241,7 @@ class Packages:
         self._pages.add(origin.path, page)
         return text
 
-    async def _fetched(self, meter: Meter, dialler: Dialler, origin: Origin, sha256: str) -> Path:
+    async def _fetched(self, meter: Meter, dialler: Dialler, origin: RequestTarget, sha256: str) -> Path:
         with contextlib.closing(self._cache.begin()) as draft:
             async with contextlib.aclosing(_content(dialler, meter, origin, "*/*")) as pieces:
                 async for data in pieces:
@@ -302,10 +302,10 @@ def _digest(hashes: dict[str, Any]) -> bytes:
     return bytes.fromhex(sha256) if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else b""
 
 
-async def _content(dialler: Dialler, meter: Meter, origin: Origin, accept: str) -> AsyncGenerator[bytes, None]:
+async def _content(dialler: Dialler, meter: Meter, origin: RequestTarget, accept: str) -> AsyncGenerator[bytes, None]:
     """Yield what the index answers to the host."""
     host = origin.target.host
-    tls = Origin(Target(host, TLS_PORT), origin.path, is_tls=True)
+    tls = RequestTarget(Target(host, TLS_PORT), origin.path, is_tls=True)
     fields = [("Host", host), ("Accept", accept), ("Accept-Encoding", "identity"), ("Connection", "close")]
     request = h11.Request(method="GET", target=origin.path, headers=[*fields, ("User-Agent", "agent-tools")])
     async with contextlib.aclosing(asked(dialler, meter, tls, request)) as events:
@@ -313,19 +313,19 @@ async def _content(dialler: Dialler, meter: Meter, origin: Origin, accept: str) 
             if isinstance(event, h11.Response) and event.status_code != 200:
                 status = 404 if event.status_code == 404 else 502
                 why = f"status {event.status_code}"
-                raise Refused(status, why, f"{host} answered with {why}.")
+                raise EgressRefused(status, why, f"{host} answered with {why}.")
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
 
 
-async def _show_page(exchange: Exchange, text: bytes) -> None:
+async def _show_page(exchange: HttpExchange, text: bytes) -> None:
     fields = [("Content-Type", PAGE_TYPE), ("Content-Length", str(len(text)))]
     await exchange.answer(h11.Response(status_code=200, headers=fields))
     await exchange.answer(h11.Data(data=text))
     await exchange.answer(h11.EndOfMessage())
 
 
-async def _show_file(exchange: Exchange, path: Path) -> None:
+async def _show_file(exchange: HttpExchange, path: Path) -> None:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         fields = [("Content-Type", "application/octet-stream"), ("Content-Length", str(size))]

@@ -23,7 +23,7 @@ from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.deleted import Held
-from agent_tools.machine.folder import MAX_LEVELS, Usage, free
+from agent_tools.machine.folder import MAX_LEVELS, FolderUsage, free
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.text import one_line
 
@@ -32,7 +32,7 @@ IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
 MOST_IDLE_SECONDS = 60.0  # between two looks at an idle sandbox, however many there are
 HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # looks in a row, and their time, for which a process may be hidden
 COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
-_BOUNDLESS = Usage(2**63, 2**63, 2**63)
+_BOUNDLESS = FolderUsage(2**63, 2**63, 2**63)
 SMALL_SHARE = 64  # code that has added less than this part of min_disk_free is not what filled a disk
 PAUSE_FACTOR = 10  # a look that takes t seconds is followed by a pause of at least this many t
 
@@ -55,9 +55,9 @@ class Quota:
         """True if code was killed for an excess, and none was let through since."""
         self._path = path
         self._free = free
-        self._excused: Usage | None = None
+        self._excused: FolderUsage | None = None
         """The contents when code was refused for an excess: later code may delete some of them, but add nothing."""
-        self._limit = Usage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
+        self._limit = FolderUsage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
         self._most_free = self._least_free = limits.min_disk_free
         self._small = limits.min_disk_free // SMALL_SHARE
         self._bytes = 0  # at the last look
@@ -78,7 +78,7 @@ class Quota:
 
     def _take_count(self) -> None:
         found, limit = folder.usage(self._path, _BOUNDLESS), self._limit
-        self._limit = Usage(
+        self._limit = FolderUsage(
             max(limit.bytes, found.bytes), max(limit.entries, found.entries), max(limit.levels, found.levels)
         )
         self._least_free = min(self._most_free, self._free(self._path) // 2)
@@ -115,7 +115,7 @@ class Quota:
             f"this code has added {added:,} bytes."
         )
 
-    def _added(self, found: Usage, held: Held) -> int:
+    def _added(self, found: FolderUsage, held: Held) -> int:
         """Return how many bytes were added since the code began: no more than the files that changed since then have.
 
         The last look before it may have been before the end of earlier code, so growth alone would be too much.
@@ -152,7 +152,7 @@ class Quota:
         raise FileRejected(f"No code was run: earlier code {excess}. {advice}")
 
     def _largest(self) -> str:
-        name, size = folder.usage(self._path, Usage(2**63, self._limit.entries, self._limit.levels)).largest
+        name, size = folder.usage(self._path, FolderUsage(2**63, self._limit.entries, self._limit.levels)).largest
         return f" (the largest is {one_line(name):.200}, with {size:,} bytes on disk)" if name else ""
 
     def _is_excused(self) -> bool:
@@ -176,7 +176,7 @@ class Quota:
         """
         limit, held = self._limit, held or Held()
         if excused := self._excused:
-            limit = Usage(max(limit.bytes, excused.bytes), max(limit.entries, excused.entries), limit.levels)
+            limit = FolderUsage(max(limit.bytes, excused.bytes), max(limit.entries, excused.entries), limit.levels)
         found = folder.usage(self._path, limit, self._began[1])
         self._bytes = found.bytes + held.bytes
         if found.bytes > limit.bytes:

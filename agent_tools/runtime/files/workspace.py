@@ -23,7 +23,7 @@ from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.machine.folder import (
     OPEN_FILE,
-    Moment,
+    FileTime,
     changed,
     last_figure,
     moment,
@@ -223,7 +223,7 @@ def watch_changes(path: Path, limits: Limits) -> Callable[[Collection[str]], Cha
     return end
 
 
-def _changes(path: Path, limits: Limits, began: Moment, ended: Moment, replaced: frozenset[str]) -> Changes:
+def _changes(path: Path, limits: Limits, began: FileTime, ended: FileTime, replaced: frozenset[str]) -> Changes:
     found, is_complete = changed(path, began, ended, limits.max_listed_entries)
     files = [FileChange(name, size, is_new and name not in replaced) for name, size, is_new in sorted(found)]
     return Changes(files, is_complete=is_complete)

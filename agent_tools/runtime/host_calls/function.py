@@ -97,7 +97,7 @@ class Clock(Protocol):
 
 
 @dataclass(eq=False)  # not frozen: who raises it again notes the way it went
-class Refused(AgentToolsError):
+class CallRefused(AgentToolsError):
     """A call that is answered with an error of ours, by the name it has in the guest."""
 
     kind: str

@@ -18,10 +18,10 @@ from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import Encoded, Rich, decode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted
-from agent_tools.runtime.host_calls.function import Clock, HostFunction, Refused, serving_loop
-from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, read
+from agent_tools.runtime.host_calls.function import CallRefused, Clock, HostFunction, serving_loop
+from agent_tools.runtime.host_calls.reading import SMALL_BYTES, IncomingCall, read
 from agent_tools.runtime.host_calls.run import CallRun, callers
-from agent_tools.runtime.host_calls.wire import CallLoop, CallService, Wire
+from agent_tools.runtime.host_calls.wire import CallLoop, CallService, CallTransport
 
 
 class HostCalls:
@@ -53,7 +53,7 @@ class HostCalls:
         """Serve further functions, from now on; without `others`, these alone."""
         self._service.functions = {**(self._service.functions if others else {}), **functions}
 
-    def serve(self, wire: Wire) -> None:
+    def serve(self, wire: CallTransport) -> None:
         """Take the calls of another kernel; what the one before has called is over, as its numbers come again."""
         if run := self._run:
             self._run = None
@@ -112,7 +112,7 @@ class HostCalls:
         run = self._run
         match head:
             case {"op": "call", "id": int(number), "name": str(name), "args": list(args), "kwargs": dict(kwargs)}:
-                call = Call(number, name[:200], args, kwargs, attachments, size)
+                call = IncomingCall(number, name[:200], args, kwargs, attachments, size)
                 if self._script_call and is_request(name):
                     self._begin_script(partial(self._answer_script, self._script_call, name, call), size)
                 elif run is None:
@@ -130,14 +130,14 @@ class HostCalls:
             run = self._run
             self._own.reading.submit(work, Budget(size, lambda: run is None or run.has_ended))
 
-    def _answer_script(self, script: ScriptCall, request: Request, call: Call, budget: Budget) -> None:
+    def _answer_script(self, script: ScriptCall, request: Request, call: IncomingCall, budget: Budget) -> None:
         try:
             given = read(lambda: decode(call.args[:1], call.attachments, self._service.rich, budget))
             encoded, parts = script.answer(request, given)
             self._service.reply({"op": "result", "id": call.number, "value": encoded}, parts)
             self._own.spin.begin()
-        except (Refused, TooLarge, GivenUp) as exc:
-            message = exc.message if isinstance(exc, Refused) else str(exc)
+        except (CallRefused, TooLarge, GivenUp) as exc:
+            message = exc.message if isinstance(exc, CallRefused) else str(exc)
             self._service.fail(call.number, "HostCallArgumentError", message)
 
 
@@ -164,7 +164,7 @@ class ScriptCall:
         """Answer a request of the runner.
 
         Raises:
-            Refused: it has the wrong number of arguments.
+            CallRefused: it has the wrong number of arguments.
         """
         match request, given:
             case "$arguments", []:
@@ -174,7 +174,7 @@ class ScriptCall:
             case "$return", [value]:
                 self.result = value
             case _:
-                raise Refused("HostCallArgumentError", f"{request} does not take {len(given)} arguments.", "error")
+                raise CallRefused("HostCallArgumentError", f"{request} does not take {len(given)} arguments.", "error")
         return None, []
 
 

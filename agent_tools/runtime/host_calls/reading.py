@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from agent_tools.guest.wire.budget import Budget, GivenUp
 from agent_tools.guest.wire.values import Rich, decode
-from agent_tools.runtime.host_calls.function import Refused
+from agent_tools.runtime.host_calls.function import CallRefused
 
 SMALL_BYTES = 32 * 1024  # of a message whose arguments are read and checked in the caller's event loop
 
@@ -21,7 +21,7 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 
 @dataclass
-class Call:
+class IncomingCall:
     """A call as it came."""
 
     number: int
@@ -51,11 +51,11 @@ class CallReading:
             beside.give_up()
 
     @asynccontextmanager
-    async def arguments(self, call: Call) -> AsyncIterator[Arguments]:
+    async def arguments(self, call: IncomingCall) -> AsyncIterator[Arguments]:
         """Large arguments; what they take is free again afterwards.
 
         Raises:
-            Refused: they cannot be read.
+            CallRefused: they cannot be read.
         """
         beside = Aside(self._threads)
         budget = Budget(call.size, lambda: beside.is_over)
@@ -74,11 +74,11 @@ class CallReading:
             current.reset(token)
             self._free(taken)
 
-    def small(self, call: Call) -> Arguments | None:
+    def small(self, call: IncomingCall) -> Arguments | None:
         """The arguments, if that is a matter of microseconds.
 
         Raises:
-            Refused: they cannot be read.
+            CallRefused: they cannot be read.
         """
         if call.size > SMALL_BYTES:
             return None
@@ -107,10 +107,12 @@ def _too_rich(*_: Any) -> Any:
     raise _TooRich
 
 
-def _arguments(call: Call, rich: Rich | None, budget: Budget) -> Arguments:
+def _arguments(call: IncomingCall, rich: Rich | None, budget: Budget) -> Arguments:
     args, kwargs = read(lambda: decode([call.args, call.kwargs], call.attachments, rich, budget))
     if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
-        raise Refused("HostCallArgumentError", "The keyword arguments must be an object whose names are text.", "error")
+        raise CallRefused(
+            "HostCallArgumentError", "The keyword arguments must be an object whose names are text.", "error"
+        )
     return args, kwargs
 
 
@@ -118,12 +120,12 @@ def read(decoded: Callable[[], Any]) -> Any:
     """Return what was decoded.
 
     Raises:
-        Refused: it cannot be.
+        CallRefused: it cannot be.
     """
     try:
         return decoded()
     except (ValueError, TypeError, ArithmeticError) as exc:
-        raise Refused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
+        raise CallRefused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
 
 
 # Work on a call's arguments that may take long: done in a thread beside the event loop, and given up with the call.
@@ -152,7 +154,7 @@ class Aside:
         """Do it in the thread; cancelling this gives it up.
 
         Raises:
-            Refused: it was given up.
+            CallRefused: it was given up.
         """
         context = contextvars.copy_context()
         try:
@@ -161,7 +163,7 @@ class Aside:
             self.give_up()
             raise
         except GivenUp as exc:
-            raise Refused("HostCallError", "The call is over.", "cancelled") from exc
+            raise CallRefused("HostCallError", "The call is over.", "cancelled") from exc
 
 
 current: contextvars.ContextVar[Aside | None] = contextvars.ContextVar("current", default=None)

@@ -37,14 +37,14 @@ from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import (
     Approve,
     ArgumentError,
+    CallRefused,
     CallRequest,
     Clock,
     HostFunction,
     Keywords,
-    Refused,
     Status,
 )
-from agent_tools.runtime.host_calls.reading import Call, CallReading
+from agent_tools.runtime.host_calls.reading import CallReading, IncomingCall
 from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallLoop, CallService
 from agent_tools.text import neutralise
 
@@ -89,17 +89,17 @@ class CallRun:
         """Return whether a call may be made, before it is read; if not, answer it. In our loop."""
         try:
             self._admission.check(name)
-        except Refused as refusal:
-            self._refuse(Call(number, name, [], {}, [], size, time.monotonic()), refusal)
+        except CallRefused as refusal:
+            self._refuse(IncomingCall(number, name, [], {}, [], size, time.monotonic()), refusal)
             return False
         return True
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: IncomingCall) -> None:
         """Take a call on, or refuse it; in our loop."""
         call.begun = time.monotonic()
         try:
             self._admission.begin(call.name, call.size)
-        except Refused as refusal:
+        except CallRefused as refusal:
             self._refuse(call, refusal)
             return
         self._service.read_on(not self._admission.is_full)
@@ -138,13 +138,13 @@ class CallRun:
         while self._admission.open and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def _refuse(self, call: Call, refusal: Refused) -> None:
+    def _refuse(self, call: IncomingCall, refusal: CallRefused) -> None:
         self._admission.refuse(call.size)
         self._note(call, "refused", refusal.message)
         self._service.fail(call.number, refusal.kind, refusal.message)
         self._service.read_on(not self._admission.is_full)
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: IncomingCall) -> None:
         if self.has_ended or call.number in self._tasks:
             self._give_up(call)
             return
@@ -154,7 +154,7 @@ class CallRun:
         if not task.done():
             self._tasks[call.number] = task
 
-    def _give_up(self, call: Call) -> None:
+    def _give_up(self, call: IncomingCall) -> None:
         """It was cancelled: by the code, by the run's end, or by the host function itself."""
         self._finish(call, "cancelled")
         self._service.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
@@ -167,7 +167,7 @@ class CallRun:
         for task in list(self._tasks.values()):
             task.cancel()
 
-    async def _perform(self, call: Call) -> None:
+    async def _perform(self, call: IncomingCall) -> None:
         """Do one call, record it, and answer it, in this order: with the answer the code goes on."""
         try:
             await _entered()
@@ -182,7 +182,7 @@ class CallRun:
         finally:
             self._tasks.pop(call.number, None)
 
-    async def _outcome(self, call: Call) -> tuple[Status, str, bytes]:
+    async def _outcome(self, call: IncomingCall) -> tuple[Status, str, bytes]:
         """Its status, what is told of its failure, and the answer."""
         try:
             function = self._service.functions[call.name]
@@ -194,7 +194,7 @@ class CallRun:
                     return "ok", "", await self._answer(call, function, *small)
                 async with self._reading.arguments(call) as arguments:
                     return "ok", "", await self._answer(call, function, *arguments)
-        except Refused as refusal:
+        except CallRefused as refusal:
             return refusal.status, refusal.message, self._service.error(call.number, refusal.kind, refusal.message)
         except Exception as exc:  # noqa: BLE001  (a host function may raise anything; the code is told what it may know)
             if not self._limits.tell_errors:
@@ -202,7 +202,9 @@ class CallRun:
             name, text = failure(exc)
             return "error", f"{name}: {text}"[:MAX_ERROR_CHARS], self._service.error(call.number, "", text, name)
 
-    async def _answer(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> bytes:
+    async def _answer(
+        self, call: IncomingCall, function: HostFunction, args: list[Any], kwargs: dict[str, Any]
+    ) -> bytes:
         if function.policy.approve is not None:
             await self._approve(function.policy.approve, CallRequest(call.name, tuple(args), kwargs))
         answer = self._result(call, await self._in_time(call, function, args, kwargs))
@@ -215,7 +217,7 @@ class CallRun:
             except asyncio.TimeoutError:
                 answer = False
         if not answer:
-            raise Refused("HostCallDenied", f"The call of {request.name} was not approved.", "denied")
+            raise CallRefused("HostCallDenied", f"The call of {request.name} was not approved.", "denied")
 
     @contextlib.contextmanager
     def _clock_standing(self) -> Iterator[None]:
@@ -232,7 +234,9 @@ class CallRun:
                 self._clock.go()
                 self._service.reply({"op": "go"}, [])
 
-    async def _in_time(self, call: Call, function: HostFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _in_time(
+        self, call: IncomingCall, function: HostFunction, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         limit = function.policy.timeout or self._limits.call_timeout
         left = min(limit, max(0.0, self._limits.max_host_seconds - self._admission.host_seconds))
         started = time.monotonic()
@@ -240,22 +244,24 @@ class CallRun:
             try:
                 return await called(function, tuple(args), kwargs)
             except ArgumentError as exc:
-                raise Refused("HostCallArgumentError", str(exc), "error") from exc
+                raise CallRefused("HostCallArgumentError", str(exc), "error") from exc
             except (Exception, asyncio.CancelledError) as exc:
                 if alarm.has_rung:
-                    raise Refused("HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout") from exc
+                    raise CallRefused(
+                        "HostCallTimeout", f"{call.name} took longer than {left:g} s.", "timeout"
+                    ) from exc
                 raise
             finally:
                 self._admission.host_seconds += time.monotonic() - started
 
-    def _result(self, call: Call, value: Any) -> bytes:
+    def _result(self, call: IncomingCall, value: Any) -> bytes:
         try:
             encoded, attachments = encode(value, f"result of {call.name}")
             return self._service.packed({"op": "result", "id": call.number, "value": encoded}, attachments)
         except NotEncodable as exc:
-            raise Refused("HostCallError", str(exc), "error") from exc
+            raise CallRefused("HostCallError", str(exc), "error") from exc
         except TooLarge as exc:
-            raise Refused("HostCallTooLarge", f"The result of {call.name} is too large: {exc}", "error") from exc
+            raise CallRefused("HostCallTooLarge", f"The result of {call.name} is too large: {exc}", "error") from exc
 
     def _place(self, name: str, width: int | None) -> contextlib.AbstractAsyncContextManager[Any]:
         if width is None:
@@ -264,12 +270,12 @@ class CallRun:
             self._places[name] = asyncio.Semaphore(width)
         return self._places[name]
 
-    def _finish(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+    def _finish(self, call: IncomingCall, status: Status, error: str = "", sent: int = 0) -> None:
         self._note(call, status, error, sent)
         self._admission.end(call.size)
         self._service.read_on(not self._admission.is_full)
 
-    def _note(self, call: Call, status: Status, error: str = "", sent: int = 0) -> None:
+    def _note(self, call: IncomingCall, status: Status, error: str = "", sent: int = 0) -> None:
         start, duration = call.begun - self._started, time.monotonic() - call.begun
         name, error = neutralise(call.name), neutralise(error)
         record = HostCall(call.number, name, call.preview, start, duration, status, error, call.size, sent)
@@ -346,26 +352,26 @@ class Admission:
         """Look whether one more call may be made.
 
         Raises:
-            Refused: it may not.
+            CallRefused: it may not.
         """
         limits, policy = self._limits, getattr(self._functions.get(name), "policy", None)
         if policy is None:
             known = ", ".join(sorted(self._functions)) or "none"
-            raise Refused("HostCallNotFound", f"There is no host function {name!r}. There is: {known}.")
+            raise CallRefused("HostCallNotFound", f"There is no host function {name!r}. There is: {known}.")
         if self._made >= limits.max_calls:
-            raise Refused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
+            raise CallRefused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
         if policy.max_calls is not None and self._made_of[name] >= policy.max_calls:
-            raise Refused("HostCallBudgetExceeded", f"{name} may be called {policy.max_calls} times in a run.")
+            raise CallRefused("HostCallBudgetExceeded", f"{name} may be called {policy.max_calls} times in a run.")
         if self.open >= limits.max_pending + limits.max_concurrent:
-            raise Refused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
+            raise CallRefused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
         if self.host_seconds >= limits.max_host_seconds:
-            raise Refused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
+            raise CallRefused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
 
     def begin(self, name: str, size: int) -> None:
         """Count a call that begins.
 
         Raises:
-            Refused: it may not be made.
+            CallRefused: it may not be made.
         """
         with self._lock:
             self.check(name)

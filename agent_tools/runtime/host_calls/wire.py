@@ -31,7 +31,7 @@ MAX_UNREAD = 32 * 1024 * 1024  # bytes of answers that wait for the guest to rea
 Take = Callable[[dict[str, Any], list[bytes], int], None]
 
 
-class Wire(Protocol):
+class CallTransport(Protocol):
     """The host's end of the way to the code of one kernel. `CallWire` says what each does."""
 
     def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
@@ -288,7 +288,7 @@ class CallService:
     functions: Mapping[str, HostFunction]
     limits: CallLimits
     rich: Rich | None = None
-    wire: Wire | None = None
+    wire: CallTransport | None = None
 
     def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
         """A message for the guest.
@@ -362,7 +362,7 @@ class ServesCalls(Protocol):
         """Serve further functions, from now on; without `others`, these alone."""
         ...
 
-    def serve(self, wire: Wire) -> None:
+    def serve(self, wire: CallTransport) -> None:
         """Take the calls of another kernel."""
         ...
 

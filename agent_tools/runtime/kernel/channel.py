@@ -19,7 +19,7 @@ from agent_tools.guest.wire.messages import MessageError, MessageReader
 from agent_tools.guest.wire.sockets import await_input, await_room
 from agent_tools.guest.wire.words import NO_COPY, Exit, Failed, Marked, Printed, Report
 from agent_tools.limits import MIB
-from agent_tools.runtime.kernel.protocol import Message, execute_request, read_message
+from agent_tools.runtime.kernel.protocol import KernelMessage, execute_request, read_message
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
@@ -35,7 +35,7 @@ MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
 class Arrived:
     """The kernel sent a message: as a value, and the parts of it that came."""
 
-    message: Message
+    message: KernelMessage
     parts: list[bytes]
 
 
@@ -70,7 +70,7 @@ class NoCheckpoint(KernelDied):
     """No copy of the kernel was left that could go on. Its text is the guest's word for what kept one from being."""
 
 
-class Channel:
+class KernelChannel:
     """Owns the socket of one kernel, the one of this generation. Used by one thread at a time."""
 
     def __init__(self, connected: socket.socket, lifeline: Lifeline, generation: int, max_message_bytes: int) -> None:
@@ -88,7 +88,7 @@ class Channel:
         self._is_open = True
         self._has_told_end = False
 
-    def await_kernel(self, deadline: float, *, passes_over_text: bool = False) -> Message:
+    def await_kernel(self, deadline: float, *, passes_over_text: bool = False) -> KernelMessage:
         """Wait for the kernel's first message, by which it says that it is ready, and return it.
 
         One that knows of earlier code may have something to print first, which is passed over if need be.

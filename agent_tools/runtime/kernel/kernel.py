@@ -23,9 +23,17 @@ from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked, Pr
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Cause, Died, Error, Output, Stream, TimedOut
 from agent_tools.runtime.kernel import escalation
-from agent_tools.runtime.kernel.channel import Arrived, Broken, Channel, Disconnected, Event, Reported, SandboxEnded
+from agent_tools.runtime.kernel.channel import (
+    Arrived,
+    Broken,
+    Disconnected,
+    Event,
+    KernelChannel,
+    Reported,
+    SandboxEnded,
+)
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why, describe
-from agent_tools.runtime.kernel.protocol import Message, outputs_of, read_error, streams
+from agent_tools.runtime.kernel.protocol import KernelMessage, outputs_of, read_error, streams
 from agent_tools.runtime.kernel.runs import RunKind, Runs
 from agent_tools.runtime.transport.lifeline import Lifeline
 
@@ -43,7 +51,7 @@ class Kernel:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: KernelChannel,
         lifeline: Lifeline,
         limits: Limits,
         memory: int,
@@ -273,7 +281,7 @@ class Kernel:
             case SandboxEnded():
                 self._advance(run, escalation.Lost())
 
-    def _take_message(self, message: Message, run: RunningRequest) -> Iterator[Output]:
+    def _take_message(self, message: KernelMessage, run: RunningRequest) -> Iterator[Output]:
         if message.channel == SHELL and message.kind == "execute_reply":
             if message.content.get("status") != "ok" and not run.error:
                 run.error = read_error(message.content)

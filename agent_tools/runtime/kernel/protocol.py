@@ -1,4 +1,4 @@
-"""Jupyter messages as values: parts in, `Message` out; message in, `Output` out. Pure; all is checked here once.
+"""Jupyter messages as values: parts in, `KernelMessage` out; message in, `Output` out. Pure; all is checked here once.
 
 Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 """
@@ -45,7 +45,7 @@ _JSON_TYPE = re.compile(r"application/(json|[A-Za-z0-9.-]+[+.]json)")  # Altair 
 
 
 @dataclass(frozen=True)
-class Message:
+class KernelMessage:
     """One message of the kernel: its type, the id of the request it belongs to ('' if none), its content."""
 
     channel: int
@@ -88,7 +88,7 @@ def execute_request(
     return request_id, pack(SHELL, [_to_json(part).encode() for part in (header, {}, metadata, content)])
 
 
-def read_message(channel: int, parts: list[bytes]) -> Message:
+def read_message(channel: int, parts: list[bytes]) -> KernelMessage:
     """Decode one message.
 
     Raises:
@@ -105,7 +105,7 @@ def read_message(channel: int, parts: list[bytes]) -> Message:
     if not isinstance(kind, str):
         raise ProtocolViolation("a message without a type")
     unread = len(parts[3]) if is_costly else 0
-    return Message(channel, kind, parent_id, content, unread)
+    return KernelMessage(channel, kind, parent_id, content, unread)
 
 
 @lru_cache(PARENTS)
@@ -149,7 +149,7 @@ def _decoded_size(packed: bytes) -> int:
     return len(packed) * width
 
 
-def outputs_of(message: Message, limits: Limits) -> Iterator[Output]:
+def outputs_of(message: KernelMessage, limits: Limits) -> Iterator[Output]:
     """Yield what an iopub message shows: nothing, its output, or its output with notes of what was left out."""
     content = message.content
     match message.kind:

@@ -15,9 +15,9 @@ from agent_tools.errors import InvalidParams, KernelDied, PreludeError
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
 from agent_tools.results.execution import Cause, Died, Error, TimedOut
 from agent_tools.results.variables import LOST, Hindrance, Variables
-from agent_tools.runtime.kernel.channel import Channel, NoCheckpoint
+from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.kernel.protocol import Message
+from agent_tools.runtime.kernel.protocol import KernelMessage
 from agent_tools.runtime.kernel.runs import Runs
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -173,7 +173,7 @@ class Kernels:
             self.current.end()
         return KernelDied(reason)
 
-    def _connect(self, order: SocketOrder, deadline: float) -> Message:
+    def _connect(self, order: SocketOrder, deadline: float) -> KernelMessage:
         """Connect to the kernel that comes by this order, in place of the one before; return its first message."""
         sockets = self._transport.open(order, self._lifeline)
         if sockets is None:
@@ -182,7 +182,7 @@ class Kernels:
         limits = self._spec.limits
         with ExitStack() as undo:
             undo.enter_context(calls)
-            channel = Channel(messages, self._lifeline, order.number, limits.max_message_bytes)
+            channel = KernelChannel(messages, self._lifeline, order.number, limits.max_message_bytes)
             undo.callback(channel.close)
             first = channel.await_kernel(deadline, passes_over_text=isinstance(order, Wake))
             undo.pop_all()
@@ -213,7 +213,7 @@ class BranchLike(Protocol):
         ...
 
 
-class Room:
+class BranchLimit:
     """Room for the branches of a sandbox, at most `most`. Thread-safe."""
 
     def __init__(self, most: int) -> None:
@@ -240,10 +240,10 @@ class Room:
             self._taken -= 1
 
 
-class Branches:
+class KernelBranches:
     """Those made of one kernel. Thread-safe."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: BranchLimit) -> None:
         self.room = room
         self.had_any = False
         """Whether code may have run in one."""
@@ -321,7 +321,7 @@ class KernelHolder(ABC):
     """The part of both that has to do with the kernel that serves now."""
 
     kernels: Kernels
-    branches: Branches
+    branches: KernelBranches
     """Those made of its kernel."""
     is_removed = False
     """True once it was ended from here."""

@@ -29,7 +29,7 @@ from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.work_dir import Claim
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import Branches, KernelHolder, Kernels, Room
+from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches, KernelHolder, Kernels
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport, choose
@@ -51,7 +51,7 @@ class RunningSandbox(KernelHolder):
         self._orders = itertools.count(1)
         self._busy = 0  # runs that go on, of this kernel and of branches
         self._syncing = threading.Lock()  # guards what is around a run
-        self.branches = Branches(Room(spec.limits.max_branches))
+        self.branches = KernelBranches(BranchLimit(spec.limits.max_branches))
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
         self._had_commands = False

@@ -22,13 +22,13 @@ from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import Branches, KernelHolder, Kernels
+from agent_tools.runtime.sandbox.kernels import KernelBranches, KernelHolder, Kernels
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import SocketStdio, StdioTransport
 
 
-class Branch(KernelHolder):
+class KernelBranch(KernelHolder):
     """Starts from the state of its parent's kernel, which is idle, or not at all. `close` releases everything.
 
     Raises:
@@ -46,7 +46,7 @@ class Branch(KernelHolder):
         """The makings of its session."""
         self._parent = parent
         self._root: RunningSandbox = parent.root
-        self.branches: Branches = Branches(parent.branches.room)
+        self.branches: KernelBranches = KernelBranches(parent.branches.room)
         with ExitStack() as undo:
             parent.branches.room.take()
             undo.callback(parent.branches.room.leave)
@@ -71,7 +71,7 @@ class Branch(KernelHolder):
             self._undo = undo.pop_all()
 
     @property
-    def siblings(self) -> Branches:
+    def siblings(self) -> KernelBranches:
         """The branches of what it was made of: it is one of them."""
         return self._parent.branches
 
@@ -183,4 +183,4 @@ class Branch(KernelHolder):
         self._undo.close()
 
 
-AnySandbox = Union[RunningSandbox, Branch]
+AnySandbox = Union[RunningSandbox, KernelBranch]

@@ -35,7 +35,7 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.run_lock import RunLock
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.spec import SessionSpec
-from agent_tools.runtime.session.branch import AnySandbox, Branch
+from agent_tools.runtime.session.branch import AnySandbox, KernelBranch
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery, StartSandbox
 from agent_tools.runtime.session.variables import SessionVariables
 
@@ -335,7 +335,7 @@ class RunRecord:
 class BranchSession(Session):
     """The session of a branch: one kernel of a sandbox that another session owns. A branch is not replaced."""
 
-    def __init__(self, engine: Engine, branch: Branch) -> None:
+    def __init__(self, engine: Engine, branch: KernelBranch) -> None:
         super().__init__(engine, branch.spec, start=_Once(branch))
         self._branch = branch
         self.open()
@@ -365,8 +365,8 @@ def fork(session: Session) -> BranchSession:
 class _Once:
     """Returns the branch at the first start, and raises at every later one."""
 
-    def __init__(self, branch: Branch) -> None:
-        self._branch: Branch | None = branch
+    def __init__(self, branch: KernelBranch) -> None:
+        self._branch: KernelBranch | None = branch
 
     def __call__(self, _engine: Engine, _spec: SessionSpec, _quota: Quota) -> AnySandbox:
         branch, self._branch = self._branch, None

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
 from agent_tools.results.execution import Died, Error, TimedOut
-from agent_tools.results.variables import Mark, VariablesReport, because
+from agent_tools.results.variables import RestorePoint, VariablesReport, because
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.runs import RunKind
 from agent_tools.runtime.sandbox.kernels import hindrance
-from agent_tools.runtime.session.branch import AnySandbox, Branch
+from agent_tools.runtime.session.branch import AnySandbox, KernelBranch
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery
 from agent_tools.text import one_line
 
@@ -66,15 +66,15 @@ class SessionVariables:
             _kernel_of(sandbox).settle(self._seconds)
             self._go_back(sandbox, run, "of the moment before the last code")
 
-    def checkpoint(self) -> Mark:
+    def checkpoint(self) -> RestorePoint:
         """Keep the present state for `rollback`. Errors as for `Sandbox.checkpoint`."""
         with self._with_checkpoints() as sandbox:
             run = _kernel_of(sandbox).mark(self._seconds)
             if not run:
                 raise CheckpointMissing(_NONE_NOW)
-            return Mark(sandbox.lineage, run)
+            return RestorePoint(sandbox.lineage, run)
 
-    def rollback(self, mark: Mark) -> None:
+    def rollback(self, mark: RestorePoint) -> None:
         """Go to a mark. Errors as for `Sandbox.rollback`."""
         with self._with_checkpoints() as sandbox:
             if mark.sandbox != sandbox.lineage:
@@ -83,11 +83,11 @@ class SessionVariables:
                 )
             self._go_back(sandbox, mark.run, "of that moment any more")
 
-    def branch(self) -> Branch:
+    def branch(self) -> KernelBranch:
         """Start a kernel beside this one, from the present state. The caller must close it. Errors as for `fork`."""
         with self._with_checkpoints() as sandbox:
             try:
-                return Branch(sandbox, self._recovery.spec)
+                return KernelBranch(sandbox, self._recovery.spec)
             except NoCheckpoint as exc:
                 raise CheckpointMissing(_NONE_NOW) from exc
 

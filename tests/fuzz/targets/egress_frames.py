@@ -9,7 +9,7 @@ import asyncio
 
 from agent_tools.guest.wire.framing import WINDOW
 from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, MuxError
-from agent_tools.runtime.egress.link import Channel, Link
+from agent_tools.runtime.egress.link import Link, ProxyChannel
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of
@@ -21,7 +21,7 @@ def carry(parts: Parts) -> None:
 
 
 async def _carry(parts: Parts) -> None:
-    opened: list[Channel] = []
+    opened: list[ProxyChannel] = []
     link = Link(opened.append)
     for part in parts:
         link.feed(part)

@@ -96,7 +96,7 @@ def exchange(parts: Parts) -> None:
 
 def _check(here: Path) -> None:
     assert os.listdir(here.parent) == ["here"], "a file outside"
-    used = folder.usage(here, folder.Usage(2 * MIB, 5_000, folder.MAX_LEVELS))
+    used = folder.usage(here, folder.FolderUsage(2 * MIB, 5_000, folder.MAX_LEVELS))
     assert used.entries <= 5_000, "more entries than there may be"
     assert used.levels <= folder.MAX_DEPTH + 1, "folders deeper than any that are looked at"
 

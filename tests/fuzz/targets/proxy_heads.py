@@ -10,8 +10,8 @@ import asyncio
 import h11
 
 from agent_tools.engines.network import NetworkPolicy, Target, read_target
-from agent_tools.runtime.egress.forwarding import Exchange, Origin, _request_for
-from agent_tools.runtime.egress.journal import Refused
+from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, _request_for
+from agent_tools.runtime.egress.journal import EgressRefused
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts
 from tests.fuzz.oracle import Target as FuzzTarget
@@ -46,7 +46,7 @@ def ask(parts: Parts) -> None:
 
 
 async def _ask(channel: Piecewise) -> None:
-    exchange = Exchange(channel, 16 * 1024)  # type: ignore[arg-type]
+    exchange = HttpExchange(channel, 16 * 1024)  # type: ignore[arg-type]
     try:
         while request := await exchange.request():
             _look_at(request)
@@ -56,8 +56,8 @@ async def _ask(channel: Piecewise) -> None:
             await exchange.answer(h11.EndOfMessage())
             if not exchange.begin_again():
                 return
-    except (Refused, ConnectionResetError) as exc:
-        if isinstance(exc, Refused):
+    except (EgressRefused, ConnectionResetError) as exc:
+        if isinstance(exc, EgressRefused):
             await exchange.refuse(exc)
         assert channel.said.count(b"\r\n\r\n") <= channel.said.count(b"HTTP/1.1 ")
 
@@ -67,9 +67,9 @@ def _look_at(request: h11.Request) -> None:
         target = read_target(request.target.decode("ascii"))
         assert target is None or not POLICY.permits(target) or _is_listed(target)
         if target is None:
-            raise Refused(400, "no host and port", "no host and port")
+            raise EgressRefused(400, "no host and port", "no host and port")
         return
-    origin = Origin.of(request, POLICY)
+    origin = RequestTarget.of(request, POLICY)
     sent = h11.Connection(h11.CLIENT).send(_request_for(request, origin)) or b""
     head = sent.partition(b"\r\n\r\n")
     assert head[2] == b""

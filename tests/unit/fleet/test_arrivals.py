@@ -12,7 +12,7 @@ import pytest
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.fleet import SandboxHost
-from agent_tools.fleet.leased_session import Inbox, UnstartedRuns
+from agent_tools.fleet.leased_session import IncomingFiles, UnstartedRuns
 from agent_tools.fleet.limits import MAX_EARLY_ENDS
 from agent_tools.fleet.protocol import RemoteSpec, RunEnded
 from agent_tools.limits import Limits
@@ -25,8 +25,8 @@ def refuse_100(size: int) -> None:
 
 
 @pytest.fixture
-def spools(tmp_path: Path) -> Inbox:
-    return Inbox(tmp_path, refuse_100)
+def spools(tmp_path: Path) -> IncomingFiles:
+    return IncomingFiles(tmp_path, refuse_100)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def host() -> Iterator[SandboxHost]:
     host.close_all()
 
 
-def test_a_file_that_broke_off_begins_anew(spools: Inbox) -> None:
+def test_a_file_that_broke_off_begins_anew(spools: IncomingFiles) -> None:
     spools.add("f", 0, b"old")
     spools.add("f", 0, b"new")
     spools.add("f", 3, b"er")
@@ -46,7 +46,7 @@ def test_a_file_that_broke_off_begins_anew(spools: Inbox) -> None:
 
 
 @pytest.mark.parametrize(("offset", "data"), [(2, b"x"), (4, b"x"), (3, b"x" * 100)])
-def test_a_piece_that_does_not_fit_drops_the_file(spools: Inbox, offset: int, data: bytes) -> None:
+def test_a_piece_that_does_not_fit_drops_the_file(spools: IncomingFiles, offset: int, data: bytes) -> None:
     spools.add("f", 0, b"old")
     with pytest.raises(FileRejected):
         spools.add("f", offset, data)
@@ -54,7 +54,7 @@ def test_a_piece_that_does_not_fit_drops_the_file(spools: Inbox, offset: int, da
         spools.whole("f")
 
 
-def test_a_file_of_another_size_is_refused(spools: Inbox) -> None:
+def test_a_file_of_another_size_is_refused(spools: IncomingFiles) -> None:
     spools.add("f", 0, b"old")
     with pytest.raises(FileRejected):
         spools.whole("f", 4)

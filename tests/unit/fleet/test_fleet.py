@@ -19,7 +19,7 @@ from agent_tools.extras import pip_install
 from agent_tools.fleet import connect
 from agent_tools.fleet.fleet import LeaseRenewal
 from agent_tools.fleet.placement import Reservation
-from agent_tools.fleet.protocol import HostGone, RemoteSpec
+from agent_tools.fleet.protocol import HostUnreachable, RemoteSpec
 from agent_tools.limits import Limits
 from tests.unit.fleet.conftest import Rig
 from tests.waiting import until
@@ -128,7 +128,7 @@ class Kept:
 
 @pytest.mark.parametrize(
     ("answer", "is_lost"),
-    [([], False), (["id"], True), (HostGone("silent"), False), (HostGone("dead", is_final=True), True)],
+    [([], False), (["id"], True), (HostUnreachable("silent"), False), (HostUnreachable("dead", is_final=True), True)],
 )
 def test_a_renewal_tells_what_is_lost(answer: Any, is_lost: bool) -> None:
     kept = Kept(answer)

@@ -16,7 +16,7 @@ from agent_tools.fleet.fleet import LeaseRenewal
 from agent_tools.fleet.host_finder import HostFinder
 from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS, RENEWALS, SEND_SECONDS, STARTS_AT_ONCE
 from agent_tools.fleet.placement import Placement, Reserved
-from agent_tools.fleet.protocol import HostGone, RemoteSpec
+from agent_tools.fleet.protocol import HostUnreachable, RemoteSpec
 from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
@@ -36,7 +36,7 @@ class Link:
 
     def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
         self.waited[method] = seconds
-        answer = self.answers.get(method, HostGone("gone"))
+        answer = self.answers.get(method, HostUnreachable("gone"))
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -11,7 +11,7 @@ from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
 from agent_tools.fleet.limits import SKIP_SECONDS
 from agent_tools.fleet.placement import Placement
-from agent_tools.fleet.protocol import HostGone, HostLink, Load
+from agent_tools.fleet.protocol import HostLink, HostUnreachable, Load
 
 
 class Host:
@@ -24,7 +24,7 @@ class Host:
     def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
         self.asked.append(method)
         if self.is_gone:
-            raise HostGone(f"{self.name} does not answer")
+            raise HostUnreachable(f"{self.name} does not answer")
         if method == "greet":
             assert arguments == (__version__,)
         if method == "open":

@@ -21,7 +21,7 @@ from agent_tools.fleet.protocol import (
     CallMessage,
     CommandPrint,
     HostFacts,
-    HostGone,
+    HostUnreachable,
     Load,
     RemoteSpec,
     RunEnded,
@@ -86,7 +86,7 @@ def test_an_exception_crosses_with_all_that_it_says(kind: type[AgentToolsError])
 
 
 def test_a_host_that_is_gone_crosses_with_its_finality() -> None:
-    gone = pickle.loads(pickle.dumps(HostGone("it has ended", is_final=True)))
+    gone = pickle.loads(pickle.dumps(HostUnreachable("it has ended", is_final=True)))
     assert (str(gone), gone.is_final) == ("it has ended", True)
 
 

@@ -18,7 +18,7 @@ from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.leased_session import _pass_on
 from agent_tools.fleet.limits import MAX_QUEUED_ITEMS
 from agent_tools.fleet.protocol import CallMessage, RemoteSpec, SessionUnknown
-from agent_tools.fleet.sandbox_host import Reservation
+from agent_tools.fleet.sandbox_host import HostReservation
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
 from agent_tools.runtime.runtime import Runtime
@@ -176,7 +176,7 @@ def test_a_reservation_that_ends_closes_what_is_still_being_made() -> None:
     def give_back(count: int) -> None:
         given_back[0] += count
 
-    reservation = Reservation(SPEC, 1, make, give_back)
+    reservation = HostReservation(SPEC, 1, make, give_back)
     began.wait(10)
     timer = threading.Timer(0.2, may_end.set)
     timer.start()

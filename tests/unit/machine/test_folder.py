@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from agent_tools.machine import folder
-from agent_tools.machine.folder import MAX_DEPTH, MAX_LEVELS, Usage
+from agent_tools.machine.folder import MAX_DEPTH, MAX_LEVELS, FolderUsage
 
 ME = (os.getuid(), os.getgid())
-BOUNDLESS = Usage(2**63, 2**63, 2**63)
+BOUNDLESS = FolderUsage(2**63, 2**63, 2**63)
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ def test_a_file_with_several_names_counts_its_bytes_once(path: Path) -> None:
     assert found.bytes < 1_200_000
 
 
-@pytest.mark.parametrize("limit", [Usage(0, 2**63, 64), Usage(2**63, 3, 64)])
-def test_counting_stops_at_the_limit(path: Path, limit: Usage) -> None:
+@pytest.mark.parametrize("limit", [FolderUsage(0, 2**63, 64), FolderUsage(2**63, 3, 64)])
+def test_counting_stops_at_the_limit(path: Path, limit: FolderUsage) -> None:
     for number in range(100):
         (path / str(number)).write_text("x")
     assert folder.usage(path, limit).entries <= 4

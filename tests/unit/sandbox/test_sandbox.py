@@ -21,12 +21,12 @@ from agent_tools import AsyncSandbox, Sandbox
 from agent_tools.errors import InvalidParams, KernelDied, SessionBusy
 from agent_tools.guest.processes import processes
 from agent_tools.results.execution import Died, Output, Restarted, Stream
-from agent_tools.results.variables import Mark
-from agent_tools.runtime.kernel.channel import Channel
+from agent_tools.results.variables import RestorePoint
+from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.runtime import Runtime
 from tests.waiting import until
 
-AWAIT_KERNEL = Channel.await_kernel
+AWAIT_KERNEL = KernelChannel.await_kernel
 
 
 @pytest.fixture
@@ -234,12 +234,12 @@ def test_a_checkpoint_that_does_not_go_on_in_time_may_do_so_later(
     sandbox.run_code("x = 1")
     mark = sandbox.checkpoint()
 
-    def too_late(channel: Channel, *arguments: Any, **options: Any) -> None:
+    def too_late(channel: KernelChannel, *arguments: Any, **options: Any) -> None:
         AWAIT_KERNEL(channel, *arguments, **options)
         raise KernelDied("it was slow")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Channel, "await_kernel", too_late)
+        patch.setattr(KernelChannel, "await_kernel", too_late)
         _does_not_go_back(sandbox, mark, "it was slow")
     assert _value_after_a_death(sandbox) == 1
 
@@ -254,18 +254,18 @@ def test_where_a_checkpoint_ends_instead_of_going_on_an_earlier_one_does(
     latest = max(beside, key=lambda pid: (beside[pid].started, pid))  # of some that started in one tick
     os.kill(latest, signal.SIGSTOP)  # so that it has not gone on when it is killed
 
-    def killed(channel: Channel, *arguments: Any, **options: Any) -> None:
+    def killed(channel: KernelChannel, *arguments: Any, **options: Any) -> None:
         until(lambda: kernel not in processes())  # that it is to replace
         os.kill(latest, signal.SIGKILL)
         AWAIT_KERNEL(channel, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Channel, "await_kernel", killed)
+        patch.setattr(KernelChannel, "await_kernel", killed)
         _does_not_go_back(sandbox, mark, "it failed to start: its process had ended")
     assert _value_after_a_death(sandbox) == 1
 
 
-def _does_not_go_back(sandbox: Sandbox, mark: Mark, reason: str) -> None:
+def _does_not_go_back(sandbox: Sandbox, mark: RestorePoint, reason: str) -> None:
     with pytest.raises(KernelDied, match=rf"Restoring the checkpoint failed \({reason}\). The next run"):
         sandbox.rollback(mark)
 

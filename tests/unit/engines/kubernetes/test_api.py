@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent_tools.engines.kubernetes.api import Api, Cluster, Refused
+from agent_tools.engines.kubernetes.api import Api, ApiRefused, Cluster
 from agent_tools.engines.kubernetes.watch import Watch, progress_of
 from agent_tools.errors import EngineUnavailable
 
@@ -120,6 +120,6 @@ def test_whoever_waits_asks_again(server: Server, new_api: Callable[[float], Api
 def test_what_is_not_allowed_is_told(server: Server, new_api: Callable[[float], Api]) -> None:
     server.answers = [refuses(403), refuses(401)]
     api = new_api(FOREVER)
-    for error in (Refused, EngineUnavailable):
+    for error in (ApiRefused, EngineUnavailable):
         with pytest.raises(error), api.watch("/pods", FOREVER, FOREVER):
             pass

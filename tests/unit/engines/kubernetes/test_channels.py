@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
-from agent_tools.engines.kubernetes.api import Refused
+from agent_tools.engines.kubernetes.api import ApiRefused
 from agent_tools.engines.kubernetes.channels import MAX_MESSAGE, MAX_SAID, PROTOCOLS, Channels
 from agent_tools.errors import EngineError
 
@@ -125,7 +125,7 @@ def test_a_refusal_is_told_with_the_servers_words(head: str, status: int) -> Non
     answer = f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     channels = Channels(URL, {})
     channels.outgoing()
-    with pytest.raises(Refused, match="no way") as refused:
+    with pytest.raises(ApiRefused, match="no way") as refused:
         channels.feed(answer)
     assert refused.value.status == status
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_tools.runtime.egress.client_hello import HelloReader, SecondHello
-from agent_tools.runtime.egress.journal import Refused
+from agent_tools.runtime.egress.journal import EgressRefused
 from tests.unit.runtime.egress import hellos
 from tests.unit.runtime.egress.hellos import NAME, NOTICE, hello, record, server_name
 
@@ -32,9 +32,9 @@ def test_what_follows_a_greeting_is_told_from_it() -> None:
 
 @pytest.mark.parametrize(("data", "why"), hellos.HOSTILE.values(), ids=hellos.HOSTILE.keys())
 def test_a_greeting_that_does_not_say_whom_it_asks_for_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(EgressRefused, match=why):
         assert HelloReader(MOST).feed(data) is None
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(EgressRefused, match=why):
         _feed_slowly(data)
 
 
@@ -45,7 +45,7 @@ def _feed_slowly(data: bytes) -> None:
 
 
 def test_no_name_is_found_without_one() -> None:
-    with pytest.raises(Refused, match="names no server"):
+    with pytest.raises(EgressRefused, match="names no server"):
         HelloReader(MOST).feed(hellos.honest(None))
 
 
@@ -78,6 +78,6 @@ def test_a_second_greeting_that_names_another_does_not_go_on(ending: bytes, befo
         for at in range(0, len(data), size):
             passed.extend(second.feed(data[at : at + size]))
 
-    with pytest.raises(Refused):
+    with pytest.raises(EgressRefused):
         feed()
     assert before.startswith(passed)

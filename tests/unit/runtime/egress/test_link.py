@@ -8,7 +8,7 @@ import pytest
 
 from agent_tools.guest.wire.framing import WINDOW
 from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, MuxError
-from agent_tools.runtime.egress.link import MAX_UNREAD, Channel, HungUp, Link
+from agent_tools.runtime.egress.link import MAX_UNREAD, ClientHungUp, Link, ProxyChannel
 
 
 class Transport(asyncio.Transport):
@@ -37,8 +37,8 @@ def frame(channel: int, payload: bytes = b"") -> bytes:
     return HEADER.pack(channel, len(payload)) + payload
 
 
-async def made() -> tuple[Link, Transport, list[Channel]]:
-    opened: list[Channel] = []
+async def made() -> tuple[Link, Transport, list[ProxyChannel]]:
+    opened: list[ProxyChannel] = []
     link, transport = Link(opened.append), Transport()
     link.connection_made(transport)
     return link, transport, opened
@@ -56,7 +56,7 @@ def test_a_channel_begins_with_its_first_bytes_and_ends_with_an_empty_frame() ->
         assert [await opened[0].read(), await opened[0].read()] == [b"abc", b""]
         opened[0].close()
         assert transport.frames == []
-        with pytest.raises(HungUp):
+        with pytest.raises(ClientHungUp):
             await opened[0].write(b"x")
 
     run(work())

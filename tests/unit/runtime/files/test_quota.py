@@ -16,7 +16,7 @@ from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
 from agent_tools.machine.deleted import Held
-from agent_tools.machine.folder import Usage
+from agent_tools.machine.folder import FolderUsage
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds
 from agent_tools.results.execution import Notice, Result
 from agent_tools.runtime.files.quota import (
@@ -35,7 +35,7 @@ from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 
 FOREVER = 20.0  # seconds: only a failing test waits this long
-BOUNDLESS = Usage(2**63, 2**63, 2**63)
+BOUNDLESS = FolderUsage(2**63, 2**63, 2**63)
 HASTE = 50  # how many seconds of a watch pass in one of ours
 
 

@@ -21,9 +21,9 @@ from agent_tools.guest.wire.frames import SHORT_HEAD, CallReader, pack
 from agent_tools.guest.wire.values import encode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall
-from agent_tools.runtime.host_calls.function import Refused
+from agent_tools.runtime.host_calls.function import CallRefused
 from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
-from agent_tools.runtime.host_calls.reading import SMALL_BYTES, Call, CallReading
+from agent_tools.runtime.host_calls.reading import SMALL_BYTES, CallReading, IncomingCall
 from agent_tools.runtime.host_calls.run import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.wire import CallWire
 
@@ -220,7 +220,7 @@ def test_large_arguments_wait_until_there_is_room_for_them() -> None:
     limit = Budget(2 * SMALL_BYTES).limit
 
     async def use(reading: CallReading, taken: list[int], number: int) -> None:
-        call = Call(number, "f", ["x"], {}, [], 2 * SMALL_BYTES)
+        call = IncomingCall(number, "f", ["x"], {}, [], 2 * SMALL_BYTES)
         asyncio.get_running_loop().call_soon(lambda: taken.append(reading._taken))
         async with reading.arguments(call) as (args, _):
             taken.append(reading._taken)
@@ -243,8 +243,8 @@ def test_arguments_that_cannot_be_read_leave_their_room_to_others() -> None:
         with ThreadPoolExecutor(1) as threads:
             reading = CallReading(None, threads, 0)
             for _ in range(3):
-                call = Call(1, "f", [{"$": "nothing", "v": 0}], {}, [], 2 * SMALL_BYTES)
-                with pytest.raises(Refused, match="cannot be read"):
+                call = IncomingCall(1, "f", [{"$": "nothing", "v": 0}], {}, [], 2 * SMALL_BYTES)
+                with pytest.raises(CallRefused, match="cannot be read"):
                     async with reading.arguments(call):
                         ...
             assert reading._taken == 0

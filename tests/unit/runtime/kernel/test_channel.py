@@ -29,9 +29,9 @@ from agent_tools.runtime.kernel.channel import (
     READ_SIZE,
     Arrived,
     Broken,
-    Channel,
     Disconnected,
     Event,
+    KernelChannel,
     Reported,
     SandboxEnded,
 )
@@ -56,7 +56,7 @@ class Rig:
             end.settimeout(SOON)
         self.lifeline = Lifeline(words)
         opened.callback(self.lifeline.close)
-        self.channel = Channel(connected, self.lifeline, GENERATION, limit)
+        self.channel = KernelChannel(connected, self.lifeline, GENERATION, limit)
         opened.callback(self.channel.close)
 
     def events(self, count: int) -> list[Event]:
@@ -285,7 +285,7 @@ def test_over_stdio_the_end_of_a_kernel_comes_after_all_that_it_had_sent() -> No
         opened.enter_context(guest)
         opened.callback(relay.close)
         lifeline = opened.enter_context(contextlib.closing(Lifeline(far)))
-        channel = opened.enter_context(contextlib.closing(Channel(connected, lifeline, GENERATION, LIMIT)))
+        channel = opened.enter_context(contextlib.closing(KernelChannel(connected, lifeline, GENERATION, LIMIT)))
         count = (WINDOW - 1000) // len(stream("x" * 1000))
         data = stream("x" * 1000) * count
         for at in range(0, len(data), MAX_FRAME):

@@ -12,7 +12,7 @@ import pytest
 from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Exit, Kill, Order, read_order, write_report
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Output, Stream, TimedOut
-from agent_tools.runtime.kernel.channel import Channel
+from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.kernel.escalation import KILL_MARGIN
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -27,7 +27,7 @@ TICK = Stream("stdout", "tick")
 class Rig:
     """A kernel, its clock, and PID 1's end of the lifeline. A run yields TICK each time it has looked around."""
 
-    def __init__(self, channel: Channel, lifeline: Lifeline, init: socket.socket) -> None:
+    def __init__(self, channel: KernelChannel, lifeline: Lifeline, init: socket.socket) -> None:
         self.now = 1000.0
         self.kernel = Kernel(channel, lifeline, LIMITS, 64 * MIB, clock=lambda: self.now)
         self._init = init
@@ -62,7 +62,7 @@ def _connected() -> Iterator[Rig]:
     init.setblocking(False)
     with theirs, init:
         lifeline = Lifeline(words)
-        with closing(lifeline), closing(Channel(ours, lifeline, 1, MIB)) as channel:
+        with closing(lifeline), closing(KernelChannel(ours, lifeline, 1, MIB)) as channel:
             yield Rig(channel, lifeline, init)
 
 

@@ -20,7 +20,7 @@ from agent_tools.runtime.kernel.protocol import (
     MAX_MARKS,
     MAX_TEXT_CHARS,
     PARENTS,
-    Message,
+    KernelMessage,
     _parent_id,
     execute_request,
     outputs_of,
@@ -50,12 +50,12 @@ def parts_of(
     return [part if isinstance(part, bytes) else json.dumps(part).encode() for part in parts]
 
 
-def read(parts: list[bytes]) -> Message:
+def read(parts: list[bytes]) -> KernelMessage:
     return read_message(IOPUB, parts)
 
 
 def shown(kind: str, content: dict[str, Any], limits: Limits = LIMITS) -> list[Output]:
-    return list(outputs_of(Message(IOPUB, kind, "r", content), limits))
+    return list(outputs_of(KernelMessage(IOPUB, kind, "r", content), limits))
 
 
 def texts_in(value: object) -> Iterator[str]:
@@ -100,7 +100,7 @@ def test_a_message_is_read(channel: int) -> None:
     content = {"name": "stdout", "text": "hi 中文"}
     request_id, _ = execute_request("1", 1, is_silent=False)
     message = read_message(channel, parts_of(parent={"msg_id": request_id}, content=content))
-    assert message == Message(channel, "stream", request_id, content)
+    assert message == KernelMessage(channel, "stream", request_id, content)
 
 
 def test_buffers_after_a_message_are_ignored() -> None:
@@ -109,7 +109,7 @@ def test_buffers_after_a_message_are_ignored() -> None:
 
 def test_metadata_are_ignored() -> None:
     for metadata in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 10_000, b"null"):
-        assert read(parts_of(metadata=metadata)) == Message(IOPUB, "stream", "r", {})
+        assert read(parts_of(metadata=metadata)) == KernelMessage(IOPUB, "stream", "r", {})
 
 
 def test_a_message_sent_again_is_read_again() -> None:
@@ -205,7 +205,7 @@ def test_an_odd_header_with_a_type_is_read(header: bytes, kind: str) -> None:
 def test_another_version_of_the_protocol_is_read_as_ours(version: object, kind: str) -> None:
     for content in ({}, {"data": 5, "text": [], "payload": 5, "ename": {}}, {"payload": [1], "data": {"a": 5}}):
         message = read(parts_of({**HEADER, "version": version, "msg_type": kind}, content=content))
-        assert message == Message(IOPUB, kind, "r", content)
+        assert message == KernelMessage(IOPUB, kind, "r", content)
 
 
 @pytest.mark.parametrize(
@@ -518,13 +518,13 @@ def test_a_display_id_is_bounded() -> None:
     assert len(display.display_id or "") <= 1000
 
 
-def read_nested(depth: int) -> Message:
+def read_nested(depth: int) -> KernelMessage:
     nested = b"[" * depth + b"]" * depth
     content = b'{"data": {"application/json": ' + nested + b"}}"
     return read(parts_of({**HEADER, "msg_type": "display_data"}, content=content))
 
 
-def deepest_readable() -> Message:
+def deepest_readable() -> KernelMessage:
     low, high = 10, 200_000
     while high - low > 1:
         middle = (low + high) // 2
@@ -536,7 +536,7 @@ def deepest_readable() -> Message:
     return read_nested(low)
 
 
-def outputs_from_deep_below(frames: int, message: Message) -> list[Output]:
+def outputs_from_deep_below(frames: int, message: KernelMessage) -> list[Output]:
     return outputs_from_deep_below(frames - 1, message) if frames else list(outputs_of(message, LIMITS))
 
 

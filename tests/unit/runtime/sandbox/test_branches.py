@@ -4,13 +4,13 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.results.execution import Cause
-from agent_tools.runtime.sandbox.kernels import Branches, Room
+from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches
 
 
 class Told:
     """A branch that notes what it is told."""
 
-    def __init__(self, branches: Branches) -> None:
+    def __init__(self, branches: KernelBranches) -> None:
         self.branches = branches
         self.said: list[str] = []
 
@@ -23,7 +23,7 @@ class Told:
 
 
 def test_there_is_room_for_so_many() -> None:
-    room = Room(2)
+    room = BranchLimit(2)
     room.take()
     room.take()
     with pytest.raises(InvalidParams, match=r"2 forks already \(max_branches\): close one of them first"):
@@ -33,7 +33,7 @@ def test_there_is_room_for_so_many() -> None:
 
 
 def test_all_are_told_and_those_that_are_gone_are_not() -> None:
-    branches = Branches(Room(9))
+    branches = KernelBranches(BranchLimit(9))
     one, two = Told(branches), Told(branches)
     branches.add(one)
     branches.add(two)
@@ -47,7 +47,7 @@ def test_all_are_told_and_those_that_are_gone_are_not() -> None:
 
 
 def test_one_that_comes_late_is_closed() -> None:
-    branches = Branches(Room(9))
+    branches = KernelBranches(BranchLimit(9))
     branches.close()
     late = Told(branches)
     branches.add(late)
