@@ -23,7 +23,7 @@ PATH = "/opt/guest/kernel.bundle"
 HEAD = struct.Struct("<4sI")
 
 
-class Entry(NamedTuple):
+class ModuleEntry(NamedTuple):
     """One module: its source's path, size and time (s), whether it is a package, and where its code is (bytes)."""
 
     source: str
@@ -71,7 +71,7 @@ class Finder:
         """Return the module's spec, None if it is not in here as it is on disk."""
         if fullname not in self.index:
             return None
-        entry = Entry(*self.index[fullname])
+        entry = ModuleEntry(*self.index[fullname])
         if not entry.is_current():
             return None
         loader = BundledLoader(fullname, entry.source, self.codes[entry.start : entry.end])

@@ -32,11 +32,11 @@ from collections.abc import Callable, Iterator
 from .processes import Family, adopt_orphans, family, kill_tree
 from .wire import commands as wire
 from .wire.commands import (
+    CommandEnded,
     CommandError,
-    Ended,
+    CommandPrinted,
     How,
     Input,
-    Printed,
     Resize,
     Signal,
     Spec,
@@ -47,7 +47,7 @@ from .wire.commands import (
 )
 from .wire.sockets import await_input
 
-NO_ROOM = write_event(Ended("no program", errno.EAGAIN))  # the answer to a command whose server cannot start
+NO_ROOM = write_event(CommandEnded("no program", errno.EAGAIN))  # the answer to a command whose server cannot start
 
 
 def serve(orders: socket.socket, work_dir: str) -> None:
@@ -65,7 +65,7 @@ class CommandServer:
         self.is_open = True
         self.commands: list[Command] = []
         self.selector = selectors.DefaultSelector()
-        self.watch = Watch(self.selector)
+        self.watch = DescriptorWatch(self.selector)
         self.watch.want(orders.fileno(), selectors.EVENT_READ, self.accept)
         self.notice_children()
 
@@ -120,7 +120,7 @@ class CommandServer:
                 command.end(status)
 
 
-class Watch:
+class DescriptorWatch:
     """Descriptors, each with the function to call when it is ready."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
@@ -161,7 +161,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 class Command:
     """A command from its socket on; the first frame says what to run."""
 
-    def __init__(self, link: socket.socket, watch: Watch, work_dir: str) -> None:
+    def __init__(self, link: socket.socket, watch: DescriptorWatch, work_dir: str) -> None:
         link.setblocking(False)
         self.link = link
         self.watch = watch
@@ -260,9 +260,9 @@ class Command:
             self.pid, self.stdin, self.outputs, self.held = start(spec, folder)
         except OSError as exc:
             how: How = "no folder" if exc.filename == folder else "no program"
-            return self.report_end(Ended(how, min(exc.errno or errno.EINVAL, 255)))
+            return self.report_end(CommandEnded(how, min(exc.errno or errno.EINVAL, 255)))
         except ValueError:  # a NUL in an argument
-            return self.report_end(Ended("no program", errno.EINVAL))
+            return self.report_end(CommandEnded("no program", errno.EINVAL))
         self.is_terminal = spec.terminal is not None
         if spec.timeout is not None:
             at = time.monotonic() + spec.timeout
@@ -292,11 +292,13 @@ class Command:
         self.close_terminal()
         for descriptor, stream in self.outputs.items():
             for data in _rest_of_terminal(descriptor) if self.is_terminal else _rest_of_pipe(descriptor):
-                self.out += wire.write_event(Printed(stream, data))
+                self.out += wire.write_event(CommandPrinted(stream, data))
         code = os.waitstatus_to_exitcode(status)
-        self.report_end(Ended("signal", -code, self.timed_out) if code < 0 else Ended("code", code, self.timed_out))
+        self.report_end(
+            CommandEnded("signal", -code, self.timed_out) if code < 0 else CommandEnded("code", code, self.timed_out)
+        )
 
-    def report_end(self, ended: Ended) -> None:
+    def report_end(self, ended: CommandEnded) -> None:
         """Report the end: nothing follows."""
         self.has_ended = True
         self.alarms = []
@@ -314,7 +316,7 @@ class Command:
         """Send output of the process to the host."""
         data = _read(descriptor, CHUNK)
         if data:
-            self.say(Printed(self.outputs[descriptor], data))
+            self.say(CommandPrinted(self.outputs[descriptor], data))
         elif data is not None:
             self.close_output(descriptor)
 

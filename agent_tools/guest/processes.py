@@ -26,7 +26,7 @@ Family = dict[int, int]
 """Processes by pid, with their starts: a reused pid has another start."""
 
 
-class Process(NamedTuple):
+class ProcessStat(NamedTuple):
     """One process: its parent and session, as pids; its start in ticks, which differs when the pid is reused."""
 
     parent: int
@@ -35,7 +35,7 @@ class Process(NamedTuple):
     is_stopped: bool = False
 
 
-Table = dict[int, Process]
+Table = dict[int, ProcessStat]
 """Processes by pid."""
 
 
@@ -48,7 +48,7 @@ def processes() -> Table:
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in (b"Z", b"X"):
                     parent, session, started = int(fields[1]), int(fields[3]), int(fields[19])
-                    found[int(name)] = Process(parent, session, started, fields[0] in (b"T", b"t"))
+                    found[int(name)] = ProcessStat(parent, session, started, fields[0] in (b"T", b"t"))
     return found
 
 

@@ -18,7 +18,7 @@ from .kernel.kernel import SandboxKernel
 from .kernel.message_writer import MessageWriter, Watcher
 from .kernel.session import WireSession
 from .kernel.shell import SandboxShell, prepare_shell
-from .kernel.streams import Stream
+from .kernel.streams import OutputStream
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 DATASETS = "/opt/datasets"
@@ -104,12 +104,15 @@ class _Process:
             os.close(descriptor)
 
 
-def _make_kernel(writer: MessageWriter, pipes: list[int]) -> tuple[SandboxKernel, list[Stream]]:
+def _make_kernel(writer: MessageWriter, pipes: list[int]) -> tuple[SandboxKernel, list[OutputStream]]:
     """Make the kernel around the shell that is there, with stdout and stderr as its streams."""
     shell = SandboxShell.instance()
     session = WireSession(writer)
     _silence_stdin()
-    streams = [Stream("stdout", 1, pipes[:2], session.printed), Stream("stderr", 2, pipes[2:], session.printed)]
+    streams = [
+        OutputStream("stdout", 1, pipes[:2], session.printed),
+        OutputStream("stderr", 2, pipes[2:], session.printed),
+    ]
     sys.stdout, sys.stderr = streams
     vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)  # which code puts back
     os.register_at_fork(after_in_child=session.printed.become_fork)

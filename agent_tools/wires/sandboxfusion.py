@@ -54,7 +54,7 @@ Files = dict[str, str | None]
 T = TypeVar("T")
 
 
-class Wire:
+class _Wire:
     """The places where scripts run. For one event loop."""
 
     def __init__(self, containers: Containers[Any]) -> None:
@@ -64,7 +64,7 @@ class Wire:
         self._scripts = 0
         self._ends: set[asyncio.Task[None]] = set()
 
-    async def run(self, call: Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
+    async def run(self, call: _Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
         """Do something in a sandbox, in the folder that it is given; return None if the client has left."""
         if call.is_shared:
             self._scripts += 1
@@ -110,22 +110,22 @@ class Wire:
         await asyncio.gather(*self._ends)
 
 
-class Call:
+class _Call:
     """A request."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.owner: str = request.scope["owner"]
-        self.wire: Wire = request.app.state.wire
+        self.wire: _Wire = request.app.state.wire
         self.is_shared = "/shared/" in request.scope["path"]
 
 
-ROUTES = Routes(Call, MAX_BODY)
+ROUTES = Routes(_Call, MAX_BODY)
 
 
 @ROUTES.on("POST", "/run_code")
 async def _run_code(
-    call: Call,
+    call: _Call,
     code: str,
     language: str,
     stdin: str | None = None,
@@ -166,7 +166,7 @@ async def _run_code(
 
 @ROUTES.on("POST", "/run_jupyter")
 async def _run_jupyter(
-    call: Call,
+    call: _Call,
     cells: Annotated[list[str], Field(max_length=1_000)],
     cell_timeout: Seconds = 0,
     total_timeout: Seconds = 45,
@@ -202,7 +202,7 @@ async def _ping(_: Request) -> Response:
     return PlainTextResponse("pong")
 
 
-async def _answered(call: Call, work: Callable[[Sandbox, str], Any], cancel: Callable[[], object]) -> Any:
+async def _answered(call: _Call, work: Callable[[Sandbox, str], Any], cancel: Callable[[], object]) -> Any:
     """Return the answer; a failure of ours has the status that makes clients try again."""
     try:
         return await call.wire.run(call, work, cancel) or _failure("The client has left.")
@@ -293,7 +293,7 @@ def _got(sandbox: Sandbox, folder: str, names: list[str] | None) -> dict[str, st
 async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp]:
     routes = ROUTES.made()
     app = application([Route("/v1/ping", _ping), *routes, Tree("/shared", routes=[Route("/v1/ping", _ping), *routes])])
-    app.state.wire = wire = Wire(containers)
+    app.state.wire = wire = _Wire(containers)
     yield app
     await wire.close()
 

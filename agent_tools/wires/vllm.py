@@ -51,7 +51,7 @@ _TOOLS = [
 ]
 
 
-class Session:
+class _Session:
     """The container of one response or chat, which its first code makes."""
 
     def __init__(self, containers: Containers[Any], owner: str, id_: str, *, is_chat: bool) -> None:
@@ -86,7 +86,7 @@ def _text(done: Execution) -> str:
     return shown or "[no output: use print()]"
 
 
-def _server(session: Session, instructions: str) -> Server[Any]:
+def _server(session: _Session, instructions: str) -> Server[Any]:
     async def list_tools(*_: Any) -> ListToolsResult:
         return ListToolsResult(tools=_TOOLS)
 
@@ -123,7 +123,7 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
     async def connect(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         chat, id_ = headers.get("x-chat-id", ""), headers.get("x-session-id") or f"none-{id(scope)}"
-        session = Session(containers, scope["owner"], chat or id_, is_chat=bool(chat))
+        session = _Session(containers, scope["owner"], chat or id_, is_chat=bool(chat))
         key = session.owner, session.spec.name
         open_[key] += 1
         try:

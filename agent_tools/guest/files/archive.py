@@ -55,7 +55,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
             _add(tar, request["path"])
         content.end()
         return
-    with Kernel(request["variables"]) as kernel:
+    with KernelLink(request["variables"]) as kernel:
         tell({"address": kernel.address})
         content.push()
         with _tar(content) as tar:
@@ -111,7 +111,7 @@ def load(request: dict[str, Any], content: Content, tell: Tell) -> None:
         _unpack(request["path"], content, lambda piece: None)
         tell({})
         return
-    with Kernel(request["variables"]) as kernel:
+    with KernelLink(request["variables"]) as kernel:
         tell({"address": kernel.address})
         content.push()
         _unpack(request["path"], content, kernel.give)
@@ -166,7 +166,7 @@ def _files(tar: tarfile.TarFile, take: Callable[[bytes], object]) -> Iterator[ta
                 take(piece)
 
 
-class Kernel:
+class KernelLink:
     """The kernel's connection, once it comes: what it sends and takes are pieces of one content, and a report."""
 
     def __init__(self, seconds: float) -> None:
@@ -178,7 +178,7 @@ class Kernel:
         self._content: Content | None = None
         self._is_lost = False
 
-    def __enter__(self) -> "Kernel":
+    def __enter__(self) -> "KernelLink":
         return self
 
     def __exit__(self, *_: object) -> None:

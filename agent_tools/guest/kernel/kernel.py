@@ -28,7 +28,7 @@ from ..wire.sockets import await_input
 from ..wire.spin_wait import SpinningSelector
 from . import cells, interrupts
 from .loop import CellLoop, let_cells_run_loops
-from .session import Channel, now
+from .session import ChannelNumber, now
 from .shell import SandboxShell, is_users
 
 READ_SIZE = 64 * 1024
@@ -105,9 +105,9 @@ class SandboxKernel(IPythonKernel):
     def __init__(self, **kwargs: Any) -> None:
         log = logging.getLogger("kernel")
         log.setLevel(logging.CRITICAL)  # the log goes nowhere
-        sockets = {"iopub_socket": Channel(IOPUB), "stdin_socket": Channel(STDIN)}
+        sockets = {"iopub_socket": ChannelNumber(IOPUB), "stdin_socket": ChannelNumber(STDIN)}
         super().__init__(log=log, shell_channel_thread=NoShellThread(), **sockets, **kwargs)
-        self.shell_channel = Channel(SHELL)
+        self.shell_channel = ChannelNumber(SHELL)
         let_cells_run_loops()
         self.loop = CellLoop(SpinningSelector())
         asyncio.set_event_loop(self.loop)

@@ -18,7 +18,7 @@ from IPython.core.error import UsageError
 from IPython.core.magics import ExecutionMagics
 
 from ..packages import NO_INSTALLER
-from .streams import Stream
+from .streams import OutputStream
 
 # Magics that end the cell: the code after them could rely on their effect.
 REFUSED = {
@@ -49,7 +49,7 @@ def register(shell: Any) -> None:
         shell.register_magic_function(_installer(name, shell.find_line_magic(name)), "line", name)
     shell.register_magic_function(_autosave, "line", "autosave")
     shell.register_magic_function(_subshell, "line", "subshell")
-    shell.register_magics(Running)
+    shell.register_magics(RunMagics)
 
 
 def end_scripts(shell: Any) -> None:
@@ -78,7 +78,7 @@ def _subshell(line: str) -> None:
     print("Kernel does not support subshells")
 
 
-class Running(ExecutionMagics):
+class RunMagics(ExecutionMagics):
     """%run, %time, %prun and their like, without a debugger.
 
     `%matplotlib` gives the stock class a runner that ends each file with an empty figure; this one it does not know.
@@ -200,7 +200,7 @@ def _status(command: str) -> int:
 
 
 def _elsewhere(stream: Any) -> TextIO | None:
-    return None if stream is None or isinstance(stream, Stream) else stream
+    return None if stream is None or isinstance(stream, OutputStream) else stream
 
 
 def _pass_on(process: subprocess.Popen[bytes], ways: list[tuple[Any, TextIO | None]]) -> None:

@@ -33,7 +33,7 @@ from collections.abc import Callable
 
 from ..wire.messages import pack
 from ..wire.sockets import await_room
-from .streams import Printed, Stream
+from .streams import OutputStream, UnsentText
 
 ONE_PIECE = 16 * 1024  # bytes that a unix socket takes in one piece
 MAX_CHILD_MESSAGE = 128 * 1024  # bytes of a message of a forked child; a longer one is left out
@@ -145,7 +145,7 @@ LINGER = 2.0  # seconds after printed text during which the next one need not wa
 class Watcher:
     """Watches the descriptors of both streams, the forked children and the queue of messages."""
 
-    def __init__(self, writer: MessageWriter, printed: Printed, streams: list[Stream]) -> None:
+    def __init__(self, writer: MessageWriter, printed: UnsentText, streams: list[OutputStream]) -> None:
         self._writer = writer
         self._printed = printed
         self._streams = {stream.pipe: stream for stream in streams}

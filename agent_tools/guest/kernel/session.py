@@ -16,7 +16,7 @@ from jupyter_client.session import Session, protocol_version
 
 from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, MessageLimits
 from .message_writer import MessageWriter
-from .streams import Header, Printed
+from .streams import Header, UnsentText
 
 MESSAGE_LIMITS = MessageLimits.take(os.environ)
 """The limits of the host, read once, before any user code runs."""
@@ -36,7 +36,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-class Channel:
+class ChannelNumber:
     """Stands for a socket in what ipykernel passes to `send`: the number of a channel."""
 
     def __init__(self, number: int) -> None:
@@ -53,7 +53,7 @@ class WireSession(Session):
         """The request that is handled, if nobody watches its progress: what is in PROGRESS is not sent, and all that is
         shown meanwhile is this request's, as what asyncio tasks of earlier ones print."""
         self._parent: tuple[Any, bytes] = None, b""  # the latest parent header, and the same as JSON
-        self.printed = Printed(writer.lock, self._publish)
+        self.printed = UnsentText(writer.lock, self._publish)
         self.printed.await_room = writer.await_room
 
     @property

@@ -1,7 +1,7 @@
 """stdout and stderr as messages: in the order of printing, and with what subprocesses write to the descriptors.
 
 Theory of operation
-    Both streams share one list of pieces (`Printed`), so text keeps its order across them. A piece belongs to one
+    Both streams share one list of pieces (`UnsentText`), so text keeps its order across them. A piece belongs to one
     request, by its parent header. The pieces are sent before anything else that is sent (session.py), when there is
     much of them, when the watcher finds that they have waited long enough, or when code flushes a stream: then they
     arrive whatever becomes of the process. So nothing can overtake printed text.
@@ -54,7 +54,7 @@ class Piece:
         self.texts: list[str] = []
 
 
-class Printed:
+class UnsentText:
     """The text of both streams that was printed and not sent."""
 
     def __init__(self, lock: threading.RLock, publish: Publish) -> None:
@@ -68,7 +68,7 @@ class Printed:
         """Whether code of a cell runs."""
         self.is_outermost: Callable[[], bool] = lambda: True
         """Whether the cell that ends runs within no other one."""
-        self.streams: list[Stream] = []
+        self.streams: list[OutputStream] = []
         self._publish = publish
         self._chars = 0
         self._since = 0.0
@@ -140,7 +140,7 @@ class Printed:
         self.lock, self.pieces, self.wants_bell = lock, [], False
 
 
-def _muting(substitute: Any, streams: "list[Stream]") -> str:
+def _muting(substitute: Any, streams: "list[OutputStream]") -> str:
     """Return why nothing that is written to a stream's substitute would be shown; '' if it would be."""
     try:
         substitute.flush()
@@ -182,7 +182,7 @@ class Bytes(io.BufferedIOBase):
 
     mode = "wb"
 
-    def __init__(self, stream: "Stream") -> None:
+    def __init__(self, stream: "OutputStream") -> None:
         self.raw = self
         self.name = stream.name
         self._stream = stream
@@ -220,7 +220,7 @@ class Bytes(io.BufferedIOBase):
         """Stay open: a wrapper around it that is no longer needed closes it."""
 
 
-class Stream(io.TextIOBase):
+class OutputStream(io.TextIOBase):
     """stdout or stderr. In a forked child it writes to the descriptor, which the parent reads."""
 
     encoding = "utf-8"
@@ -229,7 +229,7 @@ class Stream(io.TextIOBase):
     write_through = True
     mode = "w"
 
-    def __init__(self, channel: str, descriptor: int, pipe: Sequence[int], printed: Printed) -> None:
+    def __init__(self, channel: str, descriptor: int, pipe: Sequence[int], printed: UnsentText) -> None:
         self.channel = channel
         """`stdout` or `stderr`: the name of the messages' stream, and of sys's attribute."""
         self.name = f"<{channel}>"

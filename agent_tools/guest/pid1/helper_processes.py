@@ -152,7 +152,7 @@ def _say(descriptor: int, data: bytes) -> None:
 # descendants outlive the kernel that it was forked from.
 
 
-class Branches:
+class Supervisors:
     """The supervisors that one process has made, by the numbers of their orders: PID 1, or a supervisor in turn."""
 
     def __init__(self) -> None:

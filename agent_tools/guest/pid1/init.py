@@ -51,7 +51,7 @@ from ..wire.words import (
 )
 from . import last_words
 from .alarms import Alarms
-from .helper_processes import Branches, HelperProcesses
+from .helper_processes import HelperProcesses, Supervisors
 from .lifeline import SocketLifeline, StdioLifeline
 
 RunKernel = Callable[[list[int], str], None]
@@ -79,7 +79,7 @@ class Init:
         self.oom_kills = 0
         self.helpers = HelperProcesses(self.let_go, scope.kill_branch, WORK_DIR)
         self.keeper = Keeper()
-        self.branches = Branches()
+        self.branches = Supervisors()
         self.last_words = last_words.LastWords()
         self.oom = oom_priority.OomPriority()
         self.alarms = Alarms()

@@ -118,15 +118,15 @@ Read = Callable[[int], bytearray]
 """Returns so many bytes."""
 
 
-class Lost:
+class LostValue:
     """Stands in the memo for what a variable would have noted that failed."""
 
 
-LOST = Lost()
+LOST = LostValue()
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
 
-class Source(io.BytesIO):
+class RecordSource(io.BytesIO):
     """The pickle of one record after the other, as the one file that an unpickler reads; and their buffers."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class SessionUnpickler:
     """Makes values of records, in their order."""
 
     def __init__(self) -> None:
-        self._source = Source()
+        self._source = RecordSource()
         self._begin(pickle.Unpickler)
 
     def value(self, data: bytes, buffers: list[bytearray], *, is_fresh: bool) -> Any:

@@ -250,7 +250,7 @@ class Worker:
         try:
             pieces = self._pickler.record(name, value, self._bytes_left)
             return [memoryview(piece).cast("B") for piece in pieces], ""
-        except TooLarge:
+        except VariableTooLarge:
             most = self._saving.bounds.bytes
             return [], f"it is larger than what is left of {most:,} bytes (max_variables_bytes)"
         except TooSlow:
@@ -319,11 +319,11 @@ _NAMES_OF_TYPES = frozenset(  # their ids: a type may be unhashable
 )
 
 
-class TooLarge(Exception):
+class VariableTooLarge(Exception):
     """A variable has more bytes than are left."""
 
 
-class Room:
+class RecordBuffer:
     """The bytes that one record may have, as the file that a pickler writes to."""
 
     def __init__(self) -> None:
@@ -354,7 +354,7 @@ class Room:
     def _take(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
-            raise TooLarge
+            raise VariableTooLarge
 
 
 class Globals(dict[str, Any]):
@@ -375,7 +375,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
     memo: Any
 
     def __init__(self, namespace: dict[str, Any]) -> None:
-        self._room = Room()
+        self._room = RecordBuffer()
         super().__init__(self._room, protocol=5, buffer_callback=self._room.add_buffer)
         self._namespace = namespace
         self._is_fresh = True

@@ -100,7 +100,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Printed:
+class CommandPrinted:
     """Bytes it wrote; of a terminal all are stdout."""
 
     stream: StreamName
@@ -108,7 +108,7 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnded:
     """The end of a command: its exit code, the signal that ended it, or the errno of why it could not start."""
 
     how: How
@@ -117,7 +117,7 @@ class Ended:
 
 
 Order = Union[Spec, Input, Signal, Resize]
-Event = Union[Started, Taken, Printed, Ended]
+Event = Union[Started, Taken, CommandPrinted, CommandEnded]
 
 
 def write_spec(spec: Spec) -> bytes:
@@ -147,7 +147,7 @@ def write_event(event: Event) -> bytes:
         return _frame(16, struct.pack(">I", event.pid))
     if isinstance(event, Taken):
         return _frame(17, struct.pack(">I", event.size))
-    if isinstance(event, Printed):
+    if isinstance(event, CommandPrinted):
         return _frame(18 if event.stream == "stdout" else 19, event.data)
     return _frame(20, _ENDED.pack(HOWS.index(event.how), event.number, event.timed_out))
 
@@ -204,11 +204,11 @@ def _spec(payload: bytes) -> Spec:
     return Spec(argv if isinstance(argv, str) else tuple(argv), terminal=tuple(terminal) if terminal else None, **found)
 
 
-def _ended(payload: bytes) -> Ended:
+def _ended(payload: bytes) -> CommandEnded:
     how, number, timed_out = _ENDED.unpack(payload)
     if number > 255 or timed_out > 1:
         raise ValueError("a number out of range")
-    return Ended(HOWS[how], number, bool(timed_out))
+    return CommandEnded(HOWS[how], number, bool(timed_out))
 
 
 def _number(payload: bytes) -> int:
@@ -225,7 +225,7 @@ _ORDERS: "Mapping[int, tuple[int, Callable[[bytes], Any]]]" = {
 _EVENTS: "Mapping[int, tuple[int, Callable[[bytes], Any]]]" = {
     16: (4, lambda payload: Started(_number(payload))),
     17: (4, lambda payload: Taken(_number(payload))),
-    18: (MAX_FRAME, lambda payload: Printed("stdout", payload)),
-    19: (MAX_FRAME, lambda payload: Printed("stderr", payload)),
+    18: (MAX_FRAME, lambda payload: CommandPrinted("stdout", payload)),
+    19: (MAX_FRAME, lambda payload: CommandPrinted("stderr", payload)),
     20: (_ENDED.size, _ended),
 }

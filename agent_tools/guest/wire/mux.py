@@ -67,7 +67,7 @@ def _measure(buffer: bytearray) -> "tuple[int, int] | None":
     return HEADER.size, HEADER.size + length
 
 
-class Stream:
+class MuxStream:
     """One stream's end on this side: a socket, and what is on its way to it and from it."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -103,12 +103,12 @@ class Mux:
 
     def __init__(self) -> None:
         self.out = bytearray()
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, MuxStream] = {}
         self._frames = frames()
 
     def open(self, channel: int, end: socket.socket) -> None:
         """Carry what `end` says and hears as this channel; it is closed with the channel."""
-        self.streams[channel] = Stream(end)
+        self.streams[channel] = MuxStream(end)
 
     def say(self, words: bytes) -> None:
         """Send one line of words."""
@@ -167,7 +167,7 @@ class Mux:
         for channel in list(self.streams):
             self.close(channel)
 
-    def _take(self, channel: int, stream: Stream) -> bool:
+    def _take(self, channel: int, stream: MuxStream) -> bool:
         """Move one frame from a socket to the pipe; whether there may be more."""
         frame = stream.take(channel) if stream.window.may_send else b""
         self.out += frame
@@ -192,6 +192,6 @@ class Mux:
             stream.is_ended = True
             self._close_drained(channel, stream)
 
-    def _close_drained(self, channel: int, stream: Stream) -> None:
+    def _close_drained(self, channel: int, stream: MuxStream) -> None:
         if not stream.pending:
             self.close(channel)

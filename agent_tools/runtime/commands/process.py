@@ -24,10 +24,10 @@ from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import (
     MAX_FRAME,
     WINDOW,
+    CommandEnded,
     CommandError,
-    Ended,
+    CommandPrinted,
     Input,
-    Printed,
     Resize,
     Signal,
     Spec,
@@ -81,7 +81,7 @@ class Process:
         self._waiting = bytearray()
         self._window = WINDOW
         self._is_input_over = self._was_end_told = not spec.has_stdin
-        self._ended: Ended | None = None
+        self._ended: CommandEnded | None = None
         self._reason = ""
         self._is_over = False
         self._is_overdue = False
@@ -320,7 +320,7 @@ class Process:
 
     def _take(self, event: wire.Event) -> None:
         match event:
-            case Printed(stream, data):
+            case CommandPrinted(stream, data):
                 self._tails[stream].add(data)
                 if self.on_output:
                     self.on_output(stream, data)
@@ -328,7 +328,7 @@ class Process:
                 self._window = min(WINDOW, self._window + size)
             case Started(pid):
                 self.pid = pid
-            case Ended():
+            case CommandEnded():
                 self._ended = event
                 self._close("")
 
@@ -355,7 +355,7 @@ class Process:
 # The end of a command, in the words of a shell.
 
 
-def exit_code(ended: Ended | None, *, is_overdue: bool) -> int:
+def exit_code(ended: CommandEnded | None, *, is_overdue: bool) -> int:
     """Return the exit code of a command; None: whoever ran it hung up."""
     if is_overdue or (ended and ended.timed_out):
         return TIMED_OUT
@@ -366,7 +366,7 @@ def exit_code(ended: Ended | None, *, is_overdue: bool) -> int:
     return {"code": ended.number, "signal": SIGNALLED + ended.number, "no folder": NOT_FOUND}[ended.how]
 
 
-def complaint(spec: Spec, ended: Ended | None) -> str:
+def complaint(spec: Spec, ended: CommandEnded | None) -> str:
     """Return the line that says why a command could not be run; '' for one that ran."""
     if ended is None or ended.how in ("code", "signal"):
         return ""

@@ -19,18 +19,18 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.wires.e2b import code, control, files, processes, watch
-from agent_tools.wires.e2b.calls import Call, Wire
+from agent_tools.wires.e2b.calls import E2BRequest, E2BWire
 from agent_tools.wires.e2b.connect import failure
 from agent_tools.wires.http import Json, Routes, application
 
 __all__ = ["MOUNT", "ROUTES", "watch"]  # whose import adds its routes
 ROUTES = (control.ROUTES, code.ROUTES, files.ROUTES, files.RPC, processes.ROUTES)
-_HEALTH = Routes(Call)
+_HEALTH = Routes(E2BRequest)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 @_HEALTH.on("GET", "/health")
-async def _health(call: Call) -> Any:
+async def _health(call: E2BRequest) -> Any:
     await call.here()
     return Json({}, 200)
 
@@ -48,7 +48,7 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
         "/process.Process": application(processes.ROUTES.made(), failure),
         "": application([*plain, *absent], _failed),
     }
-    wire = Wire(containers, rows)
+    wire = E2BWire(containers, rows)
     for app in apps.values():
         app.state.wire = wire
     yield Starlette(routes=[Tree(path, app=app) for path, app in apps.items()])

@@ -71,7 +71,7 @@ class Box:
         return self.row.owner, self.row.id
 
 
-class Wire:
+class E2BWire:
     """The state of the wire: what is open, and the timers that end sandboxes. For one event loop."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
@@ -180,13 +180,13 @@ class Wire:
         await self.commands.close()
 
 
-class Call:
+class E2BRequest:
     """A request."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.owner: str = request.scope["owner"]
-        self.wire: Wire = request.app.state.wire
+        self.wire: E2BWire = request.app.state.wire
 
     async def box(self, id_: str) -> Box:
         """Return the sandbox of an id.

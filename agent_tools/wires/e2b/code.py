@@ -17,7 +17,7 @@ from agent_tools.results.execution import Display, Error, Execution, Notice, Omi
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, Box, Call, Context, in_sandbox, path_of
+from agent_tools.wires.e2b.calls import HOME, Box, Context, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.http import Routes, bundle, while_connected
 from agent_tools.wires.opened import PATIENCE, Opened
 
@@ -44,12 +44,12 @@ _RESET = (
     "    os.environ.pop(k, None) if v is None else os.environ.update({k: v})"
 )
 Variables = Annotated[dict[str, str], Field(max_length=1_000)]
-ROUTES = Routes(Call)
+ROUTES = Routes(E2BRequest)
 
 
 @ROUTES.on("POST", "/execute")
 async def _execute(
-    call: Call,
+    call: E2BRequest,
     code: str,
     context_id: str | None = None,
     language: str | None = None,
@@ -76,7 +76,7 @@ async def _execute(
 
 
 def _lines(
-    call: Call,
+    call: E2BRequest,
     box: Box,
     context: Opened[Context] | None,
     code: str,
@@ -113,7 +113,7 @@ def _line(shown: dict[str, Any]) -> str:
     return json.dumps(shown, separators=(",", ":")) + "\n"
 
 
-def _counted(call: Call, box: Box, context: Opened[Context] | None) -> int:
+def _counted(call: E2BRequest, box: Box, context: Opened[Context] | None) -> int:
     if context:
         context.it.count += 1
         return context.it.count
@@ -148,14 +148,14 @@ def line_of(output: Output) -> dict[str, Any] | None:
 
 
 @ROUTES.on("GET", "/contexts")
-async def _contexts(call: Call) -> Any:
+async def _contexts(call: E2BRequest) -> Any:
     box = await call.here()
     others = [_shown(each.id, each.it.cwd) for each in call.wire.contexts.of(box.place)]
     return [_shown(DEFAULT, HOME), *others]
 
 
 @ROUTES.on("POST", "/contexts")
-async def _open_context(call: Call, language: str | None = None, cwd: str | None = None) -> Any:
+async def _open_context(call: E2BRequest, language: str | None = None, cwd: str | None = None) -> Any:
     _check(language)
     box, folder = await call.here(), path_of(cwd or HOME)
 
@@ -173,7 +173,7 @@ async def _open_context(call: Call, language: str | None = None, cwd: str | None
 
 
 @ROUTES.on("DELETE", "/contexts/{context}")
-async def _close_context(call: Call, context: str) -> Any:
+async def _close_context(call: E2BRequest, context: str) -> Any:
     box = await call.here()
     if context == DEFAULT:
         raise HTTPException(400, "The default context stays as long as its sandbox.")
@@ -182,7 +182,7 @@ async def _close_context(call: Call, context: str) -> Any:
 
 
 @ROUTES.on("POST", "/contexts/{context}/restart")
-async def _restart_context(call: Call, context: str) -> Any:
+async def _restart_context(call: E2BRequest, context: str) -> Any:
     box = await call.here()
     found = None if context == DEFAULT else _context(call, box, context)
 
@@ -205,7 +205,7 @@ def _enter(kernel: Sandbox, folder: str) -> None:
         raise HTTPException(400, f"cwd is not usable: {error.text[-500:]}")
 
 
-def _context(call: Call, box: Box, id_: str) -> Opened[Context]:
+def _context(call: E2BRequest, box: Box, id_: str) -> Opened[Context]:
     found = call.wire.contexts.find(box.place, id_)
     if found is None:
         raise HTTPException(404, f"Context {id_[:64]} not found")

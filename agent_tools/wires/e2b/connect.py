@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
-from agent_tools.wires.e2b.calls import Call
+from agent_tools.wires.e2b.calls import E2BRequest
 from agent_tools.wires.http import Json, answer_to
 
 MAX_MESSAGE = 4 * MIB
@@ -92,7 +92,7 @@ def _object(data: bytes) -> dict[str, Any]:
     return found
 
 
-async def messages(call: Call) -> AsyncGenerator[dict[str, Any], None]:
+async def messages(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the messages of a request. Errors as for `Envelopes.feed`."""
     envelopes = Envelopes()
     async for piece in call.request.stream():
@@ -100,14 +100,14 @@ async def messages(call: Call) -> AsyncGenerator[dict[str, Any], None]:
             yield message
 
 
-async def first_message(call: Call) -> dict[str, Any]:
+async def first_message(call: E2BRequest) -> dict[str, Any]:
     """Return the one message of a request. Errors as for `Envelopes.feed`."""
     async for message in messages(call):
         return message
     raise HTTPException(400, "The request has no message.")
 
 
-def seconds_of(call: Call) -> float | None:
+def seconds_of(call: E2BRequest) -> float | None:
     """Return the time limit that a request names, None for none.
 
     Raises:

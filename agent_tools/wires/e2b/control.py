@@ -18,7 +18,7 @@ from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
-from agent_tools.wires.e2b.calls import ORIGIN, Box, Call, Facts
+from agent_tools.wires.e2b.calls import ORIGIN, Box, E2BRequest, Facts
 from agent_tools.wires.http import Json, Routes, aside
 
 VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, without metadata
@@ -40,12 +40,12 @@ ABSENT = {
 }
 Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
 Texts = Annotated[dict[str, str], Field(max_length=1_000)]
-ROUTES = Routes(Call, MIB)
+ROUTES = Routes(E2BRequest, MIB)
 
 
 @ROUTES.on("POST", "/v2/sandboxes")
 async def _create(
-    call: Call,
+    call: E2BRequest,
     templateID: Annotated[str, Field(max_length=256)] = "base",  # noqa: N803
     timeout: Seconds = 300,
     metadata: Texts | None = None,
@@ -86,7 +86,7 @@ async def _create(
 ROUTES.on("POST", "/sandboxes")(_create)
 
 
-def _made(call: Call, facts: Facts, has_internet: bool, seconds: float) -> Box:
+def _made(call: E2BRequest, facts: Facts, has_internet: bool, seconds: float) -> Box:
     call.wire.all_of(call.owner)  # which forgets those that are gone
     containers, id_ = call.wire.containers, f"i{secrets.token_hex(12)}"
     domains = tuple(containers.config.allowed_domains) if has_internet else ()
@@ -98,31 +98,31 @@ def _made(call: Call, facts: Facts, has_internet: bool, seconds: float) -> Box:
 
 
 @ROUTES.on("GET", "/v2/sandboxes")
-async def _list(call: Call, state: str = "running,paused", metadata: str = "") -> Any:
+async def _list(call: E2BRequest, state: str = "running,paused", metadata: str = "") -> Any:
     wanted = dict(parse_qsl(metadata[:MAX_FACTS]))
     shown = [_info(call, box) for box in await aside(call.wire.all_of, call.owner)]
     return [each for each in shown if each["state"] in state.split(",") and wanted.items() <= each["metadata"].items()]
 
 
 @ROUTES.on("GET", "/sandboxes")
-async def _list_running(call: Call, metadata: str = "") -> Any:
+async def _list_running(call: E2BRequest, metadata: str = "") -> Any:
     return await _list(call, "running", metadata)
 
 
 @ROUTES.on("GET", "/sandboxes/{sandbox}")
-async def _get(call: Call, sandbox: str) -> Any:
+async def _get(call: E2BRequest, sandbox: str) -> Any:
     box = await call.box(sandbox)
     return {**_described(call, box), **_info(call, box)}
 
 
 @ROUTES.on("DELETE", "/sandboxes/{sandbox}")
-async def _kill(call: Call, sandbox: str) -> Any:
+async def _kill(call: E2BRequest, sandbox: str) -> Any:
     await call.wire.end(*(await call.box(sandbox)).place)
     return Response(status_code=204)
 
 
 @ROUTES.on("POST", "/sandboxes/{sandbox}/timeout")
-async def _set_timeout(call: Call, sandbox: str, timeout: Seconds) -> Any:
+async def _set_timeout(call: E2BRequest, sandbox: str, timeout: Seconds) -> Any:
     box = await call.box(sandbox)
     box.facts.ends = time.time() + timeout
     await aside(call.wire.put, box)
@@ -131,13 +131,13 @@ async def _set_timeout(call: Call, sandbox: str, timeout: Seconds) -> Any:
 
 
 @ROUTES.on("POST", "/sandboxes/{sandbox}/refreshes")
-async def _refresh(call: Call, sandbox: str, duration: Seconds = 300) -> Any:
+async def _refresh(call: E2BRequest, sandbox: str, duration: Seconds = 300) -> Any:
     await call.resume(await call.box(sandbox), duration)
     return Response(status_code=204)
 
 
 @ROUTES.on("POST", "/sandboxes/{sandbox}/pause")
-async def _pause(call: Call, sandbox: str) -> Any:
+async def _pause(call: E2BRequest, sandbox: str) -> Any:
     box = await call.box(sandbox)
     if box.facts.is_paused:
         raise HTTPException(409, "The sandbox is paused already.")
@@ -146,7 +146,7 @@ async def _pause(call: Call, sandbox: str) -> Any:
 
 
 @ROUTES.on("POST", "/sandboxes/{sandbox}/resume")
-async def _resume(call: Call, sandbox: str, timeout: Seconds = 300) -> Any:
+async def _resume(call: E2BRequest, sandbox: str, timeout: Seconds = 300) -> Any:
     box = await call.box(sandbox)
     if not box.facts.is_paused:
         raise HTTPException(409, "The sandbox runs already.")
@@ -154,7 +154,7 @@ async def _resume(call: Call, sandbox: str, timeout: Seconds = 300) -> Any:
 
 
 @ROUTES.on("POST", "/v2/sandboxes/{sandbox}/connect")
-async def _connect(call: Call, sandbox: str, timeout: Seconds = 300) -> Any:
+async def _connect(call: E2BRequest, sandbox: str, timeout: Seconds = 300) -> Any:
     box = await call.box(sandbox)
     was_paused = box.facts.is_paused
     await call.resume(box, timeout)
@@ -173,7 +173,7 @@ def absent(why: str) -> Callable[[Request], Awaitable[Response]]:
     return absent
 
 
-def _described(call: Call, box: Box) -> dict[str, Any]:
+def _described(call: E2BRequest, box: Box) -> dict[str, Any]:
     """Return what a client needs to use a sandbox. Its token there is the key that it has sent."""
     key = call.request.headers.get("x-api-key")
     return {
@@ -186,7 +186,7 @@ def _described(call: Call, box: Box) -> dict[str, Any]:
     }
 
 
-def _info(call: Call, box: Box) -> dict[str, Any]:
+def _info(call: E2BRequest, box: Box) -> dict[str, Any]:
     return {
         "templateID": box.facts.template,
         "sandboxID": box.id,

@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, Box, Call, in_sandbox, path_of
+from agent_tools.wires.e2b.calls import HOME, Box, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.http import Routes, aside
 
 MAX_FILES = 200  # of one request
@@ -27,12 +27,12 @@ MAX_ENTRIES = 10_000  # of one listing
 PIECE = MIB
 _KINDS = {"folder": "FILE_TYPE_DIRECTORY", "file": "FILE_TYPE_FILE", "link": "FILE_TYPE_SYMLINK"}
 Depth = Annotated[int, Field(ge=0, le=2**32)]
-ROUTES = Routes(Call)
-RPC = Routes(Call)
+ROUTES = Routes(E2BRequest)
+RPC = Routes(E2BRequest)
 
 
 @ROUTES.on("GET", "/files")
-async def _download(call: Call, path: str) -> Any:
+async def _download(call: E2BRequest, path: str) -> Any:
     box, full = await call.here(), path_of(path)
     info = await call.use(lambda sandbox: sandbox.stat(in_sandbox(full)), box)
     if info.kind != "file":
@@ -57,7 +57,7 @@ def _read(path: str, offset: int, most: int, sandbox: Sandbox) -> bytes:
 
 
 @ROUTES.on("POST", "/files", query=("path",))
-async def _upload(call: Call, path: str = "") -> Any:
+async def _upload(call: E2BRequest, path: str = "") -> Any:
     box = await call.here()
     if not call.request.headers.get("content-type", "").startswith("multipart/"):
         with tempfile.SpooledTemporaryFile(PIECE) as spool:
@@ -79,7 +79,7 @@ async def _upload(call: Call, path: str = "") -> Any:
     return written
 
 
-async def _written(call: Call, box: Box, path: str, content: BinaryIO) -> dict[str, str]:
+async def _written(call: E2BRequest, box: Box, path: str, content: BinaryIO) -> dict[str, str]:
     full = path_of(path)
     if full == HOME:
         raise HTTPException(400, "path names no file.")
@@ -88,20 +88,20 @@ async def _written(call: Call, box: Box, path: str, content: BinaryIO) -> dict[s
 
 
 @RPC.on("POST", "/Stat")
-async def _stat(call: Call, path: str = "") -> Any:
+async def _stat(call: E2BRequest, path: str = "") -> Any:
     full = path_of(path)
     return {"entry": entry_of(await call.use(lambda sandbox: sandbox.stat(in_sandbox(full))), full)}
 
 
 @RPC.on("POST", "/ListDir")
-async def _list(call: Call, path: str = "", depth: Depth = 1) -> Any:
+async def _list(call: E2BRequest, path: str = "", depth: Depth = 1) -> Any:
     full = path_of(path)
     found = await call.use(lambda sandbox: listed(sandbox, full, depth or 1))
     return {"entries": [entry_of(info, where) for where, info in found]}
 
 
 @RPC.on("POST", "/MakeDir")
-async def _make_dir(call: Call, path: str) -> Any:
+async def _make_dir(call: E2BRequest, path: str) -> Any:
     full = path_of(path)
 
     def work(sandbox: Sandbox) -> FileInfo:
@@ -116,7 +116,7 @@ async def _make_dir(call: Call, path: str) -> Any:
 
 
 @RPC.on("POST", "/Move")
-async def _move(call: Call, source: str, destination: str) -> Any:
+async def _move(call: E2BRequest, source: str, destination: str) -> Any:
     before, after = path_of(source), path_of(destination)
     _check_spared(before)
 
@@ -128,7 +128,7 @@ async def _move(call: Call, source: str, destination: str) -> Any:
 
 
 @RPC.on("POST", "/Remove")
-async def _remove(call: Call, path: str) -> Any:
+async def _remove(call: E2BRequest, path: str) -> Any:
     full = path_of(path)
     _check_spared(full)
 

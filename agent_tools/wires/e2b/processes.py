@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.command import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.e2b.calls import HOME, Box, Call, in_sandbox, path_of
+from agent_tools.wires.e2b.calls import HOME, Box, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.e2b.connect import first_message, messages, seconds_of, streamed
 from agent_tools.wires.http import Routes, checked
 from agent_tools.wires.opened import Opened
@@ -40,7 +40,7 @@ class Config(BaseModel):
     cwd: str | None = None
 
 
-class Size(BaseModel):
+class TerminalSize(BaseModel):
     """The size of a terminal, in characters."""
 
     cols: Annotated[int, Field(ge=1, lt=1_000)] = 80
@@ -50,10 +50,10 @@ class Size(BaseModel):
 class Pty(BaseModel):
     """A terminal."""
 
-    size: Size = Size()
+    size: TerminalSize = TerminalSize()
 
 
-class Start(BaseModel):
+class StartRequest(BaseModel):
     """A command to be started."""
 
     process: Config
@@ -75,7 +75,7 @@ class Selected(BaseModel):
     process: Selector
 
 
-class Input(BaseModel):
+class InputRequest(BaseModel):
     """Bytes to be typed, in base64."""
 
     stdin: str | None = None
@@ -90,23 +90,23 @@ class Input(BaseModel):
             raise HTTPException(400, "The input is not base64.") from None
 
 
-ROUTES = Routes(Call)
+ROUTES = Routes(E2BRequest)
 
 
 @ROUTES.on("POST", "/Start")
-async def _start(call: Call) -> Any:
+async def _start(call: E2BRequest) -> Any:
     return await streamed(_started(call))
 
 
-async def _started(call: Call) -> AsyncGenerator[dict[str, Any], None]:
+async def _started(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
     box = await call.here()
-    given = Start(**checked(Start, await first_message(call), "body"))
+    given = StartRequest(**checked(StartRequest, await first_message(call), "body"))
     run = await _begun(call, box, given, seconds_of(call))
     async for event in _events(run, Cursor(), is_terminal=given.pty is not None):
         yield event
 
 
-async def _begun(call: Call, box: Box, given: Start, seconds: float | None) -> Process:
+async def _begun(call: E2BRequest, box: Box, given: StartRequest, seconds: float | None) -> Process:
     config, size = given.process, given.pty.size if given.pty else None
     folder = path_of(config.cwd or HOME)
     if folder != HOME:
@@ -134,7 +134,7 @@ def _check_folder(is_folder: bool, path: str) -> None:
 
 
 @ROUTES.on("POST", "/Connect")
-async def _connect(call: Call) -> Any:
+async def _connect(call: E2BRequest) -> Any:
     async def events() -> AsyncGenerator[dict[str, Any], None]:
         box = await call.here()
         run = _run(call, box, Selected(**checked(Selected, await first_message(call), "body")).process)
@@ -179,7 +179,7 @@ def _data(name: str, data: bytes) -> dict[str, Any]:
 
 
 @ROUTES.on("POST", "/List")
-async def _list(call: Call) -> Any:
+async def _list(call: E2BRequest) -> Any:
     box = await call.here()
     found = []
     for run in call.wire.commands.of(box.place):
@@ -191,7 +191,7 @@ async def _list(call: Call) -> Any:
 
 
 @ROUTES.on("POST", "/SendSignal")
-async def _signal(call: Call, process: Selector, signal: str | int) -> Any:
+async def _signal(call: E2BRequest, process: Selector, signal: str | int) -> Any:
     run = _run(call, await call.here(), process)
     if signal not in _SIGNALS:
         raise HTTPException(400, "The signal must be SIGNAL_SIGTERM or SIGNAL_SIGKILL.")
@@ -203,40 +203,40 @@ async def _signal(call: Call, process: Selector, signal: str | int) -> Any:
 
 
 @ROUTES.on("POST", "/SendInput")
-async def _input(call: Call, process: Selector, input: Input) -> Any:  # noqa: A002
+async def _input(call: E2BRequest, process: Selector, input: InputRequest) -> Any:  # noqa: A002
     await _type(_run(call, await call.here(), process), input.data)
     return {}
 
 
 @ROUTES.on("POST", "/StreamInput")
-async def _stream_input(call: Call) -> Any:
+async def _stream_input(call: E2BRequest) -> Any:
     async def answers() -> AsyncGenerator[dict[str, Any], None]:
         box, run = await call.here(), None
         async for message in messages(call):
             if "start" in message:
                 run = _run(call, box, Selected(**checked(Selected, message["start"], "start")).process)
             elif run and isinstance(data := message.get("data"), dict):
-                await _type(run, Input(**checked(Input, data.get("input"), "input")).data)
+                await _type(run, InputRequest(**checked(InputRequest, data.get("input"), "input")).data)
         yield {}
 
     return await streamed(answers())
 
 
 @ROUTES.on("POST", "/CloseStdin")
-async def _close_stdin(call: Call, process: Selector) -> Any:
+async def _close_stdin(call: E2BRequest, process: Selector) -> Any:
     _run(call, await call.here(), process).it.close_stdin()
     return {}
 
 
 @ROUTES.on("POST", "/Update")
-async def _update(call: Call, process: Selector, pty: Pty | None = None) -> Any:
+async def _update(call: E2BRequest, process: Selector, pty: Pty | None = None) -> Any:
     run = _run(call, await call.here(), process)
     if pty:
         run.it.resize(pty.size.rows, pty.size.cols)
     return {}
 
 
-def _run(call: Call, box: Box, asked: Selector) -> Process:
+def _run(call: E2BRequest, box: Box, asked: Selector) -> Process:
     """Return a command that goes on.
 
     Raises:

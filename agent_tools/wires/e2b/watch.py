@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import Box, Call, path_of
+from agent_tools.wires.e2b.calls import Box, E2BRequest, path_of
 from agent_tools.wires.e2b.connect import first_message, streamed
 from agent_tools.wires.e2b.files import RPC, listed
 from agent_tools.wires.http import aside, checked
@@ -26,7 +26,7 @@ MAX_WATCHERS = 16  # of a sandbox
 MAX_LEVELS = 64
 
 
-class Watch(BaseModel):
+class WatchRequest(BaseModel):
     """A folder to be watched."""
 
     path: str = ""
@@ -34,7 +34,7 @@ class Watch(BaseModel):
 
 
 @dataclass(eq=False)
-class Watcher:
+class WatchedFolder:
     """A folder that is watched, as it was at the last look."""
 
     place: Place
@@ -63,30 +63,30 @@ def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo], root:
 
 
 @RPC.on("POST", "/CreateWatcher")
-async def _create(call: Call, path: str = "", recursive: bool = False) -> Any:
-    return {"watcherId": (await _begun(call, await call.here(), Watch(path=path, recursive=recursive)))[0]}
+async def _create(call: E2BRequest, path: str = "", recursive: bool = False) -> Any:
+    return {"watcherId": (await _begun(call, await call.here(), WatchRequest(path=path, recursive=recursive)))[0]}
 
 
 @RPC.on("POST", "/GetWatcherEvents")
-async def _events(call: Call, watcherId: str) -> Any:  # noqa: N803
+async def _events(call: E2BRequest, watcherId: str) -> Any:  # noqa: N803
     return {"events": await call.use(_found(call, await call.here(), watcherId).look)}
 
 
 @RPC.on("POST", "/RemoveWatcher")
-async def _remove(call: Call, watcherId: str) -> Any:  # noqa: N803
+async def _remove(call: E2BRequest, watcherId: str) -> Any:  # noqa: N803
     _found(call, await call.here(), watcherId)
     del call.wire.watchers[watcherId]
     return {}
 
 
 @RPC.on("POST", "/WatchDir")
-async def _stream(call: Call) -> Any:
+async def _stream(call: E2BRequest) -> Any:
     return await streamed(_followed(call))
 
 
-async def _followed(call: Call) -> AsyncGenerator[dict[str, Any], None]:
+async def _followed(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
     box = await call.here()
-    id_, watcher = await _begun(call, box, Watch(**checked(Watch, await first_message(call), "body")))
+    id_, watcher = await _begun(call, box, WatchRequest(**checked(WatchRequest, await first_message(call), "body")))
 
     def look() -> list[dict[str, str]]:
         with call.wire.containers.looked_at(box.id) as sandbox:
@@ -107,11 +107,11 @@ async def _followed(call: Call) -> AsyncGenerator[dict[str, Any], None]:
         call.wire.watchers.pop(id_, None)
 
 
-async def _begun(call: Call, box: Box, given: Watch) -> tuple[str, Watcher]:
+async def _begun(call: E2BRequest, box: Box, given: WatchRequest) -> tuple[str, WatchedFolder]:
     watchers = call.wire.watchers
     if sum(each.place == box.place for each in watchers.values()) >= MAX_WATCHERS:
         raise HTTPException(429, f"{MAX_WATCHERS} folders of this sandbox are watched already: stop one of them.")
-    watcher = Watcher(box.place, path_of(given.path), MAX_LEVELS if given.recursive else 1)
+    watcher = WatchedFolder(box.place, path_of(given.path), MAX_LEVELS if given.recursive else 1)
     watchers[id_ := secrets.token_hex(8)] = watcher
     try:
         await call.use(watcher.look, box)
@@ -121,8 +121,8 @@ async def _begun(call: Call, box: Box, given: Watch) -> tuple[str, Watcher]:
     return id_, watcher
 
 
-def _found(call: Call, box: Box, id_: str) -> Watcher:
-    watcher: Watcher | None = call.wire.watchers.get(id_)
+def _found(call: E2BRequest, box: Box, id_: str) -> WatchedFolder:
+    watcher: WatchedFolder | None = call.wire.watchers.get(id_)
     if watcher is None or watcher.place != box.place:
         raise HTTPException(404, f"There is no watcher {id_[:64]!r}.")
     return watcher

@@ -35,7 +35,7 @@ from agent_tools.results.outputs import pictures_of
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Json, Routes, application, aside, while_connected
-from agent_tools.wires.librechat.calls import Script, started
+from agent_tools.wires.librechat.calls import StartedScript, started
 from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
 
 ORIGIN = f"{NAMED}librechat"
@@ -48,7 +48,7 @@ Milliseconds = Annotated[float | None, Field(gt=0, le=600_000)]
 Text = Annotated[str, Field(max_length=256)]
 
 
-class File(BaseModel):
+class _File(BaseModel):
     """A file of a session, which code is to find."""
 
     id: str = ""
@@ -56,7 +56,7 @@ class File(BaseModel):
     storage_session_id: str = ""
 
 
-class Result(BaseModel):
+class _Result(BaseModel):
     """The answer of a tool."""
 
     call_id: str
@@ -65,26 +65,26 @@ class Result(BaseModel):
     error_message: str | None = None
 
 
-Files = Annotated[list[File] | None, Field(max_length=MAX_FILES)]
+Files = Annotated[list[_File] | None, Field(max_length=MAX_FILES)]
 
 
-class Wire:
+class _Wire:
     """The sessions, and scripts that wait for their tools."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
         self.contents = Contents(containers, rows)
         self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
-        self.scripts: dict[str, Script] = {}
+        self.scripts: dict[str, StartedScript] = {}
 
 
-class Call:
+class _Call:
     """A request. Its methods block, except coroutines: call them from a thread."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.owner: str = request.scope["owner"]
-        self.wire: Wire = request.app.state.wire
+        self.wire: _Wire = request.app.state.wire
         self.containers = self.wire.containers
 
     def find(self, session: str) -> str | None:
@@ -97,7 +97,7 @@ class Call:
         most: int = self.containers.config.max_containers
         return str(self.containers.named(self.owner, ContainerSpec(session, origin=ORIGIN), most).id)
 
-    def choose(self, session_id: str | None, user: str, hint: str, files: list[File]) -> str:
+    def choose(self, session_id: str | None, user: str, hint: str, files: list[_File]) -> str:
         """Return the session that a request means: by its hint, its id or its files' id; else a new one."""
         if hint:
             return _digest(user, hint)
@@ -124,7 +124,7 @@ class Call:
             raise HTTPException(404, "File not found")
         return container, name
 
-    def bring(self, sandbox: Sandbox, session: str, files: list[File]) -> None:
+    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> None:
         """Copy files of other sessions into this one; a file that is gone is left out."""
         for each in files:
             if each.storage_session_id == session:
@@ -146,12 +146,12 @@ class Call:
         ]
 
 
-ROUTES = Routes(Call)
+ROUTES = Routes(_Call)
 
 
 @ROUTES.on("POST", "/exec")
 async def _exec(
-    call: Call,
+    call: _Call,
     lang: Text,
     code: str,
     args: Annotated[list[str] | None, Field(max_length=1_000)] = None,
@@ -202,7 +202,7 @@ def _python(run: CodeRun, sandbox: Sandbox, code: str, args: list[str], seconds:
 
 @ROUTES.on("POST", "/exec/programmatic")
 async def _programmatic(
-    call: Call,
+    call: _Call,
     code: str = "",
     tools: Annotated[list[dict[str, Any]] | None, Field(max_length=500)] = None,
     lang: Text = "py",
@@ -212,7 +212,7 @@ async def _programmatic(
     runtime_session_hint: Text = "",
     timeout: Milliseconds = None,
     continuation_token: Text = "",
-    tool_results: Annotated[list[Result] | None, Field(max_length=500)] = None,
+    tool_results: Annotated[list[_Result] | None, Field(max_length=500)] = None,
 ) -> Any:
     if continuation_token:
         script = call.wire.scripts.get(continuation_token)
@@ -237,8 +237,8 @@ async def _programmatic(
 
 
 async def _script(
-    call: Call, session: str, code: str, tools: list[dict[str, Any]], files: list[File], seconds: float
-) -> Script:
+    call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
+) -> StartedScript:
     def bring() -> dict[str, Any]:
         with call.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
             call.bring(sandbox, session, files)
@@ -247,11 +247,11 @@ async def _script(
     before = await aside(bring)
     names = [str(tool.get("name", ""))[:256] for tool in tools]
     thing = await started(call.wire.processes, (call.owner, session), lambda: call.ensure(session), code, names)
-    return Script(thing, session, seconds, lambda: call.changed(session, before))
+    return StartedScript(thing, session, seconds, lambda: call.changed(session, before))
 
 
 @ROUTES.on("POST", "/upload")
-async def _upload(call: Call) -> Any:
+async def _upload(call: _Call) -> Any:
     session, stored = secrets.token_urlsafe(16)[:21], list[dict[str, Any]]()
     async with call.request.form(max_files=MAX_FILES, max_fields=32) as form:
         for _, file in form.multi_items():
@@ -269,7 +269,7 @@ ROUTES.on("POST", "/upload/batch")(_upload)
 
 
 @ROUTES.on("GET", "/download/{session}/{file}")
-async def _download(call: Call, session: str, file: str) -> Any:
+async def _download(call: _Call, session: str, file: str) -> Any:
     container, name = await aside(call.file, session, file)
 
     def pieces() -> Iterator[bytes]:
@@ -283,7 +283,7 @@ async def _download(call: Call, session: str, file: str) -> Any:
 
 
 @ROUTES.on("GET", "/files/{session}")
-async def _files(call: Call, session: str) -> Any:
+async def _files(call: _Call, session: str) -> Any:
     if await aside(call.find, session) is None:
         raise HTTPException(404, "Session not found")
     names = await aside(call.listed, session)
@@ -299,7 +299,7 @@ async def _files(call: Call, session: str) -> Any:
 
 
 @ROUTES.on("GET", "/sessions/{session}/objects/{file}")
-async def _object(call: Call, session: str, file: str) -> Any:
+async def _object(call: _Call, session: str, file: str) -> Any:
     container, name = await aside(call.file, session, file)
     info = await aside(call.wire.contents.stat, container, name)
     if info is None:
@@ -308,7 +308,7 @@ async def _object(call: Call, session: str, file: str) -> Any:
 
 
 @ROUTES.on("DELETE", "/sessions/{session}/objects/{file}")
-async def _delete(call: Call, session: str, file: str) -> Any:
+async def _delete(call: _Call, session: str, file: str) -> Any:
     await aside(lambda: call.wire.contents.delete(*call.file(session, file)))
     return {"message": "File deleted"}
 
@@ -336,7 +336,7 @@ def _inside(name: str) -> str:
 async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGIApp]:
     routes = [Route("/health", _health), *ROUTES.made()]
     app = application(routes, lambda detail, status: Json({"error": detail}, status))
-    app.state.wire = wire = Wire(containers, rows)
+    app.state.wire = wire = _Wire(containers, rows)
     yield app
     await wire.processes.close()
 

@@ -26,7 +26,7 @@ _SOURCE = Path(__file__).parent / "guest" / "script.py"
 
 
 @dataclass
-class Lines:
+class ScriptLines:
     """The lines of a script, as it writes them: text that it prints, and calls of tools. Nothing of it is trusted."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -67,14 +67,14 @@ def _is_call(each: Any) -> bool:
 
 
 @dataclass
-class Script:
+class StartedScript:
     """A script that was started, and where its output was read up to."""
 
     thing: Opened[AsyncProcess]
     session: str
     seconds: float
     files: Callable[[], list[dict[str, Any]]]
-    lines: Lines = field(default_factory=Lines)
+    lines: ScriptLines = field(default_factory=ScriptLines)
     cursor: Cursor = field(default_factory=Cursor)
 
     async def go_on(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.wires.http import application
 from agent_tools.wires.terminal import about, commands, files, python, searches
-from agent_tools.wires.terminal.callers import ROUTES, Wire
+from agent_tools.wires.terminal.callers import ROUTES, TerminalWire
 
 __all__ = ["MOUNT", "ROUTES", "commands", "files", "python", "searches"]  # whose import adds their routes
 _SERVED = "/files/serve/"
@@ -33,7 +33,7 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
     routes = [*ROUTES.made(), WebSocketRoute("/api/terminals/{id}", commands.attach)]
     open_ = [Route("/api/config", about.features), Route("/health", about.health)]
     app = application([*open_, *about.POLICIES.made(), *routes, Tree("/p/{policy}", routes=[open_[0], *routes])])
-    app.state.wire = wire = Wire(containers, rows)
+    app.state.wire = wire = TerminalWire(containers, rows)
     async with AsyncExitStack() as stack:
         for shelf in (wire.commands, wire.shells, wire.notebooks):
             stack.push_async_callback(shelf.close)

@@ -19,7 +19,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.wires.http import Json, Operation, Routes, aside
-from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, Wire, digest
+from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, TerminalWire, digest
 
 MAX_POLICIES = 1_000  # of one key
 SEALED = "This terminal is sealed: a server in it cannot be reached from outside."
@@ -44,33 +44,33 @@ async def features(_: Request) -> Json:
 
 
 @ROUTES.on("GET", "/system")
-async def _system(call: Call) -> Any:  # at every message: it answers from memory
+async def _system(call: TerminalRequest) -> Any:  # at every message: it answers from memory
     config = call.wire.containers.config
     prompt = _PROMPT.format(contents=contents(config), days=config.user_container_idle / 86_400)
     return {"prompt": with_catalogue(prompt, config.known_skills)}
 
 
 @ROUTES.on("GET", "/openapi.json")
-async def _openapi(_: Call) -> Any:
+async def _openapi(_: TerminalRequest) -> Any:
     return _document()
 
 
 @ROUTES.on("GET", "/ports")
-async def _ports(_: Call) -> Any:
+async def _ports(_: TerminalRequest) -> Any:
     return {"ports": []}
 
 
 @ROUTES.on("GET", "/skills")
-async def _skills(_: Call) -> Any:
+async def _skills(_: TerminalRequest) -> Any:
     return []
 
 
 @ROUTES.on("GET", "/skills/read")
-async def _skill(_: Call) -> Any:
+async def _skill(_: TerminalRequest) -> Any:
     raise HTTPException(404, "Skill not found")
 
 
-async def _proxy(_: Call) -> Any:
+async def _proxy(_: TerminalRequest) -> Any:
     raise HTTPException(501, SEALED)
 
 
@@ -81,7 +81,7 @@ for _method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
 # -- policies: of the holder of a key for users, who asks for no user -------------------------------------------------
 
 
-class Admin(Call):
+class Admin(TerminalRequest):
     """A request about policies.
 
     Raises:
@@ -155,7 +155,7 @@ async def _refresh(_: Admin) -> Any:  # containers follow their policy when they
     return {"refreshed": 0}
 
 
-def _tier(wire: Wire, memory: str) -> str | None:
+def _tier(wire: TerminalWire, memory: str) -> str | None:
     """Return the memory tier that is large enough for a limit such as 1Gi, None for the usual one."""
     if not memory:
         return None

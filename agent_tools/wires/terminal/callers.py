@@ -32,7 +32,7 @@ _NO_USERS = ("", "system")  # users by whom Open WebUI means itself
 T = TypeVar("T")
 
 
-class Wire:
+class TerminalWire:
     """The state of the wire: what is open, and working directories, by owner, container and chat."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
@@ -65,7 +65,7 @@ class Caller:
         is_user: a container may be made.
     """
 
-    wire: Wire
+    wire: TerminalWire
     owner: str
     room: str
     origin: str
@@ -150,7 +150,7 @@ class Caller:
                 self.wire.cwds.popitem(last=False)
 
 
-class Call:
+class TerminalRequest:
     """A request and its caller."""
 
     def __init__(self, request: Request) -> None:
@@ -159,7 +159,7 @@ class Call:
         self.wire = self.caller.wire
 
 
-ROUTES = Routes(Call)
+ROUTES = Routes(TerminalRequest)
 """All routes of callers, which the files of this folder add to."""
 
 

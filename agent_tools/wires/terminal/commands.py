@@ -20,7 +20,7 @@ from agent_tools.results.command import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import Json, aside
 from agent_tools.wires.opened import Opened, Processes
-from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, Caller, caller_of, in_sandbox
+from agent_tools.wires.terminal.callers import HOME, ROUTES, Caller, TerminalRequest, caller_of, in_sandbox
 
 USUAL_WAIT = 10.0  # seconds
 OPTIONS = {"stdin": b"", "terminal": (24, 80), "max_output": MIB}  # of its output, the end is kept
@@ -44,14 +44,16 @@ Process = Opened[AsyncProcess]
 _GONE = {"error": "Session not found"}  # failures of shells have an `error`, which the panel shows
 
 
-async def _start(call: Call, shelf: Processes, command: str | list[str], cwd: str, env: dict[str, str]) -> Process:
+async def _start(
+    call: TerminalRequest, shelf: Processes, command: str | list[str], cwd: str, env: dict[str, str]
+) -> Process:
     options = {**OPTIONS, "cwd": "" if cwd == HOME else in_sandbox(cwd), "env": {**ENVIRONMENT, **env}}
     return await shelf.start(call.caller.place, call.caller.ensure, command=command, **options)
 
 
 @ROUTES.on("POST", "/execute", query=("wait", "tail"), is_tool=True)
 async def run_command(
-    call: Call,
+    call: TerminalRequest,
     command: Annotated[str, Field(max_length=100_000, description="A command line for bash.")],
     wait: Wait = None,
     tail: Tail = None,
@@ -71,14 +73,14 @@ async def run_command(
 
 
 @ROUTES.on("GET", "/execute", is_tool=True)
-async def list_processes(call: Call) -> Any:
+async def list_processes(call: TerminalRequest) -> Any:
     """List the commands of this chat that go on or ended lately."""
     return [_shown(run) for run in call.wire.commands.of(call.caller.place)]
 
 
 @ROUTES.on("GET", "/execute/{process_id}/status", is_tool=True)
 async def get_process_status(
-    call: Call,
+    call: TerminalRequest,
     process_id: str,
     wait: Wait = None,
     tail: Tail = None,
@@ -91,14 +93,14 @@ async def get_process_status(
 
 
 @ROUTES.on("POST", "/execute/{process_id}/input", is_tool=True)
-async def send_process_input(call: Call, process_id: str, input: Typed) -> Any:  # noqa: A002
+async def send_process_input(call: TerminalRequest, process_id: str, input: Typed) -> Any:  # noqa: A002
     """Type into a command that goes on."""
     return await _type(_run(call, process_id), input)
 
 
 @ROUTES.on("DELETE", "/execute/{process_id}", is_tool=True)
 async def kill_process(
-    call: Call,
+    call: TerminalRequest,
     process_id: str,
     force: Annotated[bool, Field(description="Kill at once, instead of asking the command to end.")] = False,
 ) -> Any:
@@ -114,7 +116,7 @@ async def kill_process(
 
 
 @ROUTES.on("POST", "/api/terminals")
-async def _create_terminal(call: Call) -> Any:
+async def _create_terminal(call: TerminalRequest) -> Any:
     """Open a shell; failures have an `error`, which the panel shows."""
     for shell in call.wire.shells.of(call.caller.place[:2]):
         if not shell.is_attached and time.time() > shell.created_at + UNATTACHED_SECONDS:
@@ -128,12 +130,12 @@ async def _create_terminal(call: Call) -> Any:
 
 
 @ROUTES.on("GET", "/api/terminals")
-async def _list_terminals(call: Call) -> Any:
+async def _list_terminals(call: TerminalRequest) -> Any:
     return [_described(shell) for shell in _shells(call.caller)]
 
 
 @ROUTES.on("GET", "/api/terminals/user/output", is_tool=True)
-async def read_user_terminal(call: Call) -> Any:
+async def read_user_terminal(call: TerminalRequest) -> Any:
     """Read the end of what the user's own terminal shows."""
     process = _users(call.caller).it.sync
     new = process.read((max(0, process.place.stdout - SHOWN), 0))
@@ -141,19 +143,19 @@ async def read_user_terminal(call: Call) -> Any:
 
 
 @ROUTES.on("POST", "/api/terminals/user/input", is_tool=True)
-async def send_user_terminal_input(call: Call, input: Typed) -> Any:  # noqa: A002
+async def send_user_terminal_input(call: TerminalRequest, input: Typed) -> Any:  # noqa: A002
     """Type into the user's own terminal."""
     return await _type(_users(call.caller), input)
 
 
 @ROUTES.on("GET", "/api/terminals/{id}")
-async def _terminal(call: Call, id: str) -> Any:  # noqa: A002
+async def _terminal(call: TerminalRequest, id: str) -> Any:  # noqa: A002
     shell = _shell(call.caller, id)
     return _described(shell) if shell else Json(_GONE, 404)
 
 
 @ROUTES.on("DELETE", "/api/terminals/{id}")
-async def _close_terminal(call: Call, id: str) -> Any:  # noqa: A002
+async def _close_terminal(call: TerminalRequest, id: str) -> Any:  # noqa: A002
     if (shell := _shell(call.caller, id)) is None:
         return Json(_GONE, 404)
     await call.wire.shells.end(shell)
@@ -189,7 +191,7 @@ async def attach(socket: WebSocket) -> None:
 # -- parts --------------------------------------------------------------------------------------------------------
 
 
-def _run(call: Call, id_: str) -> Process:
+def _run(call: TerminalRequest, id_: str) -> Process:
     run = call.wire.commands.find(call.caller.place, id_)
     if run is None:
         raise HTTPException(404, "Process not found")

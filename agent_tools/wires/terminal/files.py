@@ -21,7 +21,7 @@ from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside, unusable
-from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, Caller, in_sandbox, inside, resolved
+from agent_tools.wires.terminal.callers import HOME, ROUTES, Caller, TerminalRequest, in_sandbox, inside, resolved
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
 PIECE = MIB
@@ -43,12 +43,12 @@ class Replacement(BaseModel):
 
 
 @ROUTES.on("GET", "/files/cwd")
-async def _get_cwd(call: Call) -> Any:
+async def _get_cwd(call: TerminalRequest) -> Any:
     return {"cwd": call.caller.cwd, "home": HOME, "root": {"path": HOME, "label": "Home"}}
 
 
 @ROUTES.on("POST", "/files/cwd")
-async def _set_cwd(call: Call, path: str) -> Any:
+async def _set_cwd(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
     with _not_found("Directory not found"):
         if path != HOME and not (await _stat(call.caller, path)).is_dir:
@@ -58,7 +58,9 @@ async def _set_cwd(call: Call, path: str) -> Any:
 
 
 @ROUTES.on("GET", "/files/list", is_tool=True)
-async def list_files(call: Call, directory: Annotated[str, Field(description="The folder to list.")] = ".") -> Any:
+async def list_files(
+    call: TerminalRequest, directory: Annotated[str, Field(description="The folder to list.")] = "."
+) -> Any:
     """List a folder."""
     path = call.caller.path(directory)
     entries = await call.caller.on_host(path, call.wire.contents.entries)
@@ -83,7 +85,7 @@ async def list_files(call: Call, directory: Annotated[str, Field(description="Th
 
 @ROUTES.on("GET", "/files/read", is_tool=True)
 async def read_file(
-    call: Call, path: Path, start_line: Annotated[Line, FIRST] = None, end_line: Annotated[Line, LAST] = None
+    call: TerminalRequest, path: Path, start_line: Annotated[Line, FIRST] = None, end_line: Annotated[Line, LAST] = None
 ) -> Any:
     """Read a text file, or some of its lines."""
     path = call.caller.path(path)
@@ -105,7 +107,7 @@ async def read_file(
 
 
 @ROUTES.on("GET", "/files/display", is_tool=True)
-async def display_file(call: Call, path: Path) -> Any:
+async def display_file(call: TerminalRequest, path: Path) -> Any:
     """Show a file to the user, in the panel of files."""
     path, is_there = call.caller.path(path), False
     with contextlib.suppress(HTTPException, OSError):
@@ -114,12 +116,12 @@ async def display_file(call: Call, path: Path) -> Any:
 
 
 @ROUTES.on("GET", "/files/serve/{path:path}")
-async def _serve(call: Call, path: str) -> Any:
+async def _serve(call: TerminalRequest, path: str) -> Any:
     return await _view(call, f"/{path}")
 
 
 @ROUTES.on("GET", "/files/view")
-async def _view(call: Call, path: str) -> Any:
+async def _view(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
     opening = _opened(call, path)
     size, pieces = await opening.__aenter__()  # it stays open until all is sent
@@ -137,7 +139,7 @@ async def _view(call: Call, path: str) -> Any:
 
 @ROUTES.on("POST", "/files/write", is_tool=True)
 async def write_file(
-    call: Call, path: Path, content: Annotated[str, Field(description="The whole text of the file.")]
+    call: TerminalRequest, path: Path, content: Annotated[str, Field(description="The whole text of the file.")]
 ) -> Any:
     """Write a text file anew; folders above it are made."""
     path, data = call.caller.path(path), content.encode("utf-8", "surrogatepass")
@@ -147,7 +149,7 @@ async def write_file(
 
 @ROUTES.on("POST", "/files/replace", is_tool=True)
 async def replace_file_content(
-    call: Call,
+    call: TerminalRequest,
     path: Path,
     replacements: Annotated[list[Replacement], Field(max_length=100, description="Replacements, in this order.")],
 ) -> Any:
@@ -171,7 +173,7 @@ async def replace_file_content(
 
 
 @ROUTES.on("POST", "/files/upload", query=("directory",))
-async def _upload(call: Call, directory: str = ".") -> Any:
+async def _upload(call: TerminalRequest, directory: str = ".") -> Any:
     async with call.request.form(max_files=1, max_fields=8) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
@@ -183,14 +185,14 @@ async def _upload(call: Call, directory: str = ".") -> Any:
 
 
 @ROUTES.on("POST", "/files/mkdir")
-async def _mkdir(call: Call, path: str) -> Any:
+async def _mkdir(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
     await call.caller.use(lambda sandbox: sandbox.make_dir(in_sandbox(path)))
     return {"path": path}
 
 
 @ROUTES.on("DELETE", "/files/delete")
-async def _delete(call: Call, path: str) -> Any:
+async def _delete(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
     if path in _SPARED:
         raise HTTPException(400, "The home directory itself stays.")
@@ -205,7 +207,7 @@ async def _delete(call: Call, path: str) -> Any:
 
 
 @ROUTES.on("POST", "/files/move")
-async def _move(call: Call, source: str, destination: str) -> Any:
+async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
     source, to = resolved(source), resolved(destination)
     if source in _SPARED:
         raise HTTPException(400, "The home directory itself stays.")
@@ -251,7 +253,7 @@ async def _stat(caller: Caller, path: str) -> FileInfo:
 
 
 @contextlib.asynccontextmanager
-async def _opened(call: Call, path: str) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+async def _opened(call: TerminalRequest, path: str) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
     """Open a file; give its size and its bytes in pieces, never more than its size.
 
     Raises:

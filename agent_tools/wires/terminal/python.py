@@ -20,7 +20,7 @@ from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import bundle, while_connected
 from agent_tools.wires.opened import CodeRun, Opened
-from agent_tools.wires.terminal.callers import MAX_NOTEBOOKS, ROUTES, Call, in_sandbox
+from agent_tools.wires.terminal.callers import MAX_NOTEBOOKS, ROUTES, TerminalRequest, in_sandbox
 
 MAX_FIGURES = 8
 MAX_FIGURE_BYTES = 8 * MIB  # of all figures of one answer
@@ -31,7 +31,7 @@ MAX_NOTEBOOK_BYTES = 32 * MIB
 
 @ROUTES.on("POST", "/python", is_tool=True)
 async def run_python(
-    call: Call,
+    call: TerminalRequest,
     code: Annotated[str, Field(max_length=1_000_000, description="Python, as a cell of a notebook.")],
     timeout: Annotated[float | None, Field(gt=0, le=240, description="Seconds it may run, at most 240.")] = None,
 ) -> Any:
@@ -60,7 +60,7 @@ async def run_python(
 
 
 async def _run(
-    call: Call, kernel_of: Callable[[Sandbox], Sandbox], code: str, seconds: float | None
+    call: TerminalRequest, kernel_of: Callable[[Sandbox], Sandbox], code: str, seconds: float | None
 ) -> tuple[Execution, str]:
     """Run code while the client waits for it; return it with a note for the model."""
     run = CodeRun(call.wire.containers, call.caller.ensure)
@@ -82,7 +82,7 @@ class Notebook:
 
 
 @ROUTES.on("POST", "/notebooks")
-async def _open_notebook(call: Call, path: str) -> Any:
+async def _open_notebook(call: TerminalRequest, path: str) -> Any:
     path, room, shelf = call.caller.path(path), call.caller.place[:2], call.wire.notebooks
 
     def begin(sandbox: Sandbox) -> Notebook:
@@ -96,7 +96,7 @@ async def _open_notebook(call: Call, path: str) -> Any:
     return {"id": book.id, "kernel": "python3", "status": "ready"}
 
 
-def _book(call: Call, id_: str) -> Opened[Notebook]:
+def _book(call: TerminalRequest, id_: str) -> Opened[Notebook]:
     book = call.wire.notebooks.find(call.caller.place[:2], id_)
     if book is None:
         raise HTTPException(404, "Session not found")
@@ -105,19 +105,19 @@ def _book(call: Call, id_: str) -> Opened[Notebook]:
 
 
 @ROUTES.on("GET", "/notebooks/{id}")
-async def _notebook(call: Call, id: str) -> Any:  # noqa: A002
+async def _notebook(call: TerminalRequest, id: str) -> Any:  # noqa: A002
     book = _book(call, id).it
     return {"id": id, "path": book.path, "kernel": "python3", "status": "busy" if book.is_busy else "ready"}
 
 
 @ROUTES.on("DELETE", "/notebooks/{id}")
-async def _close_notebook(call: Call, id: str) -> Any:  # noqa: A002
+async def _close_notebook(call: TerminalRequest, id: str) -> Any:  # noqa: A002
     await call.wire.notebooks.end(_book(call, id))
     return {"status": "stopped"}
 
 
 @ROUTES.on("POST", "/notebooks/{id}/execute")
-async def _run_cell(call: Call, id: str, cell_index: int, source: str | None = None) -> Any:  # noqa: A002
+async def _run_cell(call: TerminalRequest, id: str, cell_index: int, source: str | None = None) -> Any:  # noqa: A002
     """Run a cell, and write its outputs into the file as it is then."""
     book = _book(call, id).it
     if book.is_busy:

@@ -20,7 +20,7 @@ from agent_tools.limits import MIB
 from agent_tools.machine.folder import safe_name
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
-from agent_tools.wires.terminal.callers import HOME, ROUTES, Call, in_sandbox
+from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
 SECONDS = 30.0
 MAX_ANSWER = 16 * MIB
@@ -37,7 +37,7 @@ Patterns = list[str] | None
 
 @ROUTES.on("GET", "/files/grep", is_tool=True)
 async def grep_search(
-    call: Call,
+    call: TerminalRequest,
     query: Annotated[str, Field(max_length=10_000, description="A regular expression of Python, or a text.")],
     path: Folder = ".",
     regex: Annotated[bool, Field(description="The query is a regular expression.")] = True,
@@ -55,7 +55,7 @@ async def grep_search(
 
 @ROUTES.on("GET", "/files/glob", is_tool=True)
 async def glob_search(
-    call: Call,
+    call: TerminalRequest,
     pattern: Annotated[str, Field(max_length=1_000, description="A pattern, such as *.csv or data/*.json.")],
     path: Folder = ".",
     exclude: Annotated[Patterns, Field(description="Patterns of what is left out.")] = None,
@@ -70,7 +70,7 @@ async def glob_search(
 
 @ROUTES.on("GET", "/files/search")
 async def _search(
-    call: Call,
+    call: TerminalRequest,
     query: Annotated[str, Field(max_length=1_000)] = "",
     path: str = ".",
     limit: Hundred = 20,
@@ -83,7 +83,7 @@ async def _search(
 
 @ROUTES.on("GET", "/files/matches")
 async def _matches(
-    call: Call,
+    call: TerminalRequest,
     query: Annotated[str, Field(max_length=1_000)],
     path: str = ".",
     show_hidden: bool = False,
@@ -97,7 +97,7 @@ async def _matches(
 
 
 @ROUTES.on("POST", "/files/compare")
-async def _compare(call: Call, original: str, revised: str, ignore_whitespace: bool = False) -> Any:
+async def _compare(call: TerminalRequest, original: str, revised: str, ignore_whitespace: bool = False) -> Any:
     paths = {"original": call.caller.path(original), "revised": call.caller.path(revised)}
     given = {name: in_sandbox(path) for name, path in paths.items()}
     work = partial(_answer, "compare", {**given, "ignore_whitespace": ignore_whitespace})
@@ -106,7 +106,7 @@ async def _compare(call: Call, original: str, revised: str, ignore_whitespace: b
 
 
 @ROUTES.on("POST", "/files/archive")
-async def _archive(call: Call, paths: Annotated[list[str], Field(max_length=1_000)]) -> Any:
+async def _archive(call: TerminalRequest, paths: Annotated[list[str], Field(max_length=1_000)]) -> Any:
     """Send a zip, piece by piece as it is made."""
     found = [call.caller.path(path) for path in paths]
     if not found:
@@ -126,7 +126,7 @@ async def _archive(call: Call, paths: Annotated[list[str], Field(max_length=1_00
     return StreamingResponse(sent(), media_type="application/zip", headers=headers)
 
 
-async def _output(call: Call, argv: list[str]) -> AsyncIterator[bytes]:
+async def _output(call: TerminalRequest, argv: list[str]) -> AsyncIterator[bytes]:
     """Yield what a command prints. It waits for its reader, and ends with it.
 
     Raises:
@@ -183,7 +183,9 @@ def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
     return dict(found)
 
 
-async def _searched(call: Call, do: str, path: str, given: dict[str, Any], nothing: dict[str, Any]) -> dict[str, Any]:
+async def _searched(
+    call: TerminalRequest, do: str, path: str, given: dict[str, Any], nothing: dict[str, Any]
+) -> dict[str, Any]:
     """Search a folder; where the caller has no container, HOME is empty and there is no other folder."""
     full = call.caller.path(path)
     if await aside(call.caller.find) is None:

@@ -12,7 +12,7 @@ import socket
 
 from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
 from agent_tools.guest.checkpoints.keeper import LINES_AHEAD, MAX_COPIES, MAX_MARKED, Keeper
-from agent_tools.guest.pid1.helper_processes import Branches
+from agent_tools.guest.pid1.helper_processes import Supervisors
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 
@@ -29,7 +29,7 @@ def unfold_words(data: bytes) -> Parts:
 def hear(parts: Parts) -> None:
     """Say them all; whatever they are, PID 1 holds what it made itself, and no more."""
     before = _descriptors()
-    keeper, branches = Keeper(), Branches()
+    keeper, branches = Keeper(), Supervisors()
     with keeper.connect() as kernel, branches.expect(1) as supervisor, contextlib.ExitStack() as lines:
         kernel.setblocking(False)
         supervisor.setblocking(False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 
 from agent_tools.guest.wire import commands as wire
-from agent_tools.guest.wire.commands import WINDOW, Ended, Printed, Spec, Started, Taken
+from agent_tools.guest.wire.commands import WINDOW, CommandEnded, CommandPrinted, Spec, Started, Taken
 from agent_tools.runtime.commands.process import Process
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -64,12 +64,12 @@ TARGET = Target(
         wire.write_event(Started(7)),
         wire.write_event(Taken(65_536)),
         wire.write_event(Taken(2**32 - 1)),
-        wire.write_event(Printed("stdout", b"a")),
-        wire.write_event(Printed("stderr", b"b" * 100)),
-        wire.write_event(Printed("stdout", b"")),
-        wire.write_event(Ended("code", 3)),
-        wire.write_event(Ended("signal", 9, True)),
-        wire.write_event(Ended("no folder", 255)),
+        wire.write_event(CommandPrinted("stdout", b"a")),
+        wire.write_event(CommandPrinted("stderr", b"b" * 100)),
+        wire.write_event(CommandPrinted("stdout", b"")),
+        wire.write_event(CommandEnded("code", 3)),
+        wire.write_event(CommandEnded("signal", 9, True)),
+        wire.write_event(CommandEnded("no folder", 255)),
         b"\x14\0\0\0\6",
         b"\xff" * 4,
         unfold.repeat(6, 12),

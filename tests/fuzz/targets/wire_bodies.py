@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from agent_tools.wires import e2b, librechat, sandboxfusion
 from agent_tools.wires.e2b.calls import Facts, in_sandbox, path_of
 from agent_tools.wires.e2b.connect import Envelopes, envelope
-from agent_tools.wires.e2b.processes import Input, Selected, Start
+from agent_tools.wires.e2b.processes import InputRequest, Selected, StartRequest
 from agent_tools.wires.http import checked
 from agent_tools.wires.librechat import _inside
-from agent_tools.wires.librechat.calls import MAX_PRINTED, Lines, identifier
+from agent_tools.wires.librechat.calls import MAX_PRINTED, ScriptLines, identifier
 from tests.fuzz.oracle import Bound, Parts, Target
 
 MODELS = [
@@ -21,12 +21,12 @@ MODELS = [
     for routes in (librechat.ROUTES, sandboxfusion.ROUTES, *e2b.ROUTES)
     for each in routes.operations
     for model in (each.query, each.body)
-] + [Facts, Input, Selected, Start]
+] + [Facts, InputRequest, Selected, StartRequest]
 
 
 def read_bodies(parts: Parts) -> None:
     """Read them as each of these; no name leads out of the folder, and a call has the three fields that it needs."""
-    lines = Lines()
+    lines = ScriptLines()
     for part in parts:
         lines.feed(part)
     assert len(lines.printed) <= MAX_PRINTED

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.guest.processes import (
-    Process,
+    ProcessStat,
     descends,
     family,
     kill_below,
@@ -33,7 +33,13 @@ def test_this_process_is_there_with_its_parent_and_session() -> None:
 
 
 def test_who_descends_from_whom_is_told_even_of_a_table_with_a_circle() -> None:
-    table = {1: Process(0, 1), 2: Process(1, 1), 3: Process(2, 1), 8: Process(9, 1), 9: Process(8, 1)}
+    table = {
+        1: ProcessStat(0, 1),
+        2: ProcessStat(1, 1),
+        3: ProcessStat(2, 1),
+        8: ProcessStat(9, 1),
+        9: ProcessStat(8, 1),
+    }
     assert descends(3, {2}, table)
     assert descends(2, {2}, table)
     assert not descends(1, {2}, table)

@@ -20,7 +20,7 @@ from typing import Any
 LARGEST = 64 * 1024  # characters that one line prints
 
 
-class Wire:
+class HostPipe:
     """Asks, and hears answers."""
 
     def __init__(self) -> None:
@@ -76,10 +76,10 @@ class Wire:
             self._loop.run_until_complete(made)
 
 
-class Printed(io.TextIOBase):
+class ScriptStdout(io.TextIOBase):
     """The stdout of the code."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: HostPipe) -> None:
         self._wire = wire
 
     def write(self, text: str) -> int:
@@ -91,8 +91,8 @@ class Printed(io.TextIOBase):
 
 def main() -> None:
     """Run what the argument says."""
-    given, wire = json.loads(sys.argv[1]), Wire()
-    sys.stdout = Printed(wire)
+    given, wire = json.loads(sys.argv[1]), HostPipe()
+    sys.stdout = ScriptStdout(wire)
     sys.argv = ["main.py"]
     threading.Thread(target=wire.hear, daemon=True).start()
     code = 1

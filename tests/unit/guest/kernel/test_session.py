@@ -19,7 +19,7 @@ from agent_tools.guest.kernel.session import (
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_MARKS,
     MAX_TEXT_CHARS,
-    Channel,
+    ChannelNumber,
     WireSession,
 )
 from agent_tools.guest.wire.messages import IOPUB, SHELL, MessageReader, pack
@@ -52,7 +52,7 @@ def wire_session(kept: Kept | None = None) -> WireSession:
 def sent(kind: str, content: Any, **more: Any) -> tuple[list[bytes], dict[str, Any]]:
     """A message as the kernel's session sends it: its parts, and what the host reads from them."""
     kept = Kept()
-    wire_session(kept).send(Channel(IOPUB), kind, content, **more)
+    wire_session(kept).send(ChannelNumber(IOPUB), kind, content, **more)
     ((channel, parts),) = kept.messages
     assert channel == IOPUB
     header, _, _, read = map(json.loads, parts[:4])
@@ -237,7 +237,7 @@ def test_a_message_goes_out_on_its_channel_and_after_what_was_printed() -> None:
     kept = Kept()
     session = wire_session(kept)
     session.printed.add("stdout", {"msg_id": "r"}, "before")
-    session.send(Channel(SHELL), "execute_reply", {"status": "ok"}, parent={"header": {"msg_id": "r"}})
+    session.send(ChannelNumber(SHELL), "execute_reply", {"status": "ok"}, parent={"header": {"msg_id": "r"}})
     (first, printed), (second, reply) = kept.messages
     assert (first, second) == (IOPUB, SHELL)
     assert json.loads(printed[3]) == {"name": "stdout", "text": "before"}
@@ -254,11 +254,11 @@ def one_request(*, is_unwatched: bool) -> list[list[str]]:
     with near, far, writer.from_children, writer._to_parent:
         session, parent = WireSession(writer), {"msg_id": "1", "msg_type": "execute_request"}
         session.unwatched = {"header": parent} if is_unwatched else {}
-        session.send(Channel(IOPUB), "status", {"execution_state": "busy"}, parent)
-        session.send(Channel(IOPUB), "execute_input", {"code": "print(1)"}, parent)
+        session.send(ChannelNumber(IOPUB), "status", {"execution_state": "busy"}, parent)
+        session.send(ChannelNumber(IOPUB), "execute_input", {"code": "print(1)"}, parent)
         session.printed.add("stdout", parent, "1\n")
-        session.send(Channel(SHELL), "execute_reply", {"status": "ok"}, parent)
-        session.send(Channel(IOPUB), "status", {"execution_state": "idle"}, parent)
+        session.send(ChannelNumber(SHELL), "execute_reply", {"status": "ok"}, parent)
+        session.send(ChannelNumber(IOPUB), "status", {"execution_state": "idle"}, parent)
         session.flush()
         near.close()
         pieces = iter(lambda: far.recv(64 * 1024), b"")
@@ -279,7 +279,7 @@ def test_what_earlier_tasks_show_belongs_to_the_request_that_runs_unless_somebod
     earlier = {"msg_id": "earlier"}
     for session.unwatched in ({"header": {"msg_id": "now"}}, {}):
         session.printed.add("stdout", earlier, "a line\n")
-        session.send(Channel(IOPUB), session.msg("display_data", {"data": {}}, parent={"header": earlier}))
+        session.send(ChannelNumber(IOPUB), session.msg("display_data", {"data": {}}, parent={"header": earlier}))
     parents = [json.loads(parts[1])["msg_id"] for _, parts in kept.messages]
     assert parents == ["now", "now", "earlier", "earlier"]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
-from agent_tools.guest.pid1.helper_processes import Branches
+from agent_tools.guest.pid1.helper_processes import Supervisors
 
 
 def is_this_process(pid: int) -> bool:
@@ -17,7 +17,7 @@ def is_this_process(pid: int) -> bool:
 
 
 def test_a_child_that_says_it_is_awake_is_the_supervisor() -> None:
-    branches = Branches()
+    branches = Supervisors()
     with branches.expect(7) as theirs:
         assert len(branches.filenos()) == 1
         branches.hear(is_this_process)
@@ -32,7 +32,7 @@ def test_a_child_that_says_it_is_awake_is_the_supervisor() -> None:
 
 
 def test_one_that_has_ended_is_known_no_more() -> None:
-    branches = Branches()
+    branches = Supervisors()
     with branches.expect(7) as theirs:
         theirs.send(b"awake")
         branches.hear(is_this_process)
@@ -43,7 +43,7 @@ def test_one_that_has_ended_is_known_no_more() -> None:
 
 @pytest.mark.parametrize("word", [b"awake ", b"copy 1", b"\xff"])
 def test_another_word_ends_the_wait(word: bytes) -> None:
-    branches = Branches()
+    branches = Supervisors()
     with branches.expect(7) as theirs:
         theirs.send(word)
         branches.hear(is_this_process)
@@ -52,7 +52,7 @@ def test_another_word_ends_the_wait(word: bytes) -> None:
 
 
 def test_who_is_no_child_is_not_believed() -> None:
-    branches = Branches()
+    branches = Supervisors()
     with branches.expect(7) as theirs:
         theirs.send(b"awake")
         branches.hear(lambda _pid: False)
@@ -60,7 +60,7 @@ def test_who_is_no_child_is_not_believed() -> None:
 
 
 def test_an_end_without_a_word_ends_the_wait_and_so_does_an_order() -> None:
-    branches = Branches()
+    branches = Supervisors()
     branches.expect(7).close()
     branches.hear(is_this_process)
     assert branches.filenos() == []
@@ -74,7 +74,7 @@ words = st.one_of(st.just(b"awake"), st.binary(min_size=1, max_size=2 * MAX_BYTE
 
 @given(st.lists(st.tuples(words, st.booleans()), max_size=20))
 def test_whatever_is_said_costs_little_and_leaves_nothing_open(said: list[tuple[bytes, bool]]) -> None:
-    branches, before = Branches(), len(os.listdir("/proc/self/fd"))
+    branches, before = Supervisors(), len(os.listdir("/proc/self/fd"))
     began = time.process_time()
     mine, theirs = socket.socketpair()
     for number, (word, has_descriptor) in enumerate(said):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.guest.variables.loading import MAX_HEAD, SessionUnpickler, records
-from agent_tools.guest.variables.saving import SessionPickler, TooLarge, described, packed, variables_of
+from agent_tools.guest.variables.saving import SessionPickler, VariableTooLarge, described, packed, variables_of
 
 MOST = 10_000_000
 
@@ -78,7 +78,7 @@ def test_one_that_is_too_large_is_refused_and_a_smaller_one_taken(namespace: dic
     names = run(namespace, "large = bytes(100_000); long = ['x' * 10] * 5 + [list(range(50_000))]; small = 1")
     pickler = SessionPickler(namespace)
     for name in ("large", "long"):
-        with pytest.raises(TooLarge):
+        with pytest.raises(VariableTooLarge):
             pickler.record(name, namespace[name], 10_000)
     assert sum(map(len, pickler.record("small", 1, 10_000))) < 500
     assert names == ["large", "long", "small"]

@@ -13,12 +13,12 @@ from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import (
     MAX_FRAME,
     MAX_SPEC,
+    CommandEnded,
     CommandError,
-    Ended,
+    CommandPrinted,
     Event,
     Input,
     Order,
-    Printed,
     Resize,
     Signal,
     Spec,
@@ -38,13 +38,13 @@ EVENTS: list[Event] = [
     Started(1),
     Started(2**32 - 1),
     Taken(7),
-    Printed("stdout", b""),
-    Printed("stderr", b"\0\xff" * 100),
-    Ended("code", 0),
-    Ended("code", 255, True),
-    Ended("signal", 9),
-    Ended("no program", 2),
-    Ended("no folder", 20),
+    CommandPrinted("stdout", b""),
+    CommandPrinted("stderr", b"\0\xff" * 100),
+    CommandEnded("code", 0),
+    CommandEnded("code", 255, True),
+    CommandEnded("signal", 9),
+    CommandEnded("no program", 2),
+    CommandEnded("no folder", 20),
 ]
 
 
@@ -65,7 +65,7 @@ def test_orders_and_events_come_as_they_were_sent_however_they_are_cut(size: int
 def test_every_order_and_event_is_tried_above() -> None:
     assert {type(order) for order in ORDERS} == set(typing.get_args(Order))
     assert {type(event) for event in EVENTS} == set(typing.get_args(Event))
-    assert {event.how for event in EVENTS if isinstance(event, Ended)} == set(wire.HOWS)
+    assert {event.how for event in EVENTS if isinstance(event, CommandEnded)} == set(wire.HOWS)
 
 
 @pytest.mark.parametrize(

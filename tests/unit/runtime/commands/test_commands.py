@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.errors import SandboxGone
 from agent_tools.guest.wire import commands as wire
-from agent_tools.guest.wire.commands import Ended, Event, Printed, Started
+from agent_tools.guest.wire.commands import CommandEnded, CommandPrinted, Event, Started
 from agent_tools.limits import Limits
 from agent_tools.runtime.commands.commands import Commands, Request
 
@@ -37,7 +37,7 @@ def run(connect: Callable[[], socket.socket | None], *, is_gone: bool = False) -
     return result.stdout or result.reason.encode()
 
 
-DONE = (Started(7), Printed("stdout", b"done"), Ended("code", 0))
+DONE = (Started(7), CommandPrinted("stdout", b"done"), CommandEnded("code", 0))
 
 
 def test_a_command_goes_to_its_end() -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from agent_tools.guest.wire import commands as wire
-from agent_tools.guest.wire.commands import WINDOW, Ended, Input, Printed, Signal, Spec, Started, Taken
+from agent_tools.guest.wire.commands import WINDOW, CommandEnded, CommandPrinted, Input, Signal, Spec, Started, Taken
 from agent_tools.runtime.commands.process import LOST, MAX_WAITING, Process
 
 SPEC = Spec("cat", "", {}, 30.0, 1.0, has_stdin=True)
@@ -60,7 +60,13 @@ def test_it_says_what_to_run_and_tells_how_it_ended(guest: Guest) -> None:
     process = started(guest)
     assert guest.hear() == [SPEC]
     assert process.poll() is None
-    guest.say(Started(17), Printed("stdout", b"a"), Printed("stderr", b"b"), Printed("stdout", b"c"), Ended("code", 3))
+    guest.say(
+        Started(17),
+        CommandPrinted("stdout", b"a"),
+        CommandPrinted("stderr", b"b"),
+        CommandPrinted("stdout", b"c"),
+        CommandEnded("code", 3),
+    )
     process.advance()
     assert (process.pid, process.poll(), process.is_over) == (17, 3, True)
     result = process.wait(0)
@@ -70,16 +76,16 @@ def test_it_says_what_to_run_and_tells_how_it_ended(guest: Guest) -> None:
 @pytest.mark.parametrize(
     ("ended", "code", "told"),
     [
-        (Ended("code", 0), 0, ""),
-        (Ended("signal", signal.SIGTERM), 143, ""),
-        (Ended("signal", signal.SIGKILL, True), 124, ""),
-        (Ended("code", 0, True), 124, ""),
-        (Ended("no program", 2), 127, "cat: No such file or directory"),
-        (Ended("no program", 13), 126, "cat: Permission denied"),
-        (Ended("no folder", 2), 127, "cwd nowhere: No such file or directory"),
+        (CommandEnded("code", 0), 0, ""),
+        (CommandEnded("signal", signal.SIGTERM), 143, ""),
+        (CommandEnded("signal", signal.SIGKILL, True), 124, ""),
+        (CommandEnded("code", 0, True), 124, ""),
+        (CommandEnded("no program", 2), 127, "cat: No such file or directory"),
+        (CommandEnded("no program", 13), 126, "cat: Permission denied"),
+        (CommandEnded("no folder", 2), 127, "cwd nowhere: No such file or directory"),
     ],
 )
-def test_its_exit_code_is_a_shell_s(guest: Guest, ended: Ended, code: int, told: str) -> None:
+def test_its_exit_code_is_a_shell_s(guest: Guest, ended: CommandEnded, code: int, told: str) -> None:
     process = started(guest, Spec(("cat",), "nowhere", {}, None, 1.0))
     guest.say(ended)
     process.advance()
@@ -134,14 +140,14 @@ def test_who_writes_more_than_it_reads_waits_and_is_told(guest: Guest) -> None:
 
 def test_output_is_read_again_from_a_cursor_and_waited_for(guest: Guest) -> None:
     process = started(guest, most=4)
-    guest.say(Printed("stdout", b"abc"), Printed("stderr", b"x"))
+    guest.say(CommandPrinted("stdout", b"abc"), CommandPrinted("stderr", b"x"))
     process.advance()
     first = process.read()
     assert (first.stdout, first.stderr, first.cursor, first.omitted) == (b"abc", b"x", (3, 1), 0)
     assert process.read(first.cursor).stdout == b""
 
     def later() -> None:
-        guest.say(Printed("stdout", b"defgh"))
+        guest.say(CommandPrinted("stdout", b"defgh"))
         process.advance()
 
     threading.Timer(0.05, later).start()
@@ -181,7 +187,12 @@ def test_waiting_has_an_end(guest: Guest) -> None:
 def test_a_function_that_looks_on_sees_the_pieces_in_order(guest: Guest) -> None:
     process, seen = started(guest), []
     process.on_output = lambda stream, data: seen.append((stream, data))
-    guest.say(Printed("stdout", b"1"), Printed("stderr", b"2"), Printed("stdout", b"3"), Ended("code", 0))
+    guest.say(
+        CommandPrinted("stdout", b"1"),
+        CommandPrinted("stderr", b"2"),
+        CommandPrinted("stdout", b"3"),
+        CommandEnded("code", 0),
+    )
     process.advance()
     assert seen == [("stdout", b"1"), ("stderr", b"2"), ("stdout", b"3")]
 
@@ -190,7 +201,7 @@ def test_a_paced_command_is_read_no_further_than_it_may_print(guest: Guest) -> N
     process = started(guest)
     process.pace(10)
     assert not process.is_ahead
-    guest.say(Printed("stdout", b"x" * 11))
+    guest.say(CommandPrinted("stdout", b"x" * 11))
     process.advance()
     assert process.is_ahead
     process.pace(11)
