@@ -108,6 +108,7 @@ class Containers(Generic[Config]):
             has_run=False,
             bytes=0,
             origin=spec.origin,
+            skills=spec.skills_text,
         )
         path = self.folder(container.id)
         is_new = not path.exists()  # else it is that of a container with this id

@@ -26,8 +26,9 @@ class ContainerRecord(Record):
     """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces.
 
     `gateway` is the process that has its sandbox and `wanted_by` one that waits for it, '' for none; `generation`
-    counts the times that one took it. `origin` is the part of the gateway that made it, '' if its client did; an owner
-    has one active container of each name in an origin that begins with `NAMED`.
+    counts the times that one took it. `skills` are its own, as `ContainerSpec.skills_text` has them. `origin` is the
+    part of the gateway that made it, '' if its client did; an owner has one active container of each name in an origin
+    that begins with `NAMED`.
     """
 
     table = "containers"
@@ -45,6 +46,7 @@ class ContainerRecord(Record):
     wanted_by: str = ""
     generation: int = 0
     origin: str = ""
+    skills: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
@@ -17,6 +17,10 @@ from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import describe
 from agent_tools.sandbox.audit import AuditLog
+from agent_tools.sandbox.options import read_skills
+
+if TYPE_CHECKING:
+    from agent_tools.skills.skill import Skill
 
 WORK_DIR_URL = "sandbox:/mnt/data"
 
@@ -25,7 +29,8 @@ WORK_DIR_URL = "sandbox:/mnt/data"
 class ContainerSpec:
     """A container to be made. `idle_minutes` is None for the default; `domains` are those it may reach.
 
-    `origin` is the part of the gateway that makes it, '' for its client.
+    `origin` is the part of the gateway that makes it, '' for its client; `skills` are those of its own, by what its
+    client calls each.
     """
 
     name: str
@@ -33,6 +38,12 @@ class ContainerSpec:
     idle_minutes: float | None = None
     domains: tuple[str, ...] = ()
     origin: str = ""
+    skills: Mapping[str, Skill] = field(default_factory=dict)
+
+    @property
+    def skills_text(self) -> str:
+        """The skills as a container's row has them: what its client calls each, and the place of its copy."""
+        return " ".join(f"{given}={skill.digest}/{skill.name}" for given, skill in self.skills.items())
 
 
 def check_memory(memory: str | None, config: ContainersConfig) -> str:
@@ -83,9 +94,11 @@ def interpreter_cfg(
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
     if log := audit_log(config):
         cfg["audit"] = log.of(owner=container.owner, key=key, container=container.id, origin=container.origin)
-    if container.memory_limit == config.memory and not container.network:
+    if container.memory_limit == config.memory and not container.network and not container.skills:
         return cfg
     own = {"memory": MEMORY_TIERS[container.memory_limit], **network_cfg(container.network, config)}
+    if container.skills:
+        own["skills"] = [*config.known_skills, *own_skills(container.skills, config)]
     return {**{name: value for name, value in cfg.items() if name not in pool_cfg(config)}, **own}
 
 
@@ -138,6 +151,17 @@ def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
     if not network:
         return {}
     return {"network": {"allow": network.split(), "private": list(config.private_networks)}}
+
+
+def skill_keys(text: str) -> list[str]:
+    """Return what a client called each of a row's skills."""
+    return [each.partition("=")[0] for each in text.split()]
+
+
+def own_skills(text: str, config: ContainersConfig) -> tuple[Skill, ...]:
+    """Return a row's skills; an InvalidParams says that a copy is gone."""
+    shelf = config.data_dir / "skills"
+    return read_skills([shelf / each.partition("=")[2] for each in text.split()], shelf)
 
 
 def network_shown(network: str) -> dict[str, Any]:

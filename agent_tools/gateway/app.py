@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.mount import Mount
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes, conversation_routes
+from agent_tools.gateway import container_routes, conversation_routes, skill_routes
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
@@ -61,7 +61,7 @@ def create_app(
     """
     routes = [
         *(*token_routes.routes, *token_routes.compact_routes, *response_routes.routes, *container_routes.routes),
-        *(*conversation_routes.routes, *chat_routes.routes),
+        *(*conversation_routes.routes, *chat_routes.routes, *skill_routes.routes),
         *(*page_routes.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *map(_route, mounts),
@@ -175,7 +175,10 @@ _PROBES = [Route("/health", health, methods=["GET"]), Route("/ready", ready, met
 _METRICS = Route("/metrics", metrics, methods=["GET"])
 
 
-_HERE = ("chat/completions", "containers", "conversations", "files", "messages", "models", "responses", "uploads")
+_HERE = (
+    *("chat/completions", "containers", "conversations", "files", "messages", "models", "responses", "skills"),
+    "uploads",
+)
 
 
 async def _unknown(request: Request, exc: Exception) -> Response:

@@ -25,7 +25,7 @@ from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
 from agent_tools.gateway.http import JsonResponse, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.failures import invalid, missing, too_large
-from agent_tools.gateway.requests.fields import ContainerFields, Given, Needed, Texts, Unsupported, read
+from agent_tools.gateway.requests.fields import ContainerFields, Given, Needed, Texts, read
 from agent_tools.limits import KIB, MIB
 from agent_tools.models.base import JsonObject
 
@@ -41,7 +41,6 @@ class _Expiry(Given):
 
 class _NewContainer(ContainerFields):
     name: Needed
-    skills: Unsupported = None
     expires_after: _Expiry = _Expiry()
 
 
@@ -64,17 +63,19 @@ class _Parts(Given):
 async def create_container(request: Request) -> Response:
     """POST /v1/containers."""
     given = read(_NewContainer, await json_body(request))
-    spec = ContainerSpec(given.name, given.memory_limit, given.expires_after.minutes, given.domains)
-    return JsonResponse(await run_in_threadpool(_create, request, spec, tuple(given.file_ids)))
+    return JsonResponse(await run_in_threadpool(_create, request, given))
 
 
-def _create(request: Request, spec: ContainerSpec, file_ids: tuple[str, ...]) -> JsonObject:
+def _create(request: Request, given: _NewContainer) -> JsonObject:
     services, owner = services_of(request), owner_of(request)
-    for id_ in file_ids:
+    for id_ in given.file_ids:
         services.uploads.find(owner, id_)
-    row = services.containers.create(owner, spec)
+    skills, minutes = services.skills.resolve(owner, given.skills, "skills"), given.expires_after.minutes
+    row = services.containers.create(
+        owner, ContainerSpec(given.name, given.memory_limit, minutes, given.domains, skills=skills)
+    )
     try:
-        services.files.bring(owner, row.id, file_ids)
+        services.files.bring(owner, row.id, given.file_ids)
     except BaseException:
         services.containers.discard(owner, row.id)
         raise
@@ -134,7 +135,7 @@ def container_file_content(request: Request) -> Response:
     with ExitStack() as stack:
         opened = services_of(request).files.opened(row.id, request.path_params["file_id"])
         _, content = stack.enter_context(opened)
-        return _download(content, stack.pop_all())
+        return download(content, stack.pop_all())
 
 
 def delete_container_file(request: Request) -> Response:
@@ -224,7 +225,7 @@ def file_content(request: Request) -> Response:
     """GET /v1/files/{id}/content."""
     with ExitStack() as stack:
         content = stack.enter_context(services_of(request).uploads.opened(_upload(request).id))
-        return _download(content, stack.pop_all())
+        return download(content, stack.pop_all())
 
 
 def delete_file(request: Request) -> Response:
@@ -298,7 +299,7 @@ def _id(request: Request) -> str:
     return str(request.path_params["container_id"])
 
 
-def _download(content: BinaryIO, stack: ExitStack) -> Response:
+def download(content: BinaryIO, stack: ExitStack, media_type: str = "application/octet-stream") -> Response:
     """Send bytes, piece by piece, as a download: whatever code wrote, no browser renders it in the gateway's name.
 
     As many are sent as there are now. If code makes the file shorter meanwhile, the connection breaks off.
@@ -314,7 +315,7 @@ def _download(content: BinaryIO, stack: ExitStack) -> Response:
                 yield chunk
 
     headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff", "Content-Length": str(size)}
-    return StreamingResponse(chunks(), headers=headers, media_type="application/octet-stream")
+    return StreamingResponse(chunks(), headers=headers, media_type=media_type)
 
 
 _ONE, _FILES = "/v1/containers/{container_id}", "/v1/containers/{container_id}/files"
@@ -351,8 +352,10 @@ _CHARSETS = ("", "utf-8", "utf8", "us-ascii")
 
 
 @asynccontextmanager
-async def file_form(request: Request, shares: Shares, left: Callable[[str], int], most: int) -> AsyncIterator[FormData]:
-    """Read the form of a request, with a file of at most `most` bytes; `left` returns what its owner may still keep.
+async def file_form(
+    request: Request, shares: Shares, left: Callable[[str], int], most: int, max_files: int = 1
+) -> AsyncIterator[FormData]:
+    """Read the form of a request, with files of `most` bytes in all; `left` returns what its owner may still keep.
 
     Raises:
         ApiError: 400, it is not a form; 413, it is too large.
@@ -365,7 +368,7 @@ async def file_form(request: Request, shares: Shares, left: Callable[[str], int]
     with shares.arriving(owner, room + MAX_FRAME_BYTES) as take:
         counted = _Counted(request.receive, take, shares.check_disk, most)
         async with Request(request.scope, counted).form(
-            max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
+            max_files=max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
         ) as form:
             yield form
 

@@ -20,10 +20,12 @@ from agent_tools.containers.failures import (
 )
 from agent_tools.containers.records import Before, ContainerFile, ContainerRecord, Upload, new_id
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.store.records import StoredSkillVersion
 from agent_tools.gateway.store.store import Store
 from agent_tools.machine.folder import numbered, safe_name
 
 SHOWN_DIR = "/mnt/data"
+FOR_SKILLS = "skills"  # the purpose of uploads that belong to a skill, and are no files of /v1/files
 HALF = ".half"  # the suffix of an upload that is being written
 HALF_SECONDS = 3_600.0  # without a byte, after which nobody writes it
 
@@ -40,15 +42,15 @@ class Uploads:
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._forget_halves()
 
-    def add(self, owner: str, filename: str, purpose: str, content: BinaryIO) -> Upload:
-        """Keep a file.
+    def add(self, owner: str, filename: str, purpose: str, content: BinaryIO, prefix: str = "file") -> Upload:
+        """Keep a file, under an id of this prefix.
 
         Raises:
             ContainersError: it is too large, there are too many, or no storage is left.
         """
         self._shares.check_disk(content.seek(0, os.SEEK_END))
         content.seek(0)
-        id_ = new_id("file")
+        id_ = new_id(prefix)
         path, half = self._dir / id_, self._dir / f"{id_}{HALF}"
         try:
             with open(half, "xb") as kept:
@@ -86,7 +88,7 @@ class Uploads:
             UploadNotFound: there is no such file.
         """
         upload = self._store.get(Upload, id_, owner=owner)
-        if upload is None:
+        if upload is None or upload.purpose == FOR_SKILLS:
             raise UploadNotFound(id_)
         return upload
 
@@ -103,7 +105,7 @@ class Uploads:
 
     def all_of(self, owner: str) -> list[Upload]:
         """List all files of an owner, oldest first."""
-        return self._store.find(Upload, owner=owner)
+        return [each for each in self._store.find(Upload, owner=owner) if each.purpose != FOR_SKILLS]
 
     def delete(self, id_: str) -> None:
         """Forget a file."""
@@ -112,8 +114,9 @@ class Uploads:
 
     def sweep(self) -> int:
         """Forget the files that were kept for long enough; return the number of those for which that failed."""
-        old = self._store.find(Upload, created_at=Before(time.time() - self._config.retention))
-        return sum(failures(partial(self.delete, each.id)) for each in old)
+        old = [each.id for each in self._store.find(Upload, created_at=Before(time.time() - self._config.retention))]
+        in_use = {each.id for each in self._store.get_all(StoredSkillVersion, old)}
+        return sum(failures(partial(self.delete, each)) for each in old if each not in in_use)
 
 
 @dataclass(frozen=True)

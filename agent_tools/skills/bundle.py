@@ -93,6 +93,18 @@ def read_zip(data: bytes) -> Bundle:
         raise InvalidParams(f"The zip cannot be read ({type(exc).__name__}): pack the skill's folder again.") from None
 
 
+def zipped(bundle: Bundle) -> bytes:
+    """Return a skill as a zip of its folder; the same bytes for the same skill."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, file in sorted(bundle.files.items()):
+            info = zipfile.ZipInfo(f"{bundle.manifest.name}/{path}")
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (stat.S_IFREG | (0o755 if file.is_executable else 0o644)) << 16
+            archive.writestr(info, file.data)
+    return out.getvalue()
+
+
 def checked(files: Mapping[str, SkillFile]) -> Bundle:
     """Return files as a skill, without a folder that all of them lie in.
 

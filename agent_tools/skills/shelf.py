@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import tempfile
 import threading
 import time
@@ -22,10 +23,12 @@ from agent_tools.errors import InvalidParams
 from agent_tools.machine.folder import identity, identity_now
 from agent_tools.machine.removal import remove_tree
 from agent_tools.skills.bundle import Bundle, read_folder
+from agent_tools.skills.frontmatter import Manifest, read_manifest
 from agent_tools.skills.skill import MANIFEST, Skill
 
 MAX_SKILLS = 50  # of one sandbox
 UNUSED_SECONDS = 86_400.0  # after which a copy without a user is removed
+_DIGEST = re.compile("[0-9a-f]{64}")
 _PART = ".part-"  # how the name of a copy begins that is being written
 
 
@@ -44,7 +47,7 @@ _guard = threading.Lock()
 def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill, ...]:
     """Return the skills of folders, with their copies below `root`. A folder is a skill, or holds some.
 
-    A `Skill` among them is taken as it is.
+    A `Skill` among them is taken as it is, and so is a copy below `root`.
 
     Raises:
         InvalidParams: a folder has no skill, or an unusable one; or two skills have one name.
@@ -81,19 +84,28 @@ def folders_of(given: str | os.PathLike[str]) -> Sequence[Path]:
 
 def put(bundle: Bundle, root: Path, name: str = "") -> Skill:
     """Return a skill with its copy below `root`, made if it is not there. `name` is its original folder."""
-    manifest, digest = bundle.manifest, bundle.digest
-    copy = root / digest
+    skill = _kept(root / bundle.digest, bundle.manifest, bundle)
+    other = f"the folder is named {name!r}, and not as the skill"
+    return replace(skill, warnings=(*skill.warnings, *((other,) if name not in ("", skill.name) else ())))
+
+
+def _kept(copy: Path, manifest: Manifest, bundle: Bundle | None) -> Skill:
     with _guard:
         lock = _locks.get(copy)
         if lock is None or identity(lock.fd) != identity_now(copy):
             lock = _locks[copy] = _Lock(_locked(bundle, copy))
-            _sweep(root)
-    skill = Skill(manifest.name, manifest.description, digest, copy / manifest.name, manifest.compatibility, lock=lock)
-    other = f"the folder is named {name!r}, and not as the skill"
-    return replace(skill, warnings=(*manifest.warnings, *((other,) if name not in ("", skill.name) else ())))
+            sweep(copy.parent)
+    texts, folder = (manifest.name, manifest.description), copy / manifest.name
+    return Skill(*texts, copy.name, folder, manifest.compatibility, manifest.warnings, lock)
 
 
 def _read(given: str | os.PathLike[str], root: Path) -> list[Skill]:
+    copy = Path(given).parent
+    if copy.parent == root and _DIGEST.fullmatch(copy.name):
+        try:
+            return [_kept(copy, read_manifest((Path(given) / MANIFEST).read_bytes()), None)]
+        except FileNotFoundError as exc:
+            raise InvalidParams(f"The copy of the skill {Path(given).name!r} is gone: give its folder again.") from exc
     return [_read_one(folder, root) for folder in folders_of(given)]
 
 
@@ -110,10 +122,12 @@ def _has_manifest(folder: Path) -> bool:
     return any(each.lower() == MANIFEST.lower() for each in os.listdir(folder))
 
 
-def _locked(bundle: Bundle, copy: Path) -> int:
+def _locked(bundle: Bundle | None, copy: Path) -> int:
     """Return a descriptor of a copy with a shared lock on it; written first where it is not there."""
     while True:
-        if not copy.is_dir():
+        if bundle is None:
+            copy.lstat()  # raises FileNotFoundError
+        elif not copy.is_dir():
             _write(bundle, copy)
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -143,8 +157,11 @@ def _write(bundle: Bundle, copy: Path) -> None:
         remove_tree(part)
 
 
-def _sweep(root: Path) -> None:
-    """Remove copies, and halves of some, that no process uses and that are a day old."""
+def sweep(root: Path, used: Iterable[str] = ()) -> None:
+    """Remove copies, and halves of some, that no process uses and that are a day old; none of these digests."""
+    for digest in used:
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(root / digest)
     oldest = time.time() - UNUSED_SECONDS
     for entry in list(os.scandir(root)):
         with contextlib.suppress(OSError):

@@ -14,8 +14,12 @@ from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
+from tests.gateway.asking import INCLUDE, code, commands, outputs, post
+from tests.gateway.conftest import NewGateway, new_gateway, process_runtime
 from tests.skills import skill_folder
+from tests.unit.skills.test_bundle import zipped
 
+__all__ = ["new_gateway", "process_runtime"]
 pytestmark = pytest.mark.docker
 TOTAL = """#!/usr/bin/env python
 import json, sys
@@ -113,3 +117,24 @@ def test_two_sandboxes_at_once_share_one_copy(folder: Path) -> None:
         thread.join()
     assert len(found) == 2
     assert len(set(found)) == 1
+
+
+def test_a_clients_skill_is_in_its_container_even_after_the_container_was_parked(
+    new_gateway: NewGateway, docker_runtime: Runtime
+) -> None:
+    data = zipped(
+        ("m/SKILL.md", b"---\nname: m\ndescription: Sums.\n---\n"), ("m/a.py", b"#!/usr/bin/env python\nprint(1 + 1)")
+    )
+    look = "import os; os.listdir('/skills'), os.access('/skills/m', os.W_OK)"
+    gateway = new_gateway({"m": [commands("/skills/m/a.py"), "Ok.", code(look), "Ok."]}, docker_runtime)
+    client = gateway.client()
+    skill = client.skills.create(files=("m.zip", data))
+    container = client.containers.create(name="c", skills=[{"type": "skill_reference", "skill_id": skill.id}])
+    client.skills.delete(skill.id)
+    named = {"type": "container_reference", "container_id": container.id}
+    first = post(gateway, tools=[{"type": "shell", "environment": named}]).json()
+    (result,) = next(item["output"] for item in first["output"] if item["type"] == "shell_call_output")
+    assert result["stdout"] == "2\n"
+    gateway.services.containers.places.drop(container.id, 1)
+    second = post(gateway, tools=[{"type": "code_interpreter", "container": container.id}], include=INCLUDE).json()
+    assert outputs(second)[0]["outputs"][0]["logs"] == "(['m'], False)"

@@ -222,7 +222,8 @@ class ChatContainer:
         containers = self._services.containers
         if named:
             row = containers.active(self._owner, named)
-            return ContainerLease(containers, row.id, network=row.network)
+            own_skills = self._services.skills.of_container(row.skills)
+            return ContainerLease(containers, row.id, network=row.network, own_skills=own_skills)
         known = self._services.conversations.find(self._conversation)
         if known.container_id:
             with suppress(ContainerNotFound, ContainerExpired):

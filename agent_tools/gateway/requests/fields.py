@@ -5,9 +5,10 @@ A null counts as a missing field, an unknown field is ignored, and no value is c
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -188,10 +189,48 @@ _Network = Annotated[
 ]
 
 
+class SkillReference(Given):
+    """A skill that the client uploaded: its default version, that of a number, or the `latest`."""
+
+    skill_id: Needed
+    version: Annotated[str, Field(max_length=9)] = ""
+
+    @property
+    def key(self) -> str:
+        """The skill as it was asked for, whatever `latest` means now."""
+        return f"{self.skill_id}@{self.version}"
+
+
+class _ZipSource(Given):
+    type: Literal["base64"]
+    media_type: Literal["application/zip"]
+    data: Needed
+
+
+class InlineSkill(Given):
+    """A skill in the request itself."""
+
+    name: Needed
+    description: Needed
+    source: _ZipSource
+
+    @property
+    def key(self) -> str:
+        """The digest of the skill as it was given."""
+        return hashlib.sha256(self.source.data.encode()).hexdigest()
+
+
+GivenSkill = Annotated[
+    Union[Annotated[SkillReference, Tag("\0skill_reference")], Annotated[InlineSkill, Tag("\0inline")]],
+    by_type("Invalid value: expected 'skill_reference' or 'inline'."),
+]
+
+
 class ContainerFields(Given):
-    """A new container: its memory tier, the ids of files that are put into it, and the domains that it may reach."""
+    """A new container: memory tier, ids of files that are put into it, skills, and the domains that it may reach."""
 
     memory_limit: str | None = None
+    skills: Annotated[list[GivenSkill], Field(max_length=20)] = []
     file_ids: Annotated[Texts, AfterValidator(_files)] = []
     network_policy: _Network | None = None
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
 from agent_tools.containers.records import ContainerRecord, Upload, new_id
-from agent_tools.containers.spec import ContainerSpec, check_memory, check_network
+from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, skill_keys
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.fingerprints import ConversationFingerprint, Sender
 from agent_tools.gateway.conversations.recognised import Recognised
@@ -178,7 +178,7 @@ def _sender(owner: str, request: ResponseRequest, session: str) -> Sender:
 
 @dataclass(frozen=True)
 class _Place:
-    """The container that there is, None if a new one is needed, and the memory and network for that.
+    """The container that there is, None if a new one is needed, with its memory, network and skills.
 
     It `was_lost` if the conversation had one that cannot be used any more.
     """
@@ -187,6 +187,7 @@ class _Place:
     memory: str
     network: str
     was_lost: bool = False
+    skills: str = ""
 
 
 def look(services: Services, found: Found, look_at: Look) -> None:
@@ -212,6 +213,8 @@ def choose(services: Services, found: Found, look_at: Look = lambda _: None) -> 
         return Chosen()
     containers, owner = services.containers, found.owner
     place = _place(services, found, choice, look_at)
+    new_skills = {} if place.id else services.skills.resolve(owner, choice.skills, f"{choice.path}.skills")
+    skills = services.skills.of_container(place.skills) if place.id else tuple(new_skills.values())
     id_, notes, files = place.id or new_id("cntr"), [], list[list[JsonObject]]()
     if place.was_lost:  # what the request itself holds of the conversation brings its files by itself
         most = services.config.max_conversation_bytes
@@ -220,12 +223,12 @@ def choose(services: Services, found: Found, look_at: Look = lambda _: None) -> 
 
     def make() -> None:
         if services.store.get(ContainerRecord, id_) is None:
-            spec = ContainerSpec("auto", place.memory, domains=choice.domains, origin="response")
+            spec = ContainerSpec("auto", place.memory, domains=choice.domains, origin="response", skills=new_skills)
             containers.create(owner, spec, id_)
             for parts in files:
                 _input_files(services, owner, Chosen()).restore(parts, id_)
 
-    lease = ContainerLease(containers, id_, make if place.id is None else None, place.network)
+    lease = ContainerLease(containers, id_, make if place.id is None else None, place.network, skills)
     if place.id is None and not choice.file_ids:
         containers.check_room(owner)
         return Chosen(id_, lease, tuple(notes))
@@ -251,7 +254,7 @@ def _place(services: Services, found: Found, choice: ContainerChoice, look_at: L
     if choice.id is not None:
         row = services.containers.active(found.owner, choice.id)
         look_at(row)
-        return _Place(row.id, row.memory_limit, row.network)
+        return _Place(row.id, row.memory_limit, row.network, skills=row.skills)
     config = services.containers.config
     try:
         new = _Place(None, check_memory(choice.memory, config), check_network(choice.domains, config))
@@ -265,9 +268,9 @@ def _place(services: Services, found: Found, choice: ContainerChoice, look_at: L
         return replace(new, was_lost=known.was_lost)
     with contextlib.suppress(ContainerNotFound, ContainerExpired):
         row = services.containers.active(found.owner, named)
-        if row.network == new.network:
+        if row.network == new.network and skill_keys(row.skills) == [each.key for each in choice.skills]:
             look_at(row)
-            return replace(new, id=row.id)
+            return replace(new, id=row.id, skills=row.skills)
     return replace(new, was_lost=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, Tag
@@ -15,6 +16,7 @@ from agent_tools.gateway.requests.fields import (
     TEXT,
     ContainerFields,
     Given,
+    GivenSkill,
     Needed,
     Unsupported,
     by_shape,
@@ -65,10 +67,6 @@ class _Local(Given):
     skills: Unsupported = None
 
 
-class _AutoEnvironment(ContainerFields):
-    skills: Unsupported = None
-
-
 class _Reference(Given):
     skills: Unsupported = None
     container_id: Annotated[Needed, AfterValidator(_short)]
@@ -82,7 +80,7 @@ class _Commands(Given):
         Annotated[
             Union[
                 Annotated[_Local, Tag("\x00local")],
-                Annotated[_AutoEnvironment, Tag("\x00container_auto")],
+                Annotated[ContainerFields, Tag("\x00container_auto")],
                 Annotated[_Reference, Tag("\x00container_reference")],
             ],
             by_type("Invalid value: expected 'container_auto', 'container_reference' or 'local'."),
@@ -110,6 +108,7 @@ class ContainerChoice:
     file_ids: tuple[str, ...] = ()
     path: str = ""
     domains: tuple[str, ...] = ()
+    skills: tuple[GivenSkill, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,15 +223,17 @@ def _shared(first: ContainerChoice | None, second: ContainerChoice | None) -> Co
     if first is None or second is None:
         return first or second
     networks_differ = not (first.id or second.id) and first.domains != second.domains
-    if _differ(first.id, second.id) or _differ(first.memory, second.memory) or networks_differ:
+    pairs = ((first.id, second.id), (first.memory, second.memory), (first.skills, second.skills))
+    if networks_differ or any(starmap(_differ, pairs)):
         message = "The tools of a request share one container: describe it as the same in each."
         raise invalid(message, "tools", "invalid_value")
     file_ids = tuple(dict.fromkeys(first.file_ids + second.file_ids))
     id_, memory, domains = first.id or second.id, first.memory or second.memory, first.domains or second.domains
-    return ContainerChoice(id_, memory, file_ids, first.path or second.path, domains)
+    path, skills = (first if first.skills else second).path or first.path, first.skills or second.skills
+    return ContainerChoice(id_, memory, file_ids, path, domains, skills)
 
 
-def _differ(first: str | None, second: str | None) -> bool:
+def _differ(first: object, second: object) -> bool:
     return bool(first and second) and first != second
 
 
@@ -248,7 +249,7 @@ def _container(tool: Mapping[str, Any], path: str) -> tuple[ContainerChoice, Jso
 def _environment(tool: Mapping[str, Any], path: str) -> tuple[ContainerChoice | None, JsonObject]:
     """Read where commands run and files are changed: in a container, or at the client; return what is repeated, too."""
     match read(_Commands, tool, path).environment:
-        case _AutoEnvironment() as given:
+        case ContainerFields() as given:
             return _described(given, tool["environment"], f"{path}.environment")
         case _Reference(container_id=id_):
             return ContainerChoice(id_), {"type": "container_reference", "container_id": id_}
@@ -256,8 +257,15 @@ def _environment(tool: Mapping[str, Any], path: str) -> tuple[ContainerChoice | 
 
 
 def _described(given: ContainerFields, shown: Mapping[str, Any], path: str) -> tuple[ContainerChoice, JsonObject]:
-    choice = ContainerChoice(None, given.memory_limit, tuple(given.file_ids), path, given.domains)
-    return choice, {key: shown[key] for key in _DESCRIBED if key in shown}
+    skills, files = tuple(given.skills), tuple(given.file_ids)
+    choice = ContainerChoice(None, given.memory_limit, files, path, given.domains, skills)
+    without_zips = {"skills": [_without_zip(each) for each in shown["skills"]]} if skills else {}
+    return choice, {**{key: shown[key] for key in _DESCRIBED if key in shown}, **without_zips}
+
+
+def _without_zip(skill: Mapping[str, Any]) -> JsonObject:
+    """Return a skill as a response repeats it, which is stored, too."""
+    return {**skill, **({"source": {**skill["source"], "data": ""}} if skill["type"] == "inline" else {})}
 
 
 def _chosen(choice: Any, found: Tools) -> Tools:

@@ -198,6 +198,30 @@ class ConversationItem(ConversationPlace):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredSkill(Record):
+    """A skill that a client uploaded: `last_number` is the newest number of a version, which never comes again."""
+
+    table = "skills"
+    owner: str
+    created_at: float
+    name: str
+    default_number: int
+    last_number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSkillVersion(Record):
+    """A version of a skill. Its zip is the upload of this id."""
+
+    table = "skill_versions"
+    owner: str
+    created_at: float
+    skill_id: str
+    number: int
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ApiKey(Record):
     """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None is the gateway's own.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -13,6 +13,7 @@ from agent_tools.containers.failures import RowsAway
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import StoreError
+from agent_tools.skills.skill import Skill
 from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -23,6 +24,7 @@ class ContainerLease:
     Attributes:
         note: a sentence on the container that the model has not got yet.
         network: the domains that the code reaches, with spaces between them.
+        skills: those that are mounted in it.
         functions: functions of the host that code may call, if there are any.
         has_made: the container did not exist before.
     """
@@ -33,9 +35,11 @@ class ContainerLease:
         container_id: str,
         make: Callable[[], object] | None = None,
         network: str = "",
+        own_skills: Iterable[Skill] = (),
     ) -> None:
         self.containers = containers
         self.network = network
+        self.skills = (*containers.config.known_skills, *own_skills)
         self.container_id = container_id
         self.note = ""
         self.functions: Toolset | None = None

@@ -55,7 +55,7 @@ class ContainerShell(CommandTool):
         config = lease.containers.config
         self.name = config.shell_name
         described = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network))
-        self.description = with_catalogue(described, config.known_skills)
+        self.description = with_catalogue(described, lease.skills)
         self.parameters = _parameters(config)
         self.lease = lease
         self._config = config

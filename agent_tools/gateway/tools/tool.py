@@ -8,7 +8,6 @@ from typing import Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.spec import contents, reach
-from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.results.execution import Changes, Execution, Output
 from agent_tools.skills.skill import with_catalogue
@@ -42,7 +41,7 @@ class ContainerTool(CodeTool):
     def __init__(self, lease: ContainerLease, function: Mapping[str, Any] | None = None) -> None:
         given, config = function or {}, lease.containers.config
         self.name = str(given.get("name") or config.tool_name)
-        self.description = str(given.get("description") or described(config, lease.network))
+        self.description = str(given.get("description") or _described(lease))
         self.lease = lease
         super().__init__()
         if given.get("parameters"):
@@ -78,10 +77,11 @@ class ContainerTool(CodeTool):
             interpreter.cancel(cancelled)
 
 
-def described(config: GatewayConfig, network: str = "") -> str:
+def _described(lease: ContainerLease) -> str:
     """Return the tool's description for a model."""
-    text = _DESCRIPTION.format(contents=contents(config), network=reach(network), timeout=config.timeout)
-    return with_catalogue(text, config.known_skills)
+    config = lease.containers.config
+    text = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network), timeout=config.timeout)
+    return with_catalogue(text, lease.skills)
 
 
 def _files(changed: Changes) -> str:

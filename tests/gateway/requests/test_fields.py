@@ -50,7 +50,7 @@ from tests.gateway.conftest import NewGateway
             {"tools": [{"type": "shell", "environment": {"type": "container_reference"}}]},
             "tools[0].environment.container_id",
         ),
-        ({"tools": [shell(skills=[{"type": "skill_reference", "skill_id": "s"}])]}, "tools[0].environment.skills"),
+        ({"tools": [shell(skills=[{"type": "moon"}])]}, "tools[0].environment.skills[0].type"),
         ({"tools": [shell(memory_limit="9g")]}, "tools[0].environment.memory_limit"),
         (
             {"tools": [shell(memory_limit="1g"), {**CODE_TOOL, "container": {"type": "auto", "memory_limit": "4g"}}]},

@@ -14,7 +14,6 @@ from agent_tools.containers.spec import usual_cfg
 from agent_tools.errors import InvalidParams
 from agent_tools.fleet.protocol import remote_spec
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.tool import described
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from agent_tools.skills.skill import Skill, catalogue, with_catalogue, without_catalogue
@@ -91,13 +90,12 @@ def test_an_engine_that_shares_no_folders_has_no_skills(tmp_path: Path, state: P
     runtime.close_all()
 
 
-def test_an_operators_skills_are_in_every_container_and_in_the_words_for_models(tmp_path: Path) -> None:
+def test_an_operators_skills_are_in_every_container(tmp_path: Path) -> None:
     skill_folder(tmp_path / "skills" / "m")
     config = GatewayConfig(data_dir=tmp_path / "data", skills=(str(tmp_path / "skills"),), upstream="http://x.test/v1")
     (known,) = config.known_skills
     assert known.folder.is_relative_to(tmp_path / "data" / "skills")
     assert Sandbox(usual_cfg(config, tmp_path)).skills == (known,)
-    assert described(config).endswith("- m: Does things. (/skills/m/SKILL.md)")
     assert "skills" not in usual_cfg(GatewayConfig(data_dir=tmp_path / "data", upstream="http://x.test/v1"), tmp_path)
     with pytest.raises(InvalidParams, match="cannot be read"):
         GatewayConfig(data_dir=tmp_path / "data", skills=(str(tmp_path / "none"),), upstream="http://x.test/v1")

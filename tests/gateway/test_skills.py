@@ -1,0 +1,257 @@
+"""`/v1/skills` by OpenAI's own client, and skills in containers: by reference, inline, and the hostile ones."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from agent_tools.skills.shelf import UNUSED_SECONDS
+from agent_tools.testing import ScriptedCall, ScriptedReply
+from tests.gateway.asking import KEYS, post
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.skills import MANIFEST, skill_folder
+from tests.unit.skills.test_bundle import BAD, zipped
+
+FILES = [("m/SKILL.md", MANIFEST), ("m/scripts/a.py", b"#!/usr/bin/env python\nprint(1)")]
+LINE = "- m: Does things. (/skills/m/SKILL.md)"
+
+
+def packed(*files: tuple[str, bytes]) -> tuple[str, bytes, str]:
+    return ("m.zip", zipped(*files), "application/zip")
+
+
+def contents(answer: Any) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(answer.read())) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def inline(data: bytes | None = None, name: str = "m") -> dict[str, Any]:
+    source = {"type": "base64", "media_type": "application/zip"}
+    text = base64.b64encode(zipped(*FILES) if data is None else data).decode()
+    return {"type": "inline", "name": name, "description": "Does things.", "source": {**source, "data": text}}
+
+
+def shell(*skills: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"type": "shell", "environment": {"type": "container_auto", "skills": list(skills)}}]
+
+
+def told_by(gateway: Gateway, tool: str = "shell") -> str:
+    """Return the description of a tool in the latest request to the model."""
+    tools = gateway.upstream.requests[-1]["tools"]
+    return str(next(each["function"]["description"] for each in tools if each["function"]["name"] == tool))
+
+
+@pytest.fixture
+def gateway(new_gateway: NewGateway) -> Gateway:
+    return new_gateway({"m": lambda _: ScriptedReply("Ok.")}, api_keys=KEYS)
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> openai.OpenAI:
+    return gateway.client(KEYS[0])
+
+
+def test_openais_client_has_every_route(client: openai.OpenAI) -> None:
+    skills = client.skills
+    made = skills.create(files=FILES)
+    assert (made.name, made.description, made.default_version, made.latest_version) == ("m", "Does things.", "1", "1")
+    second = skills.versions.create(made.id, files=packed(("m/SKILL.md", MANIFEST + b"2")))
+    assert (second.version, second.skill_id, second.name, second.object) == ("2", made.id, "m", "skill.version")
+    now = skills.retrieve(made.id)
+    assert (now.default_version, now.latest_version) == ("1", "2")
+    assert [each.version for each in skills.versions.list(made.id)] == ["2", "1"]
+    first = skills.versions.list(made.id, order="asc", limit=1)
+    assert ([each.version for each in first.data], first.has_more) == (["1"], True)
+    assert [each.version for each in first] == ["1", "2"]
+    assert contents(skills.content.retrieve(made.id)) == dict(FILES)
+    assert contents(skills.versions.content.retrieve("latest", skill_id=made.id))["m/SKILL.md"] == MANIFEST + b"2"
+    assert skills.update(made.id, default_version="2").default_version == "2"
+    assert skills.versions.retrieve("2", skill_id=made.id) == second
+    with pytest.raises(openai.BadRequestError, match="default version cannot be deleted"):
+        skills.versions.delete("2", skill_id=made.id)
+    gone = skills.versions.delete("1", skill_id=made.id)
+    assert (gone.object, gone.version, gone.deleted) == ("skill.version.deleted", "1", True)
+    third = skills.versions.create(made.id, files=FILES, default=True)
+    assert (third.version, skills.retrieve(made.id).default_version) == ("3", "3")
+    other = skills.create(files=FILES)
+    assert [each.id for each in skills.list(order="asc")] == [made.id, other.id]
+    assert skills.delete(made.id).object == "skill.deleted"
+    assert [each.id for each in skills.list()] == [other.id]
+    for ask in (skills.retrieve, skills.content.retrieve, skills.versions.list, skills.delete):
+        with pytest.raises(openai.NotFoundError):
+            ask(made.id)
+    with pytest.raises(openai.NotFoundError):
+        skills.update(other.id, default_version="9")
+
+
+def test_the_asynchronous_client_uploads_a_folder(gateway: Gateway, client: openai.OpenAI) -> None:
+    async def made() -> str:
+        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEYS[0]) as ours:
+            return (await ours.skills.create(files=FILES)).id
+
+    assert contents(client.skills.content.retrieve(asyncio.run(made()))) == dict(FILES)
+
+
+def test_a_skill_is_its_keys_alone_and_no_file(gateway: Gateway, client: openai.OpenAI) -> None:
+    made = client.skills.create(files=FILES)
+    stranger = gateway.client(KEYS[1])
+    assert stranger.skills.list().data == []
+    for ask in (stranger.skills.retrieve, stranger.skills.content.retrieve, stranger.skills.delete):
+        with pytest.raises(openai.NotFoundError):
+            ask(made.id)
+    with pytest.raises(openai.NotFoundError):
+        stranger.containers.create(name="c", skills=[{"type": "skill_reference", "skill_id": made.id}])
+    version = client.skills.versions.retrieve("1", skill_id=made.id).id
+    assert client.files.list().data == []
+    with pytest.raises(openai.NotFoundError):
+        client.files.delete(version)
+
+
+def test_skills_count_as_what_a_key_uploads_and_stay(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, max_uploads=2, retention=0.0)
+    client = gateway.client()
+    made = client.skills.create(files=FILES)
+    gateway.services.sweep()
+    assert contents(client.skills.content.retrieve(made.id)) == dict(FILES)
+    client.skills.versions.create(made.id, files=FILES)
+    with pytest.raises(openai.BadRequestError, match="2 files, the maximum"):
+        client.skills.versions.create(made.id, files=FILES)
+    client.skills.delete(made.id)
+    assert list((gateway.services.config.data_dir / "uploads").iterdir()) == []
+
+
+@pytest.mark.parametrize("case", [*BAD, "two files of one path", "another name"])
+def test_a_bad_upload_is_refused_with_its_reason(client: openai.OpenAI, case: str) -> None:
+    made = client.skills.create(files=FILES)
+    given: Any = ("m.zip", BAD[case][0]) if case in BAD else [FILES[0], FILES[0]]
+    if case == "another name":
+        given = [("n/SKILL.md", b"---\nname: n\ndescription: d\n---\n")]
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.skills.versions.create(made.id, files=given)
+    assert refused.value.param == "files"
+    assert [each.version for each in client.skills.versions.list(made.id)] == ["1"]
+
+
+def test_a_form_of_too_much_is_refused_before_it_is_read(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.skills.create(files=[*FILES, ("m/large", bytes(66 * 2**20))])
+    assert refused.value.status_code == 413
+    with pytest.raises(openai.BadRequestError, match="Too many files"):
+        client.skills.create(files=[*FILES, *((f"m/{n}", b"") for n in range(500))])
+    key = {"Authorization": f"Bearer {KEYS[0]}"}
+    answer = httpx.post(f"{client.base_url}skills", headers=key, files={"other": ("a", b"")})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "files")
+
+
+def test_a_skill_is_mounted_in_the_container_of_a_response(gateway: Gateway, client: openai.OpenAI) -> None:
+    made = client.skills.create(files=FILES)
+    reference = {"type": "skill_reference", "skill_id": made.id, "version": "latest"}
+    key = {"Authorization": f"Bearer {KEYS[0]}"}
+    for given in (reference, inline()):
+        body = {"model": "m", "input": "Go.", "tools": shell(given)}
+        answer = httpx.post(f"{gateway.url}/v1/responses", json=body, headers=key, timeout=60).json()
+        assert told_by(gateway).endswith(LINE)
+        (shown,) = answer["tools"][0]["environment"]["skills"]
+        assert shown == (given if given is reference else {**given, "source": {**given["source"], "data": ""}})
+
+
+def test_another_set_of_skills_is_another_container(new_gateway: NewGateway) -> None:
+    run = ScriptedReply(calls=[ScriptedCall("shell", {"commands": ["echo 1"]})])
+    gateway = new_gateway({"m": [run, "Ok.", run, "Ok.", run, "Ok."]})
+    client = gateway.client()
+    made = client.skills.create(files=FILES)
+    latest = {"type": "skill_reference", "skill_id": made.id, "version": "latest"}
+    first = post(gateway, tools=shell(latest)).json()
+    client.skills.versions.create(made.id, files=packed(("m/SKILL.md", MANIFEST + b"2")))
+    second = post(gateway, tools=shell(latest), previous_response_id=first["id"]).json()
+    third = post(gateway, tools=shell(inline()), previous_response_id=second["id"]).json()
+    calls = [
+        next(each for each in answer["output"] if each["type"] == "shell_call") for answer in (first, second, third)
+    ]
+    ids = [each["environment"]["container_id"] for each in calls]
+    assert ids[0] == ids[1] != ids[2]
+    assert "is gone" in str(gateway.upstream.requests[-1]["messages"])
+
+
+REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "an unknown skill": ([{"type": "skill_reference", "skill_id": "skill_0"}], ""),
+    "no base64": ([{**inline(), "source": {**inline()["source"], "data": "%"}}], "[0]"),
+    "another name": ([inline(name="n")], "[0]"),
+    "another type of media": (
+        [{**inline(), "source": {**inline()["source"], "media_type": "text/plain"}}],
+        "[0].source.media_type",
+    ),
+    "one name twice": ([inline(), inline()], "[1]"),
+    "a bomb": ([inline(), inline(BAD["a bomb"][0])], "[1]"),
+    "a path that leads out": ([inline(BAD["a path that leads out"][0])], "[0]"),
+    "a link": ([inline(BAD["a link"][0])], "[0]"),
+    "no type": ([{"skill_id": "skill_0"}], "[0].type"),
+    "too many": ([inline()] * 21, ""),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_skill_that_cannot_be_used_makes_no_container(new_gateway: NewGateway, case: str) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+    given, place = REFUSED[case]
+    where = {"tools[0].environment.skills": {"tools": shell(*given)}, "skills": {"name": "c", "skills": given}}
+    for path, body in where.items():
+        answer = httpx.post(
+            f"{gateway.url}/v1/{'containers' if 'name' in body else 'responses'}",
+            json={"model": "m", "input": "Go.", **body},
+        )
+        assert answer.status_code == (404 if case == "an unknown skill" else 400), answer.text
+        if case != "an unknown skill":
+            assert answer.json()["error"]["param"] == path + place
+    assert gateway.client().containers.list().data == []
+
+
+def test_tools_share_the_skills_of_one(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+    code_tool = {"type": "code_interpreter", "container": {"type": "auto"}}
+    assert post(gateway, tools=[code_tool, *shell(inline())]).status_code == 200
+    assert all(each["function"]["description"].endswith(LINE) for each in gateway.upstream.requests[-1]["tools"])
+    own = {"type": "code_interpreter", "container": {"type": "auto", "skills": [inline(zipped(FILES[0]))]}}
+    assert post(gateway, tools=[own]).status_code == 200
+    assert told_by(gateway, "python").endswith(LINE)
+    assert post(gateway, tools=[own, *shell(inline())]).status_code == 400
+
+
+def test_a_name_of_the_operators_skills_is_taken(new_gateway: NewGateway, tmp_path: Path) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, skills=(str(skill_folder(tmp_path / "m")),))
+    assert post(gateway, tools=shell()).status_code == 200
+    assert told_by(gateway).endswith(LINE)
+    answer = post(gateway, tools=shell(inline()))
+    assert answer.status_code == 400
+    assert "Two skills are named 'm'" in answer.json()["error"]["message"]
+
+
+def test_a_container_keeps_its_skills_whatever_becomes_of_them(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+    client = gateway.client()
+    made = client.skills.create(files=FILES)
+    given: Any = [{"type": "skill_reference", "skill_id": made.id}]
+    container = client.containers.create(name="c", skills=given)
+    client.skills.delete(made.id)
+    shelf = gateway.services.config.data_dir / "skills"
+    (copy,) = shelf.iterdir()
+    os.utime(copy, (0, time.time() - 2 * UNUSED_SECONDS))
+    gateway.services.sweep()
+    post(
+        gateway, tools=[{"type": "shell", "environment": {"type": "container_reference", "container_id": container.id}}]
+    )
+    assert told_by(gateway).endswith(LINE)
+    client.containers.delete(container.id)
+    os.utime(copy, (0, time.time() - 2 * UNUSED_SECONDS))
+    gateway.services.sweep()
+    assert list(shelf.iterdir()) == []
