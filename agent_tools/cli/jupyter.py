@@ -16,7 +16,7 @@ from agent_tools.cli.terminal.show import notes
 from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import pip_install
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, sandbox_config
-from agent_tools.jupyter.launcher import launch
+from agent_tools.jupyter.served_kernel import launch
 from agent_tools.sandbox.options import read_options
 
 FOLDERS = click.Choice(("cwd", "fresh"))

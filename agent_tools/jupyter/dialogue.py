@@ -12,21 +12,125 @@ Theory of operation
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
-from agent_tools.jupyter.answers import ClientMessage, note, read_answer, strict_json
 from agent_tools.jupyter.sockets import KernelSockets
 from agent_tools.jupyter.wire import ClientRequest, SignedFrames
 from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
-from agent_tools.runtime.kernel.protocol import VERSION
+from agent_tools.runtime.kernel.protocol import VERSION, KernelMessage
 from agent_tools.runtime.session.raw_kernel import RawKernel
+
+# The kernel's messages, as clients may be told them: nothing of them is believed, and all of them are bounded.
+#
+# Of a message of the kernel the content is passed on byte by byte, if it is JSON as every client reads it, and written
+# anew if it is not quite. Its header is made anew by whoever passes it on, and its parent is a request that came in.
+
+PUBLISHED = frozenset(
+    (
+        *("stream", "display_data", "update_display_data", "execute_input", "execute_result", "error"),
+        *("clear_output", "status", "comm_open", "comm_msg", "comm_close"),
+    )
+)
+STATES = ("busy", "idle")
+_UNUSUAL = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")  # what JSON does not have, and halves of characters
+_TOO_LARGE = "[left out: {:,} bytes that would be costly to read]"
+
+
+@dataclass(frozen=True)
+class ClientMessage:
+    """One message for clients: its type, its content as JSON, and what goes with it."""
+
+    kind: str
+    content: bytes
+    values: Mapping[str, Any]
+    """The content as values."""
+    metadata: bytes = b"{}"
+    buffers: tuple[bytes, ...] = ()
+
+
+def read_answer(message: KernelMessage, parts: list[bytes]) -> ClientMessage | None:
+    """Return a message of the kernel as clients may have it, None for one that they may not."""
+    if not _is_known(message):
+        return None
+    if message.unread:
+        return note(message.kind, _TOO_LARGE.format(message.unread))
+    content = _as_json(parts[3], message.content)
+    if content is None:
+        return None
+    metadata = _read_object(parts[2])
+    return ClientMessage(message.kind, content, message.content, metadata, tuple(parts[4:]))
+
+
+def _is_known(message: KernelMessage) -> bool:
+    if message.channel == IOPUB:
+        return message.kind in PUBLISHED and (
+            message.kind != "status" or message.content.get("execution_state") in STATES
+        )
+    if message.channel == STDIN:
+        return message.kind == "input_request"
+    return message.channel == SHELL and message.kind.endswith("_reply")
+
+
+def _as_json(packed: bytes, content: Mapping[str, Any]) -> bytes | None:
+    """Return a content as strict JSON in UTF-8; None if it cannot be that."""
+    if not _UNUSUAL.search(packed) and _is_utf8(packed):
+        return packed
+    try:
+        return strict_json(content)
+    except ValueError:
+        return None
+
+
+def strict_json(value: object) -> bytes:
+    """Return a JSON value in UTF-8, with '?' for halves of characters.
+
+    Raises:
+        ValueError: it has a number that JSON does not have.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def _read_object(packed: bytes) -> bytes:
+    """Return metadata as strict JSON in UTF-8; an empty object for anything else."""
+    try:
+        value = json.loads(packed)
+        found = _as_json(packed, value) if isinstance(value, dict) else None
+    except (ValueError, RecursionError):
+        found = None
+    return found or b"{}"
+
+
+def _is_utf8(packed: bytes) -> bool:
+    try:
+        packed.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def note(kind: str, text: str) -> ClientMessage | None:
+    """Return a message that says what was left out in place of one of this type; None where nobody would read it."""
+    values: dict[str, Any]
+    if kind == "stream":
+        values = {"name": "stderr", "text": text + "\n"}
+    elif kind in ("display_data", "update_display_data"):
+        values = {"data": {"text/plain": text}, "metadata": {}, "transient": {}}
+    elif kind == "execute_result":
+        values = {"data": {"text/plain": text}, "metadata": {}, "execution_count": None}
+    elif kind.endswith("_reply"):
+        values = {"status": "error", "ename": "MessageTooLarge", "evalue": text, "traceback": [text]}
+    else:
+        return None
+    return ClientMessage(kind, json.dumps(values).encode(), values)
+
 
 MAX_WAITING = 1_000  # requests in the queue; more stay with their clients
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of them

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_tools.models.base import (
+    MAX_NAME_CHARS,
+    MAX_REPLY_BYTES,
+    MAX_TOKENS,
     ArgumentsDelta,
     CallComplete,
     CallStarted,
@@ -26,11 +29,12 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
     new_call_id,
+    refuse_more_calls,
+    too_large,
 )
-from agent_tools.models.bounds import MAX_NAME_CHARS, MAX_REPLY_BYTES, MAX_TOKENS, refuse_more_calls, too_large
 from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
-from agent_tools.models.server_fields import ServerFields
+from agent_tools.models.wire import ServerFields
 
 # The calls of one reply, put together from their pieces. Pure, and generous to servers.
 #
@@ -269,7 +273,7 @@ class ChunkReader:
         reason: the finish reason, once the server has given it.
 
     Raises:
-        ModelError: the reply is too large; see bounds.py.
+        ModelError: the reply is too large.
     """
 
     def __init__(

@@ -19,8 +19,15 @@ from urllib.parse import urlsplit
 
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.extras import pip_install
-from agent_tools.models.base import Conversation, FunctionDefinition, Json, JsonObject, Options
-from agent_tools.models.bounds import MAX_REPLY_BYTES, Bounded
+from agent_tools.models.base import (
+    MAX_REPLY_BYTES,
+    Bounded,
+    Conversation,
+    FunctionDefinition,
+    Json,
+    JsonObject,
+    Options,
+)
 from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.dialect.phrasing import MAX_LESSONS, REFUSALS, RESULT, lacks_tools, lesson, phrased
 from agent_tools.models.dialect.profile import UpstreamProfile

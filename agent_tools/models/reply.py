@@ -22,8 +22,7 @@ from typing import Any, Protocol, Union
 from urllib.parse import urljoin, urlsplit
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import Delta, Json
-from agent_tools.models.bounds import END
+from agent_tools.models.base import END, Delta, Json
 from agent_tools.text import neutralise
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream

@@ -5,9 +5,8 @@
 """
 
 from agent_tools.testing.contract import check_model, check_tool
-from agent_tools.testing.model import Asked, RecordedRequest, ScriptedModel
 from agent_tools.testing.script import ScriptedCall, ScriptedReply
-from agent_tools.testing.server import ScriptedServer
+from agent_tools.testing.server import Asked, RecordedRequest, ScriptedModel, ScriptedServer
 
 __all__ = [
     "Asked",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, Protocol, TypeVar, Union, runtime_checkable
 
 import fastjsonschema
 
@@ -18,6 +19,7 @@ from agent_tools.code_reader import load_json
 from agent_tools.engines.engine import Guest
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.limits import Limits
+from agent_tools.results.execution import Execution, Output
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.sandbox.options import Config as Config
@@ -211,3 +213,44 @@ def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:
         fastjsonschema.validate(schema, params, use_default=False)
     except fastjsonschema.JsonSchemaException as exc:
         raise ValueError(f"Parameters do not fit the schema: {exc}") from exc
+
+
+# The contract of a tool that runs code and shows its outputs while it runs.
+
+
+class CodeTool(BaseTool):
+    """A tool that runs code; `CodeInterpreter` is one.
+
+    An agent shows the outputs of subclasses while the code runs; the methods of other tools are not looked at.
+    """
+
+    @abstractmethod
+    def stream(
+        self,
+        params: str | dict[str, Any],
+        files: Sequence[str] | None = None,
+        timeout: float | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> Generator[Output, None, Execution]:
+        """Run code, yield its outputs, and return the whole execution."""
+
+    @abstractmethod
+    def markdown(self, execution: Execution) -> str:
+        """Return the execution as the model is to read it."""
+
+    @abstractmethod
+    def cancel(self, cancelled: threading.Event) -> None:
+        """End the stream that was given this event. For any thread."""
+
+
+@runtime_checkable
+class ReadsCode(Protocol):
+    """A code tool that reads the code of a call in a way, or with limits, of its own."""
+
+    def read_code(self, params: object) -> str:
+        """Return the code of a call.
+
+        Raises:
+            InvalidParams: there is none, or none that may run.
+        """
+        ...

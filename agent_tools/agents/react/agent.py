@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.agents.fncall import Assistant
-from agent_tools.agents.react.model import ReActModel
-from agent_tools.agents.react.prompt import scratchpad
+from agent_tools.agents.react.model import ReActModel, scratchpad
 from agent_tools.agents.steps import (
     CallBegun,
     CallCommand,

@@ -12,7 +12,7 @@ from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.results.execution import Changes, Execution, Output
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, one_line
-from agent_tools.tools.code_tool import CodeTool
+from agent_tools.tools.base import CodeTool
 
 MAX_FILES_TOLD = 50
 _DESCRIPTION = (

@@ -21,7 +21,7 @@ from agent_tools.models.dialect.profile import UpstreamProfile
 #
 # The model is asked to write a call as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, the form of the
 # Hermes templates, which many open models know from their training. Calls in a reply's text are read where all calls in
-# text are: agents/turn/content_calls.py.
+# text are: agents/turn/round.py.
 
 
 RESULT = "<tool_response>"

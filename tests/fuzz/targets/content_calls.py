@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.agents.turn.call_forms import TOKENS
-from agent_tools.agents.turn.content_calls import Gate, calls_in
+from agent_tools.agents.turn.round import Gate, calls_in
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts

@@ -15,8 +15,7 @@ import pydantic
 import pytest
 import typing_extensions
 
-from agent_tools.code_mode.checks import LARGE_PARTS, ArgumentCheck
-from agent_tools.code_mode.functions import TypedFunction
+from agent_tools.code_mode.functions import LARGE_PARTS, ArgumentCheck, TypedFunction
 from agent_tools.guest.wire.budget import GivenUp
 from agent_tools.runtime.host_calls.function import ArgumentError
 from agent_tools.runtime.host_calls.reading import Aside, current

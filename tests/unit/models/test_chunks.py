@@ -7,6 +7,7 @@ import pytest
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import (
+    MAX_TOKENS,
     ArgumentsDelta,
     CallComplete,
     CallStarted,
@@ -16,7 +17,6 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.bounds import MAX_TOKENS
 from agent_tools.models.chunks import ChunkReader, usage_of
 
 

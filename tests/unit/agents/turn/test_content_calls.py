@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.turn.content_calls import Gate, calls_in
+from agent_tools.agents.turn.round import Gate, calls_in
 from agent_tools.code_reader import python_blocks
 from agent_tools.messages import FunctionCall
 
