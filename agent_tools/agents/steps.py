@@ -67,6 +67,7 @@ class CallRunning:
     """The tool of a call begins its work."""
 
     id: str
+    name: str
 
 
 @dataclass(frozen=True)

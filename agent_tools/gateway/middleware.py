@@ -67,7 +67,8 @@ class GatewayMiddleware:
         scope["notes"] = answer.notes
         received: object = body
         started = time.monotonic()
-        with nullcontext() if is_socket else services.metrics.in_flight.track_inprogress():
+        counted = nullcontext() if is_socket else services.metrics.in_flight.track_inprogress()
+        with counted, services.tracer.continued(Headers(scope=scope)):
             try:
                 _let_in(services, scope, self._owned, self._public)
                 if is_socket:

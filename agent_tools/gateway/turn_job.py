@@ -31,10 +31,11 @@ class TurnJob(Job):
         self._has_ended = False
         self._services = services
         self._key_name = services.keys.name_of(owner)
-        self._spans = services.tracer.turn(model)
+        self._spans = services.tracer.turn(model, services.config.upstream)
 
     def work(self) -> None:
         """Do the work, one at a time with others while it computes."""
+        self._spans.begin()
         with self._services.compute.computing(is_urgent=self._is_urgent):
             super().work()
 
@@ -73,7 +74,7 @@ class TurnJob(Job):
         """End the spans, and count a turn that an error has ended."""
         if self.failure and not self._has_ended:
             self._services.metrics.turn_failed()
-        self._spans.end()
+        self._spans.end((self.failure.code or self.failure.kind) if self.failure else "")
 
 
 def _give_up(tools: Sequence[HostedTool]) -> None:

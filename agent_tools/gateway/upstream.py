@@ -26,6 +26,7 @@ from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.models.reply import Waiting, redirect_target
 from agent_tools.settings import Endpoint
+from agent_tools.tracing import send_context
 
 ASK_TIMEOUT = 10.0  # seconds
 STATE_AGE = 10.0  # seconds for which `problem` answers what it found
@@ -98,6 +99,7 @@ class Upstream:
             "max_reply_bytes": self._config.max_reply_bytes,
             "waiting": self._waiting,
             "leaves_waiting": True,
+            "on_request": send_context,
         }
         if self._config.upstream_api == "responses":
             return ResponsesModel(name, endpoint, passed=self._config.passed_fields, **common)

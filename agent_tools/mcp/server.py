@@ -39,11 +39,14 @@ from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.services import McpCall, McpServices, is_ours
 from agent_tools.mcp.tools import TOOLS, McpTool
+from agent_tools.mcp.tracing import TracingMiddleware
 from agent_tools.skills.skill import with_catalogue
+from agent_tools.tracing import configured_provider
 from agent_tools.version import __version__
 
 Context = ServerRequestContext[McpServices, Any]
 NAME = "agent-tools"
+FLUSH_MILLISECONDS = 2_000  # for the last spans, when a server stops
 _LASTING = CacheHint(3_600_000, "public")  # milliseconds: these lists change with the version only
 _INSTRUCTIONS = (
     "Runs code in containers without access to the host. Every answer names its container: pass it on to keep "
@@ -53,8 +56,9 @@ _INSTRUCTIONS = (
 _USUAL = " Calls without `container` share one."
 
 
-def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits) -> Server[McpServices]:
-    """Return a server for these containers."""
+def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any = None) -> Server[McpServices]:
+    """Return a server for these containers. `tracing` is a TracerProvider, by default the environment's."""
+    provider = tracing or configured_provider()
 
     @asynccontextmanager
     async def lifespan(_: Server[McpServices]) -> AsyncIterator[McpServices]:
@@ -64,6 +68,8 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits) -> Server[Mcp
                 yield McpServices(stock, prepare, activities, bounds)
             finally:
                 await activities.close()
+                if provider:
+                    await anyio.to_thread.run_sync(provider.force_flush, FLUSH_MILLISECONDS)
 
     shown = _shown(stock, bounds)
 
@@ -86,7 +92,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits) -> Server[Mcp
         on_list_prompts=list_prompts,
         on_read_resource=read_resource,
     )
-    server.middleware.clear()  # traces, which would hold what people and code say
+    server.middleware[:] = [TracingMiddleware(provider, frozenset(schemas))] if provider else []
     return server
 
 

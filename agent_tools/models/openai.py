@@ -82,6 +82,7 @@ class OpenAIModel:
         profile: what the server wants to be sent. What is not given there is learned from its answers.
         waiting: around each wait for the server, in the thread that reads a reply.
         leaves_waiting: a `Retry-After` is the caller's to wait for, unless results of calls would be lost by that.
+        on_request: gets each of httpx's requests before it is sent, in the context of whoever asked.
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class OpenAIModel:
         profile: UpstreamProfile | None = None,
         waiting: Waiting = nullcontext,
         leaves_waiting: bool = False,
+        on_request: Callable[[Any], None] | None = None,
     ) -> None:
         self.model = model
+        self._hooks = [refuse_abandoned, on_request] if on_request else [refuse_abandoned]
         self._leaves_waiting = leaves_waiting
         self._sending = threading.local()
         self.dialect = Dialect(profile or UpstreamProfile(), model)
@@ -173,7 +176,7 @@ class OpenAIModel:
             if self._client is None:
                 idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
                 hooks = {
-                    "request": [refuse_abandoned],
+                    "request": self._hooks,
                     "response": [partial(_count, self.max_reply_bytes), partial(_leave_waiting, self._sending)],
                 }
                 http = openai.DefaultHttpxClient(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -235,11 +235,17 @@ class ResponsesModel:
         passed: Sequence[str] = (),
         waiting: Waiting = nullcontext,
         leaves_waiting: bool = False,
+        on_request: Callable[[Any], None] | None = None,
     ) -> None:
         self.model = model
         self._passed = passed
         self._chat = OpenAIModel(  # connections, limits, errors
-            model, endpoint, max_reply_bytes=max_reply_bytes, waiting=waiting, leaves_waiting=leaves_waiting
+            model,
+            endpoint,
+            max_reply_bytes=max_reply_bytes,
+            waiting=waiting,
+            leaves_waiting=leaves_waiting,
+            on_request=on_request,
         )
         self._takes_reasoning = True  # until it refuses that
 

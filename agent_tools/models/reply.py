@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
+from contextvars import copy_context
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol, Union
@@ -80,7 +81,8 @@ class Reply(Iterator[Delta]):
         self._is_closed = False
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
-        threading.Thread(target=self._receive, name="model-reply", daemon=True).start()
+        receive = partial(copy_context().run, self._receive)  # with the trace that this is part of
+        threading.Thread(target=receive, name="model-reply", daemon=True).start()
 
     def __next__(self) -> Delta:
         item = None if self._is_closed else self._next()

@@ -120,7 +120,7 @@ class AuditedRun:
         """Note how code ended, and what it touched."""
         files, connections, calls = execution.changes, execution.connections, execution.host_calls
         self.about = {
-            **_ending(execution),
+            **ending(execution),
             "duration": round(execution.duration, 3),
             "queued": round(execution.queued, 3),
             "files": [{"path": change.name[:MAX_PATH], "size": change.size} for change in files[:MAX_ITEMS]],
@@ -146,7 +146,8 @@ class AuditedRun:
         self.about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
 
 
-def _ending(execution: Execution) -> dict[str, Any]:
+def ending(execution: Execution) -> dict[str, Any]:
+    """Return `outcome`: ok, error, timed_out or died; and what caused the last two, `error` or `cause`."""
     match execution.error:
         case None:
             return {"outcome": "ok"}

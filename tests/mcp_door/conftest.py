@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
+from opentelemetry.sdk.trace import TracerProvider
 
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.handles import own_containers
@@ -34,6 +35,7 @@ def converse(process_runtime: Runtime) -> Converse:
         *,
         is_alone: bool = True,
         runtime: Runtime = process_runtime,
+        tracing: TracerProvider | None = None,
         **settings: Any,
     ) -> None:
         failed: list[Exception] = []
@@ -42,7 +44,7 @@ def converse(process_runtime: Runtime) -> Converse:
             config = McpConfig(**settings)
             async with (
                 own_containers(config, runtime, is_alone=is_alone) as stock,
-                Client(make_server(stock, prepare, config), mode=mode) as client,
+                Client(make_server(stock, prepare, config, tracing), mode=mode) as client,
             ):
                 try:
                     await talk(client)

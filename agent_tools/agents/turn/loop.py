@@ -317,7 +317,7 @@ class _RunningTurn:
         if limit is not None and self.calls_made >= limit:
             return refused(call, f"all {limit} calls that may be made are used up. Answer without further calls.")
         self.calls_made += 1
-        yield CallRunning(call.id)
+        yield CallRunning(call.id, call.name)
         return (yield from perform(call, tool, self._context()))
 
     def _context(self) -> CallContext:

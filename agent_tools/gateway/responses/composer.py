@@ -139,7 +139,7 @@ class Composer:
             case CallBegun() | CallDelta() | CallReady():
                 yield from self._silence()
                 yield from self._write(step)
-            case CallRunning(id_):
+            case CallRunning(id_, _):
                 yield from self._run(id_)
             case CallOutput() | CallCommand():
                 yield from self._live(step)

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio.to_thread
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,11 +21,18 @@ from tests.gateway.asking import until
 
 @dataclass
 class ToolServer:
-    """It runs; `calls` are the tools that were called, `headers` the values of the header x-secret that came."""
+    """It runs.
+
+    Attributes:
+        calls: the tools that were called.
+        headers: the values of the header x-secret that came.
+        traces: the `traceparent` of each call of `add`.
+    """
 
     port: int = 0
     calls: list[str] = field(default_factory=list)
     headers: set[str] = field(default_factory=set)
+    traces: list[Any] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -47,9 +55,10 @@ def tool_server(known: int = 0, *, with_alike: bool = False) -> Iterator[ToolSer
     found, server = ToolServer(), MCPServer("box")
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
-    def add(a: int, b: int) -> int:
+    def add(a: int, b: int, context: Context[Any, Any]) -> int:
         """Adds."""
         found.calls.append("add")
+        found.traces.append((context.request_context.meta or {}).get("traceparent"))
         return a + b
 
     @server.tool(name="say.it")

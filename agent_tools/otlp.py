@@ -1,0 +1,13 @@
+"""Spans sent as OTLP over HTTP, to where the environment says. Imports OpenTelemetry's SDK."""
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk import resources, trace
+
+
+def provider() -> trace.TracerProvider:
+    """Return a provider that sends what it is given in batches, as the service that OTEL_SERVICE_NAME names."""
+    ours = resources.Resource({"service.name": "agent-tools"})
+    named = resources.OTELResourceDetector().detect()
+    made = trace.TracerProvider(resource=resources.Resource.create().merge(ours).merge(named))
+    made.add_span_processor(trace.export.BatchSpanProcessor(OTLPSpanExporter()))
+    return made

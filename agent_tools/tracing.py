@@ -1,0 +1,67 @@
+"""OpenTelemetry, where it is installed and the environment names a receiver: tracers, and trace contexts that travel.
+
+A trace context is `traceparent` and `tracestate` of W3C Trace Context, as headers of HTTP or members of MCP's `_meta`.
+Baggage is neither read nor sent on: it may hold anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_tools import settings
+
+try:  # an extra: without it there is no provider either
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    _propagator = None
+else:
+    _propagator = TraceContextTextMapPropagator()
+
+_log = logging.getLogger(__name__)
+
+
+def configured_provider() -> Any:
+    """Return a TracerProvider as the environment configures it; None if it does not, or a package is missing."""
+    if not settings.is_tracing_wanted():
+        return None
+    try:
+        from agent_tools import otlp  # OpenTelemetry's SDK is an extra
+    except ImportError as exc:
+        _log.warning(
+            "No spans are sent: %s. Install opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.", exc
+        )
+        return None
+    return otlp.provider()
+
+
+def context_of(carrier: Mapping[str, Any] | None) -> Any:
+    """Return the trace context that a client sent; the current one if it sent none, or one that is not valid."""
+    texts = {name: value for name, value in (carrier or {}).items() if isinstance(value, str)}
+    assert _propagator
+    return _propagator.extract(texts)
+
+
+@contextlib.contextmanager
+def continued(carrier: Mapping[str, Any]) -> Iterator[None]:
+    """Go on with a client's trace in the block."""
+    token = attach(context_of(carrier))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+def make_current(span: Any) -> None:
+    """Make a span the parent of what this thread, or a task of its own, begins and sends from now on."""
+    attach(set_span_in_context(span))
+
+
+def send_context(request: Any) -> None:
+    """Add the current trace context to the headers of an HTTP request; nothing where no span is current."""
+    if _propagator:
+        _propagator.inject(request.headers)
