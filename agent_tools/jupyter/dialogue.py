@@ -27,6 +27,7 @@ from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION, KernelMessage
 from agent_tools.runtime.session.raw_kernel import RawKernel
+from agent_tools.sandbox.audit import AuditedRun, AuditLog, AuditUnavailable, ending
 
 # The kernel's messages, as clients may be told them: nothing of them is believed, and all of them are bounded.
 #
@@ -143,9 +144,17 @@ class Dialogue:
     """Takes what clients and the kernel say, and tells each what the other said."""
 
     def __init__(
-        self, wire: SignedFrames, sockets: KernelSockets, kernel: RawKernel, *, is_plain: bool = False
+        self,
+        wire: SignedFrames,
+        sockets: KernelSockets,
+        kernel: RawKernel,
+        *,
+        is_plain: bool = False,
+        audit: AuditLog | None = None,
     ) -> None:
         self._is_plain = is_plain  # HTML, scripts and widgets are left out
+        self._audit = audit
+        self._audited: AuditedRun | None = None  # the run of the current request
         self._wire = wire
         self._sockets = sockets
         self._kernel = kernel
@@ -221,19 +230,26 @@ class Dialogue:
                 self._headers.popitem(last=False)
             try:
                 self._begin(request)
-            except (FileRejected, MessageError, ValueError) as exc:
+            except (AuditUnavailable, FileRejected, MessageError, ValueError) as exc:
                 self._refuse(request, _error(type(exc).__name__, str(exc)))
 
     def _begin(self, request: ClientRequest) -> None:
         if request.size > self._kernel.max_message_bytes:
             raise ValueError(f"The request has {request.size:,} bytes, more than {self._kernel.max_message_bytes:,}.")
-        run = self._kernel.begin(is_code=request.kind in RUNS_CODE)
+        is_run = request.kind == "execute_request"
+        self._audited = self._audit.begun(str(request.content.get("code", ""))) if self._audit and is_run else None
+        try:
+            run = self._kernel.begin(is_code=request.kind in RUNS_CODE)
+        except BaseException:
+            self._end_audit("refused")
+            raise
         try:
             header, parent, metadata, *rest = request.parts
-            metadata = _with_run(metadata, run if request.kind == "execute_request" else 0)
+            metadata = _with_run(metadata, run if is_run else 0)
             self._kernel.send(SHELL, [header, parent, metadata, *rest])
         except MessageError:
             self._kernel.end()
+            self._end_audit("refused")
             raise
         self._current = request
 
@@ -242,6 +258,12 @@ class Dialogue:
         if notes := self._kernel.end():
             self._print(notes)
         self._current, self._asked = None, False
+        self._end_audit("ok")
+
+    def _end_audit(self, outcome: str) -> None:
+        run, self._audited = self._audited, None
+        if run:
+            run.end(outcome)
 
     def _refuse(self, request: ClientRequest, content: Mapping[str, Any]) -> None:
         """Answer a request without the kernel."""
@@ -293,6 +315,8 @@ class Dialogue:
     def _pass_reply(self, answer: ClientMessage, request: ClientRequest) -> None:
         if answer.kind == "kernel_info_reply":
             self._kernel_info = dict(answer.values)
+        if self._audited:
+            self._audited.replied(answer.values)
         self._send(request.channel, request, answer)
         stops = request.content.get("stop_on_error", True) and not request.content.get("silent", False)
         if request.kind == "execute_request" and answer.values.get("status") == "error" and stops:
@@ -301,6 +325,9 @@ class Dialogue:
     def tell_death(self, died: Died) -> None:
         """Tell whoever waits for an answer that the kernel has ended, and what became of the variables."""
         current, self._current, self._asked = self._current, None, False
+        if self._audited:
+            self._audited.about = ending(died)
+        self._end_audit("died")
         if current and current.channel:
             name, _, text = died.text.partition(": ")
             self._refuse(current, {**_error(name, text), "execution_count": 0})

@@ -21,6 +21,7 @@ from agent_tools.jupyter.wire import BadRequest, SignedFrames
 from agent_tools.runtime.session.raw_kernel import RawKernel, local, raw_kernel
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.sessions import RuntimeLike
+from agent_tools.sandbox.audit import AuditLog
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options
 
@@ -95,9 +96,8 @@ class ServedKernel:
         """
         with self._lock:
             self._end_life()
-            self._life = KernelLife(
-                local(self._opening.session(), "A kernel for Jupyter"), info, is_plain=self._is_plain
-            )
+            session = local(self._opening.session(), "A kernel for Jupyter")
+            self._life = KernelLife(session, info, is_plain=self._is_plain, audit=self._opening.options.audit)
 
     @property
     def exit_code(self) -> int | None:
@@ -142,8 +142,11 @@ class KernelLife:
         OSError: a socket could not be bound.
     """
 
-    def __init__(self, session: Session, info: ConnectionInfo, *, is_plain: bool = False) -> None:
+    def __init__(
+        self, session: Session, info: ConnectionInfo, *, is_plain: bool = False, audit: AuditLog | None = None
+    ) -> None:
         self._session = session
+        self._audit = audit
         self._is_plain = is_plain
         self._info = info
         self._bell, self._ring = socket.socketpair()
@@ -185,7 +188,7 @@ class KernelLife:
 
     def _serve(self, kernel: RawKernel, sockets: KernelSockets) -> int:
         wire = SignedFrames(self._info.key, self._info.scheme)
-        dialogue = Dialogue(wire, sockets, kernel, is_plain=self._is_plain)
+        dialogue = Dialogue(wire, sockets, kernel, is_plain=self._is_plain, audit=self._audit)
         self._started.set_result(kernel)
         while not dialogue.is_over:
             with_shell = dialogue.takes_requests

@@ -15,15 +15,16 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB
 from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Error, Execution, TimedOut
+from agent_tools.results.execution import Died, Error, Execution, TimedOut
 
 VERSION = 1
 MAX_LINE = 64 * KIB  # bytes; the code, if it is written, may come to as much again
@@ -77,50 +78,70 @@ class AuditLog:
     @contextlib.contextmanager
     def run(self, code: str) -> Iterator[AuditedRun]:
         """Write that code begins and, at the end of the block, how it ended. Errors as for `write`, before the code."""
-        yield from self._ended("ended", self._begun("begun", code))
+        yield from _ended(self.begun(code))
 
     @contextlib.contextmanager
     def command(self, words: str | Iterable[str]) -> Iterator[AuditedRun]:
         """The same for a command."""
-        yield from self._ended("command_ended", self.command_begun(words))
+        yield from _ended(self.command_begun(words))
+
+    def begun(self, code: str) -> AuditedRun:
+        """Write that code begins, whose end is for the caller to note. Errors as for `write`."""
+        return self._begun("", code)
 
     def command_begun(self, words: str | Iterable[str]) -> AuditedRun:
-        """Write that a command begins in the background; its end is not written. Errors as for `write`."""
-        return self._begun("command_begun", words if isinstance(words, str) else json.dumps(list(map(str, words))))
+        """The same for a command."""
+        return self._begun("command_", words if isinstance(words, str) else json.dumps(list(map(str, words))))
 
-    def _begun(self, event: str, text: str) -> AuditedRun:
-        run, data = AuditedRun(), text.encode("utf-8", "replace")
-        code = text if self._has_code else None
-        self.write(event, run=run.id, code_sha256=hashlib.sha256(data).hexdigest(), code_bytes=len(data), code=code)
-        return run
+    def _begun(self, kind: str, text: str) -> AuditedRun:
+        id_, data = f"r_{secrets.token_hex(8)}", text.encode("utf-8", "replace")
+        code, digest = text if self._has_code else None, hashlib.sha256(data).hexdigest()
+        self.write(f"{kind}begun", run=id_, code_sha256=digest, code_bytes=len(data), code=code)
+        return AuditedRun(partial(self.write, f"{kind}ended", run=id_))
 
-    def _ended(self, event: str, run: AuditedRun) -> Iterator[AuditedRun]:
-        outcome = "cancelled"
-        try:
-            yield run
-            outcome = ""
-        except Exception:
-            outcome = "refused"
-            raise
-        finally:
-            with contextlib.suppress(AuditUnavailable):  # its code has run
-                duration = round(time.monotonic() - run.began, 3)
-                self.write(event, run=run.id, **{"duration": duration, **(run.about or {"outcome": outcome or "ok"})})
+
+def _ended(run: AuditedRun) -> Iterator[AuditedRun]:
+    outcome = "cancelled"
+    try:
+        yield run
+        outcome = "ok"
+    except Exception:
+        outcome = "refused"
+        raise
+    finally:
+        run.end(outcome)
 
 
 class AuditedRun:
-    """One run of code or a command that is being audited."""
+    """One run of code or a command that is being audited. `write` appends its last line."""
 
-    def __init__(self) -> None:
-        self.id = f"r_{secrets.token_hex(8)}"
-        self.began = time.monotonic()
+    def __init__(self, write: Callable[..., None]) -> None:
+        self._write = write
+        self._began = time.monotonic()
         self.about: Mapping[str, Any] = {}
+
+    def end(self, outcome: str) -> None:
+        """Write how it ended: as was noted, or with this outcome. The log's failure is none of what has run already."""
+        duration = round(time.monotonic() - self._began, 3)
+        with contextlib.suppress(AuditUnavailable):
+            self._write(**{"duration": duration, **(self.about or {"outcome": outcome})})
+
+    def end_command(self, result: Callable[[], CommandResult]) -> None:
+        """Write how a command in the background ended."""
+        self.commanded(result())
+        self.end("ok")
+
+    def replied(self, reply: Mapping[str, Any]) -> None:
+        """Note how code ended by Jupyter's `execute_reply`."""
+        name = str(reply.get("ename", ""))
+        is_error = reply.get("status") == "error"
+        self.about = {"outcome": "error", "error": _class_name(name)} if is_error else {"outcome": "ok"}
 
     def executed(self, execution: Execution) -> None:
         """Note how code ended, and what it touched."""
         files, connections, calls = execution.changes, execution.connections, execution.host_calls
         self.about = {
-            **ending(execution),
+            **ending(execution.error),
             "duration": round(execution.duration, 3),
             "queued": round(execution.queued, 3),
             "files": [{"path": change.name[:MAX_PATH], "size": change.size} for change in files[:MAX_ITEMS]],
@@ -146,17 +167,21 @@ class AuditedRun:
         self.about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
 
 
-def ending(execution: Execution) -> dict[str, Any]:
+def ending(error: Error | TimedOut | Died | None) -> dict[str, Any]:
     """Return `outcome`: ok, error, timed_out or died; and what caused the last two, `error` or `cause`."""
-    match execution.error:
+    match error:
         case None:
             return {"outcome": "ok"}
         case Error(name):
-            return {"outcome": "error", "error": name if CLASS.fullmatch(name) else "_OTHER"}
+            return {"outcome": "error", "error": _class_name(name)}
         case TimedOut():
             return {"outcome": "timed_out"}
         case died:
             return {"outcome": "died", "cause": died.cause}
+
+
+def _class_name(name: str) -> str:
+    return name if CLASS.fullmatch(name) else "_OTHER"
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
@@ -320,9 +321,16 @@ class Sandbox:
         request = self._request(command, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout)
         request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
-        if self.options.audit:
-            self.options.audit.command_begun(command)
-        return self._opening.session().commands.start(request)
+        audited = self.options.audit and self.options.audit.command_begun(command)
+        try:
+            process = self._opening.session().commands.start(request)
+        except BaseException:
+            if audited:
+                audited.end("refused")
+            raise
+        if audited:
+            process.when_over(partial(audited.end_command, process.result))
+        return process
 
     # -- files --------------------------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def _end_call(span: Any, step: CallDone) -> None:
     if step.failure:
         _mark(span, type(step.failure).__name__)
     elif step.execution and not step.execution.ok:
-        _mark(span, ending(step.execution)["outcome"])
+        _mark(span, ending(step.execution.error)["outcome"])
     span.end()
 
 

@@ -93,7 +93,7 @@ class Process:
         self.cancelled: threading.Event | None = None
         """The event by which its caller ends it, if there is one."""
         self.drive = Drive()
-        self._watchers: set[Callable[[], object]] = set()
+        self._watchers: dict[Callable[[], object], bool] = {}
         self._pace: int | None = None
         abandon_after_fork(self)
 
@@ -126,11 +126,21 @@ class Process:
     @contextlib.contextmanager
     def watched(self, changed: Callable[[], object]) -> Iterator[None]:
         """Call `changed` after each piece of output and at the end, in the thread that drives it; it must not wait."""
-        self._watchers.add(changed)
+        self._watchers[changed] = True
         try:
             yield
         finally:
-            self._watchers.discard(changed)
+            self._watchers.pop(changed, None)
+
+    def when_over(self, call: Callable[[], object]) -> None:
+        """Call `call` once at its end, in the thread that drives it; here, if it is over already. It must not wait."""
+
+        def changed() -> None:
+            if self._is_over and self._watchers.pop(changed, False):  # for one thread only
+                call()
+
+        self._watchers[changed] = True
+        changed()
 
     def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
         """Write to its stdin; wait, at most `timeout` seconds, while it does not read.

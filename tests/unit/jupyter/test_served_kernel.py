@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -353,3 +354,28 @@ def test_output_after_its_cell_still_belongs_to_it(talk: Talk) -> None:
     while (found := talk.client.get_iopub_msg(timeout=PATIENCE))["msg_type"] != "stream":
         pass
     assert found["parent_header"]["msg_id"] == ran.reply["parent_header"]["msg_id"]
+
+
+def test_cells_are_audited_and_none_runs_without_the_log(
+    process_runtime: Runtime, info: ConnectionInfo, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit"
+    served = ServedKernel({"audit": str(path)}, process_runtime)
+    served.start(info)
+    with talking(info.told()) as talk:
+        talk.run("x = 1")
+        talk.run("1/0")
+        talk.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.unlink()
+        path.mkdir()
+        assert talk.run("x = 2").reply["content"]["ename"] == "AuditUnavailable"
+        path.rmdir()
+        assert talk.run("x").text == "1"
+    served.close()
+    assert [line["event"] for line in lines] == ["begun", "ended"] * 3
+    assert [(line["outcome"], line.get("error")) for line in lines[1::2]] == [
+        ("ok", None),
+        ("error", "ZeroDivisionError"),
+        ("died", None),
+    ]

@@ -18,6 +18,7 @@ from agent_tools.results.execution import Execution, NetworkConnection
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable
+from tests.waiting import until
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -158,14 +159,13 @@ def test_each_run_and_command_of_a_sandbox_is_audited(process_runtime: Runtime, 
         sandbox.run_command(["false"])
         with sandbox.fork() as fork:
             fork.run_code("2")
-        sandbox.start_command("true").wait()
+        background = sandbox.start_command("true")
+        background.wait()
+        until(lambda: len(lines_of(path)) == 10)  # it is written in the thread that waits for the command
     lines = lines_of(path)
-    assert [line["event"] for line in lines] == ["begun", "ended"] * 2 + ["command_begun", "command_ended"] + [
-        "begun",
-        "ended",
-        "command_begun",
-    ]
-    assert [line["outcome"] for line in lines if "outcome" in line] == ["ok", "error", "error", "ok"]
+    runs, commands = ["begun", "ended"], ["command_begun", "command_ended"]
+    assert [line["event"] for line in lines] == [*runs, *runs, *commands, *runs, *commands]
+    assert [line["outcome"] for line in lines if "outcome" in line] == ["ok", "error", "error", "ok", "ok"]
     assert lines[1]["files"] == [{"path": "made", "size": 1}]
     assert lines[3]["error"] == "ZeroDivisionError"
     assert len({line["run"] for line in lines}) == 5
