@@ -100,6 +100,13 @@ FRAMEWORKS = {
         ("mcp==2.3.0",),
         modules=("litellm",),
     ),
+    "fastmcp": Framework(
+        "FastMCP: its client, with the skills of our MCP server",
+        ("fastmcp==4.2.3",),
+        (ASYNCIO,),
+        AWAITED,
+        extra="mcp",
+    ),
     "qwen-agent": Framework(
         "Qwen-Agent: our tool under the name of theirs",
         ("qwen-agent==0.0.34",),

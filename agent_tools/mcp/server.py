@@ -38,6 +38,7 @@ from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.services import McpCall, McpServices, is_ours
+from agent_tools.mcp.skills import SkillResources
 from agent_tools.mcp.tools import TOOLS, McpTool
 from agent_tools.mcp.tracing import TracingMiddleware
 from agent_tools.skills.skill import with_catalogue
@@ -71,7 +72,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
                 if provider:
                     await anyio.to_thread.run_sync(provider.force_flush, FLUSH_MILLISECONDS)
 
-    shown = _shown(stock, bounds)
+    shown, skills = _shown(stock, bounds), SkillResources(stock.containers.config.known_skills)
 
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return shown
@@ -90,9 +91,10 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_list_prompts=list_prompts,
-        on_read_resource=read_resource,
+        on_read_resource=skills.reading(read_resource),
     )
     server.middleware[:] = [TracingMiddleware(provider, frozenset(schemas))] if provider else []
+    skills.add_to(server)
     return server
 
 

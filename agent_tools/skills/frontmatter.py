@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 
@@ -23,12 +23,13 @@ _BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, Recur
 
 @dataclass(frozen=True)
 class Manifest:
-    """The frontmatter of a SKILL.md, checked."""
+    """The frontmatter of a SKILL.md, checked; `fields` has it as it is written."""
 
     name: str
     description: str
     compatibility: str = ""
     warnings: tuple[str, ...] = ()
+    fields: Mapping[object, object] = field(default_factory=dict)
 
 
 class _Loader(yaml.SafeLoader):
@@ -72,4 +73,4 @@ def _checked(found: Mapping[object, object]) -> Manifest:
     is_long = len(line) > MAX_DESCRIPTION
     warning = f"the description has {len(line):,} characters: a model is shown the first {MAX_DESCRIPTION:,}"
     needs = one_line(compatibility) if isinstance(compatibility, str) else ""
-    return Manifest(name, line, needs, (warning,) if is_long else ())
+    return Manifest(name, line, needs, (warning,) if is_long else (), found)

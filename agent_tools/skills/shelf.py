@@ -96,7 +96,7 @@ def _kept(copy: Path, manifest: Manifest, bundle: Bundle | None) -> Skill:
             lock = _locks[copy] = _Lock(_locked(bundle, copy))
             sweep(copy.parent)
     texts, folder = (manifest.name, manifest.description), copy / manifest.name
-    return Skill(*texts, copy.name, folder, manifest.compatibility, manifest.warnings, lock)
+    return Skill(*texts, copy.name, folder, manifest.compatibility, manifest.warnings, lock, manifest.fields)
 
 
 def _read(given: str | os.PathLike[str], root: Path) -> list[Skill]:

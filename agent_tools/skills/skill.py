@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class Skill:
         compatibility: what it says that it needs, in one line; nothing is installed or allowed for it.
         warnings: what breaks the format, and does not matter here.
         lock: keeps the copy from being removed, as long as the skill is referred to.
+        frontmatter: that of its SKILL.md, as it is written.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Skill:
     compatibility: str = ""
     warnings: tuple[str, ...] = ()
     lock: object = field(default=None, compare=False, repr=False)
+    frontmatter: Mapping[object, object] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def path(self) -> str:

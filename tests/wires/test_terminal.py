@@ -22,6 +22,7 @@ from agent_tools.wires.terminal.about import POLICIES
 from agent_tools.wires.terminal.callers import ROUTES as OPERATIONS
 from agent_tools.wires.terminal.callers import resolved
 from tests.gateway.asking import until
+from tests.skills import skill_folder
 from tests.wires.conftest import Served
 
 PNG = base64.b64encode(
@@ -86,6 +87,20 @@ def test_reading_makes_no_container_and_shows_an_empty_home(served: Served) -> N
             assert client.request(method, path).status_code == 404
     assert served.rows == []
     assert served.running == {}
+
+
+def test_open_webui_finds_the_operators_skills_without_a_container(serve: Any, tmp_path: Path) -> None:
+    folder = skill_folder(tmp_path / "skills" / "m", {"scripts/a.py": "1", "b.md": "---\n"})
+    (folder / "SKILL.md").write_bytes(b"---\r\nname: m\r\ndescription: Does things.\r\n---\r\nBody\n---\nmore\n")
+    served = serve(skills=(str(folder),))
+    client = served.client("system", chat="")
+    (skill,) = client.get("/skills").json()
+    about = {"name": "m", "description": "Does things.", "location": "/skills/m/SKILL.md"}
+    assert skill == {"id": "terminal:m", **about, "scope": "global", "source": "terminal"}
+    read = {**skill, "content": "Body\n---\nmore", "resources": ["b.md", "scripts/a.py"]}
+    assert client.get("/skills/read", params={"name": "m"}).json() == read
+    assert client.get("/skills/read", params={"name": "../m"}).status_code == 404
+    assert served.rows == []
 
 
 def test_open_webui_itself_gets_the_prompt_and_no_container(served: Served) -> None:

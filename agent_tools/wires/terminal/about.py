@@ -17,10 +17,11 @@ from agent_tools.containers.records import WireValue
 from agent_tools.containers.spec import check_memory, contents
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
-from agent_tools.skills.skill import with_catalogue
+from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill, with_catalogue
 from agent_tools.wires.http import Json, Operation, Routes, aside
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, TerminalWire, digest
 
+MAX_SKILL_FILES = 50  # that are named with a skill
 MAX_POLICIES = 1_000  # of one key
 SEALED = "This terminal is sealed: a server in it cannot be reached from outside."
 _PROMPT = (
@@ -61,13 +62,29 @@ async def _ports(_: TerminalRequest) -> Any:
 
 
 @ROUTES.on("GET", "/skills")
-async def _skills(_: TerminalRequest) -> Any:
-    return []
+async def _skills(call: TerminalRequest) -> Any:
+    return [_skill_shown(each) for each in call.wire.containers.config.known_skills]
 
 
 @ROUTES.on("GET", "/skills/read")
-async def _skill(_: TerminalRequest) -> Any:
+async def _skill(call: TerminalRequest, name: str) -> Any:
+    for skill in call.wire.containers.config.known_skills:
+        if skill.name == name:
+            return await aside(_skill_read, skill)
     raise HTTPException(404, "Skill not found")
+
+
+def _skill_shown(skill: Skill) -> dict[str, Any]:
+    about = {"description": skill.description[:MAX_DESCRIPTION], "location": f"{skill.path}/{MANIFEST}"}
+    return {"id": f"terminal:{skill.name}", "name": skill.name, **about, "scope": "global", "source": "terminal"}
+
+
+def _skill_read(skill: Skill) -> dict[str, Any]:
+    """Return a skill with the text below its frontmatter, and the paths of its first files."""
+    text = (skill.folder / MANIFEST).read_text("utf-8", "replace").partition("\n---")[2].partition("\n")[2]
+    paths = sorted(each.relative_to(skill.folder).as_posix() for each in skill.folder.rglob("*") if each.is_file())
+    resources = [path for path in paths if path != MANIFEST][:MAX_SKILL_FILES]
+    return {**_skill_shown(skill), "content": text.strip(), "resources": resources}
 
 
 async def _proxy(_: TerminalRequest) -> Any:
