@@ -29,6 +29,7 @@ def main() -> None:
     try:
         life(sandbox)
         code(sandbox)
+        metrics(sandbox)
         contexts(sandbox)
         files(sandbox)
         commands(sandbox)
@@ -80,6 +81,7 @@ def code(sandbox: Sandbox) -> None:
     table = sandbox.run_code("import pandas; pandas.DataFrame({'a': [1]})")
     assert table.results[0].html, table
     assert table.results[0].is_main_result, table
+    assert table.results[0].data == {"a": [1]}, table.results[0].data
     failed = sandbox.run_code("1 / 0")
     assert failed.error, failed
     assert failed.error.name == "ZeroDivisionError", failed
@@ -96,11 +98,17 @@ def code(sandbox: Sandbox) -> None:
     assert shown.title == "t", shown
 
 
+def metrics(sandbox: Sandbox) -> None:
+    used = sandbox.get_metrics()[0]
+    assert 0 < used.mem_used < used.mem_total, used
+    assert used.disk_used < used.disk_total, used
+
+
 def contexts(sandbox: Sandbox) -> None:
     context = sandbox.create_code_context(cwd="/tmp")
     sandbox.run_code("z = 1", context=context)
     assert sandbox.run_code("z", context=context).text == "1"
-    assert sandbox.run_code("import os; os.getcwd()", context=context).text == "'/tmp'"
+    assert sandbox.run_code("import os; os.getcwd()", context=context).text == "/tmp"
     assert sandbox.run_code("z").error, "contexts share variables"
     assert len(sandbox.list_code_contexts()) == 2
     sandbox.restart_code_context(context)
@@ -113,7 +121,7 @@ def files(sandbox: Sandbox) -> None:
     written = sandbox.files.write("a/hello.txt", "hi")
     assert written.path == "/workspace/a/hello.txt", written
     assert sandbox.files.read("/home/user/a/hello.txt") == "hi"
-    assert sandbox.run_code("open('a/hello.txt').read()").text == "'hi'"
+    assert sandbox.run_code("open('a/hello.txt').read()").text == "hi"
     sandbox.files.write_files([{"path": "b/1", "data": b"\0\xff"}, {"path": "b/2", "data": "2"}])
     assert bytes(sandbox.files.read("b/1", format="bytes")) == b"\0\xff"
     large = os.urandom(3_000_000)
@@ -178,7 +186,6 @@ def what_is_not_there(sandbox: Sandbox) -> None:
     for use in (
         lambda: sandbox.run_code("1", language="javascript"),
         lambda: Sandbox.create("my-template"),
-        sandbox.get_metrics,
         sandbox.create_snapshot,
     ):
         why = str(failure(use, SandboxException))

@@ -112,6 +112,35 @@ def test_code_is_answered_in_lines(served: Served) -> None:
     assert sandbox.ask("POST", "/execute", json={"code": "1", "env_vars": {"A=": "\0"}}).status_code == 400
 
 
+def test_results_have_the_forms_of_e2b(served: Served) -> None:
+    sandbox = Client(served).create()
+    charts = "def chart_figure_to_dict(figure): return {'type': 'bar', 'title': figure.title}"
+    sandbox.run(f"open('e2b_charts.py', 'w').write({charts!r})")
+    table = "import pandas\npandas.DataFrame({'a': [1, 2], 't': pandas.to_datetime(['2020-01-01', None])})"
+    assert sandbox.run(table)[0]["data"] == {"a": [1, 2], "t": ["2020-01-01T00:00:00.000", None]}
+    figure = "class Figure: title = 'T'\nFigure.__module__ = 'matplotlib.figure'\nFigure()"
+    found = next(line for line in sandbox.run(figure) if line["type"] == "result")
+    assert found["chart"] == {"type": "bar", "title": "T"}
+    context = sandbox.ask("POST", "/contexts", json={}).json()["id"]
+    assert sandbox.run("{'a': (1,)}", context_id=context)[0]["json"] == {"a": [1]}
+    assert "json" not in sandbox.run("{'a': object()}")[0]
+    for string in ('"a"', '"it\'s"'):
+        assert sandbox.run(string)[0]["text"] == string[1:-1]
+    sandbox.ask("POST", "/contexts/default/restart")
+    assert sandbox.run("[1]")[0]["json"] == [1]
+
+
+def test_metrics_are_of_now(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create(network={"allowPublicTraffic": False})
+    sandbox.run("open('f', 'w').write('f' * 10_000)")
+    (used,) = client.http.get(f"/sandboxes/{sandbox.id}/metrics").json()
+    assert used["memUsed"] > 0
+    assert (used["cpuUsedPct"] >= 0, used["diskUsed"] >= 10_000) == (True, True)
+    for span in ({"end": used["timestampUnix"] - 60}, {"start": used["timestampUnix"] + 60}):
+        assert client.http.get(f"/sandboxes/{sandbox.id}/metrics", params=span).json() == []
+
+
 def test_contexts_have_variables_of_their_own(served: Served) -> None:
     sandbox = Client(served).create()
     made = sandbox.ask("POST", "/contexts", json={"cwd": "/tmp"}).json()
@@ -119,7 +148,7 @@ def test_contexts_have_variables_of_their_own(served: Served) -> None:
     sandbox.run("x = 1", context_id=made["id"])
     assert sandbox.text("x", context_id=made["id"]) == "1"
     assert sandbox.text("x") == "NameError"
-    assert sandbox.text("import os; os.getcwd()", context_id=made["id"]) == "'/tmp'"
+    assert sandbox.text("import os; os.getcwd()", context_id=made["id"]) == "/tmp"
     assert [each["id"] for each in sandbox.ask("GET", "/contexts").json()] == ["default", made["id"]]
     assert sandbox.ask("POST", f"/contexts/{made['id']}/restart").status_code == 200
     assert sandbox.text("x", context_id=made["id"]) == "NameError"
@@ -140,7 +169,7 @@ def test_files_go_in_and_out(served: Served) -> None:
     headers = {**sandbox.headers, "Content-Type": "application/octet-stream"}
     assert sandbox.ask("POST", "/files", **raw, headers=headers).status_code == 200
     assert sandbox.ask("GET", "/files", params={"path": "raw"}).content == raw["content"]
-    assert sandbox.text("open('a/1').read()") == "'one'"
+    assert sandbox.text("open('a/1').read()") == "one"
     entries = sandbox.rpc("files", "ListDir", path="~", depth=2)["entries"]
     assert [each["path"] for each in entries] == [f"/workspace/{name}" for name in ("2", "a", "raw", "a/1")]
     entry = sandbox.rpc("files", "Stat", path="a/1")["entry"]
@@ -283,7 +312,6 @@ def test_parts_that_are_absent_answer_with_a_sentence(served: Served) -> None:
         client.http.post("/v3/templates", json={}),
         client.http.get("/volumes"),
         client.http.post(f"/sandboxes/{sandbox.id}/snapshots", json={}),
-        client.http.get(f"/sandboxes/{sandbox.id}/metrics"),
         client.http.post("/v2/sandboxes", json={"templateID": "my-own"}),
         client.http.post("/v2/sandboxes", json={"network": {"allowOut": ["a.org"]}}),
         sandbox.ask("POST", "/execute", json={"code": "1", "language": "r"}),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -82,6 +83,7 @@ class E2BWire:
             containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close()
         )
         self.watchers: dict[str, Any] = {}
+        self.formed: WeakSet[Sandbox] = WeakSet()  # kernels that show results in E2B's forms
         self.counts: dict[str, int] = {}  # runs of code in the first kernel of each sandbox
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ends: set[asyncio.Task[None]] = set()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -38,6 +39,7 @@ _FORMS = {
     "application/vnd.e2b.data+json": "data",
     "application/vnd.e2b.chart+json": "chart",
 }
+_FORMS_ADDED = (Path(__file__).parent / "guest" / "forms.py").read_text()
 _SET = "import os\nos._before = {{k: os.environ.get(k) for k in {own!r}}}\nos.environ.update({every!r})"
 _RESET = (
     "import os\nfor k, v in os.__dict__.pop('_before', {}).items():\n"
@@ -88,6 +90,9 @@ def _lines(
     with call.wire.containers.held(box.id, PATIENCE) as (interpreter, woken):
         note = woken.result()
         kernels.append(kernel := context.it.kernel if context else interpreter.as_sandbox)
+        if kernel not in call.wire.formed:
+            _hidden(kernel, _FORMS_ADDED, cancelled)
+            call.wire.formed.add(kernel)
         every = {**box.facts.envs, **envs}
         if every and (error := _hidden(kernel, _SET.format(own=list(envs), every=every), cancelled).error):
             raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
@@ -96,6 +101,8 @@ def _lines(
             yield _line({"type": "stderr", "text": f"[{note}]\n", "timestamp": time.time_ns()})
         try:
             for output in kernel.stream(code, max(1.0, box.facts.ends - time.time()), cancelled):
+                if isinstance(output, Died | Restarted):
+                    call.wire.formed.discard(kernel)  # unless a checkpoint has them, and then again
                 if shown := line_of(output):
                     yield _line(shown)
         finally:
@@ -134,6 +141,9 @@ def line_of(output: Output) -> dict[str, Any] | None:
                     forms[name] = value
                 else:
                     extra[mime] = value
+            text = str(forms.get("text", ""))
+            if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+                forms["text"] = text[1:-1]  # a string is shown without its quotes, as there
             return {"type": "result", "is_main_result": isinstance(output, Result), **forms, "extra": extra}
         case Error():
             return {"type": "error", "name": output.name, "value": output.value, "traceback": output.traceback}
@@ -189,6 +199,7 @@ async def _restart_context(call: E2BRequest, context: str) -> Any:
     def restart(sandbox: Sandbox) -> None:
         kernel = found.it.kernel if found else sandbox
         kernel.restart()
+        call.wire.formed.discard(kernel)
         if found:
             _enter(kernel, found.it.cwd)
 
