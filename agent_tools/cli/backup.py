@@ -2,14 +2,159 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from agent_tools.cli.keys import found_config, store_options
+from agent_tools import settings
 from agent_tools.cli.options import PathOption
 from agent_tools.cli.terminal.show import notes
+from agent_tools.errors import EngineError, InvalidParams
+from agent_tools.gateway.config import DATABASE, GatewayConfig, read_config
+from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving import backup as backups
+from agent_tools.gateway.serving.purge import purge
+from agent_tools.gateway.serving.serve import opened_store
+
+# `agent-tools keys`: the gateway's named keys, while it runs.
+
+_LIMITS = (
+    click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
+    click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
+)
+
+
+def _limit_options(command: Any) -> Any:
+    for option in reversed(_LIMITS):
+        command = option(command)
+    return command
+
+
+def store_options(command: Any) -> Any:
+    """Add the options that say where a gateway's database and files are."""
+    command = click.option("--database", help="The gateway's SQLAlchemy URL, if it has one.")(command)
+    return click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database.")(command)
+
+
+def found_config(**given: Any) -> GatewayConfig:
+    """Return the settings of a gateway's database and files, by options or by the environment."""
+    given = {**settings.gateway_options(), **{name: value for name, value in given.items() if value is not None}}
+    where = {name: given.get(name) for name in ("data_dir", "database")}
+    return read_config({**where, "upstream": "http://not-asked"})
+
+
+@click.group()
+@store_options
+@click.pass_context
+def keys(context: click.Context, /, **options: Any) -> None:
+    """Make, list, limit, revoke and purge keys of a gateway that has `--set named_keys=true`, while it runs.
+
+    The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
+    AGENT_TOOLS_GATEWAY_DATA_DIR. A change holds within seconds, in every gateway on it.
+    """
+    context.obj = {name: value for name, value in options.items() if value is not None}
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--stdin", is_flag=True, help="Name a key that is read from stdin, instead of making one.")
+@click.option("--for-users", is_flag=True, help="For a server of many users, such as Open WebUI: it names them.")
+@_limit_options
+@click.pass_obj
+def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **limits: int | None) -> None:
+    """Make a key called NAME and print it. It is shown this once: only its digest is kept.
+
+    With --for-users its holder speaks for every user that it names: give it to that server alone, never to a user.
+    """
+    key = sys.stdin.readline().strip() if stdin else ""
+    if stdin and not key:
+        raise click.UsageError("--stdin: no key came on standard input.")
+    with _opened(found, may_be_new=True) as named:
+        click.echo(named.add(name, KeyLimits(**limits), key, for_users=for_users))
+
+
+@keys.command("list")
+@click.pass_obj
+def list_(found: dict[str, Any]) -> None:
+    """List all keys, with the limits that are their own."""
+    with _opened(found) as named:
+        for row in named.all():
+            limits = {"max_containers": row.max_containers, "max_requests_per_minute": row.max_requests_per_minute}
+            set_here = [f"{limit}={value:,}" for limit, value in limits.items() if value is not None]
+            own = ", ".join(["for users"] * row.for_users + set_here)
+            ended = f"revoked {_date(row.revoked_at)}" if row.revoked_at else ""
+            click.echo(f"{row.id:<24} made {_date(row.created_at)}  {ended}{own and '  '}{own}".rstrip())
+
+
+@keys.command()
+@click.argument("name")
+@click.pass_obj
+def revoke(found: dict[str, Any], name: str) -> None:
+    """End the key NAME. What it owns stays until it expires, and the name is not used again."""
+    with _opened(found) as named:
+        named.revoke(name)
+    notes.print(f"{name} is revoked; gateways refuse it within seconds", markup=False)
+
+
+@keys.command("purge")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
+    """End the key NAME and delete all that it owns: responses, conversations, uploads, containers, files, variables.
+
+    It takes about ten seconds while a gateway runs, a minute at most. The name stays in the list. Exit code 3: a
+    gateway still has containers of the key; ask again.
+    """
+    with _opened(found) as named:
+        owner = named.owner(name)
+        if not yes:
+            click.confirm(f"Delete all that {name} owns? This cannot be undone", abort=True)
+        named.revoke(name)
+        left = purge(found_config(**found), named.store, owner)
+    if left:
+        raise EngineError(f"{left:,} containers of {name} are still in use; run `agent-tools keys purge {name}` again.")
+    notes.print(f"{name} is revoked, and nothing of it is left", markup=False)
+
+
+@keys.command()
+@click.argument("name")
+@_limit_options
+@click.pass_obj
+def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
+    """Set both limits of the key NAME; one that is not given is the gateway's own again."""
+    with _opened(found) as named:
+        named.limit(name, KeyLimits(**limits))
+    own = ", ".join(f"{limit}={value:,}" for limit, value in limits.items() if value is not None)
+    notes.print(f"{name} has {own or 'the limits of the gateway'}; gateways know within seconds", markup=False)
+
+
+@contextlib.contextmanager
+def _opened(found: dict[str, Any], *, may_be_new: bool = False) -> Iterator[NamedKeys]:
+    """Have the keys of the gateway's database.
+
+    Raises:
+        InvalidParams: the database cannot be used, or is none yet.
+    """
+    config = found_config(**found)
+    if not config.database and not (config.data_dir / DATABASE).exists():
+        if not may_be_new:
+            raise InvalidParams(f"No gateway has its database in {config.data_dir}: give its --data-dir or --database.")
+        notes.print(f"{config.data_dir} has no database of a gateway yet: it is made", style="yellow", markup=False)
+    store = opened_store(config)
+    try:
+        yield NamedKeys(store)
+    finally:
+        store.close()
+
+
+def _date(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 @click.command()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from agent_tools.conformance.engine import Check
+from agent_tools.engines.kubernetes.api import table, tables
 from agent_tools.engines.kubernetes.pod import MANAGED_BY
-from agent_tools.engines.kubernetes.watch import table, tables
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.sandbox.sandbox import Sandbox

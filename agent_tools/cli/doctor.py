@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import click
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from agent_tools import settings
 from agent_tools.cli.cluster import cluster_checks
-from agent_tools.cli.probe import probe
-from agent_tools.conformance.claims import Finding
+from agent_tools.cli.image import ensure_with_progress
+from agent_tools.conformance.claims import CATEGORIES, VERDICTS, Finding, counts
 from agent_tools.conformance.engine import Check, engine_checks
 from agent_tools.conformance.facts import read_facts
 from agent_tools.conformance.host import host_findings
+from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
 from agent_tools.engines.docker import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
@@ -30,6 +34,69 @@ from agent_tools.runtime.runtime import Runtime, docker_runtime
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.version import __version__
+
+# The output of `agent-tools doctor --probe`: a table of findings, or JSON.
+
+_STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
+
+
+def probe(container: str | None, as_json: bool, runtime: str | None = None) -> bool:
+    """Probe a fresh sandbox, or a running container, and print the findings. Return True if all promises held."""
+    engine = DockerEngine()
+    if container is None:
+        ensure_with_progress(())
+        survey = survey_sandbox(engine, context.tag_for(), runtime)
+    else:
+        survey = survey_container(engine, container)
+    if as_json:
+        click.echo(json.dumps(_values(survey), indent=2))
+    else:
+        _show(survey)
+    return not survey.is_open
+
+
+def _values(survey: Survey) -> dict[str, object]:
+    numbers: dict[str, object] = dict(counts(survey.findings).items())
+    return {
+        "target": survey.target,
+        "note": survey.note,
+        "summary": {**numbers, "is_open": survey.is_open},
+        "findings": [asdict(finding) for finding in survey.findings],
+    }
+
+
+def _show(survey: Survey) -> None:
+    console = Console(highlight=False)
+    table = Table("check", "", "found", "seen by", title=Text(f"Probe of {survey.target}"), title_justify="left")
+    for category in CATEGORIES:
+        table.add_section()
+        table.add_row(Text(category.upper(), style="bold"))
+        for finding in survey.findings:
+            if finding.category == category:
+                verdict = Text(finding.verdict, style=_STYLES[finding.verdict])
+                table.add_row(Text(finding.name), verdict, Text(finding.found), finding.seen_by)
+    console.print(table)
+    console.print(
+        "Seen by the code: it ran in the container, and is believed only where it accuses.",
+        style="dim",
+        soft_wrap=True,
+    )
+    if survey.note:
+        console.print(Text(f"The code's side is unknown: {survey.note}.", style="yellow"), soft_wrap=True)
+    for finding in survey.findings:
+        if finding.advice:
+            words = f"{finding.name}: {finding.found}. Not promised here: {finding.advice}"
+            console.print(Text(words, style="yellow"), soft_wrap=True)
+    console.print(Text(summary(survey)), soft_wrap=True)
+
+
+def summary(survey: Survey) -> str:
+    """Return one line: the count of each verdict, and whether the promises hold."""
+    found = counts(survey.findings)
+    total = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS)
+    ending = "open where our default sandbox promises otherwise" if survey.is_open else "nothing promised is open"
+    return f"{len(survey.findings)} checks: {total}; {ending}."
+
 
 _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 

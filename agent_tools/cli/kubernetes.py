@@ -10,10 +10,9 @@ import click
 from agent_tools import settings
 from agent_tools.engines.engine import Guest, SandboxSpec
 from agent_tools.engines.kubernetes import pod as claim
-from agent_tools.engines.kubernetes.options import KubernetesOptions
-from agent_tools.engines.kubernetes.pod import pod_maker, reference
+from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker, reference
 from agent_tools.runtime.engines import checked_engine
-from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.sandbox.options import Options, read_options
 
 DEFAULT_NAMESPACE = "default"

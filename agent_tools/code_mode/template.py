@@ -31,7 +31,7 @@ from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread
-from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 
 if TYPE_CHECKING:
     from agent_tools.runtime.sessions import Sessions

@@ -22,11 +22,11 @@ from agent_tools.fleet.limits import LEASE_SECONDS, RENEWALS, WAIT_SECONDS
 from agent_tools.fleet.placement import Placement, Reserved
 from agent_tools.fleet.protocol import HostLink, Hosts, HostUnreachable, Load, RemoteSpec, image_word, remote_spec
 from agent_tools.fleet.remote_session import RemoteSession
-from agent_tools.machine.background import begun, do_all
+from agent_tools.machine.rounds import begun, do_all
 from agent_tools.runtime.engines import checked_engine, factory_of
 from agent_tools.runtime.files.temp_work_dirs import remove_stale_temp_work_dirs
 from agent_tools.runtime.pool import PoolState
-from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.sandbox.options import Config, Options
 
 log = logging.getLogger("agent_tools.fleet")

@@ -17,7 +17,7 @@ from typing import Any
 from agent_tools.errors import AgentToolsError, EngineError
 from agent_tools.fleet.limits import MAX_QUEUED_ITEMS, RUN_BYTES
 from agent_tools.fleet.protocol import CallMessage, CommandPrint
-from agent_tools.machine.background import begun
+from agent_tools.machine.rounds import begun
 from agent_tools.results.outputs import Stream
 
 LINGER = 0.002  # seconds

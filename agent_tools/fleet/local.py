@@ -10,7 +10,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.fleet.fleet import Fleet
 from agent_tools.fleet.protocol import HostLink, HostUnreachable
 from agent_tools.fleet.sandbox_host import SandboxHost
-from agent_tools.machine.background import begun
+from agent_tools.machine.rounds import begun
 
 
 class LocalLink:

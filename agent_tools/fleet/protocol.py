@@ -19,7 +19,7 @@ from agent_tools.machine.folder import Facts
 from agent_tools.results.command import CommandResult
 from agent_tools.results.execution import NetworkConnection, Output
 from agent_tools.results.variables import VariablesReport
-from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
 
 

@@ -32,9 +32,9 @@ from agent_tools.fleet.host_run import Batch
 from agent_tools.fleet.leased_session import LeasedSession
 from agent_tools.fleet.limits import LEASE_SECONDS, STARTS_AT_ONCE
 from agent_tools.fleet.protocol import HostFacts, Load, RemoteSpec, SessionUnknown
-from agent_tools.machine.background import begun, do_all
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
+from agent_tools.machine.rounds import begun, do_all
 from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.version import __version__
@@ -186,7 +186,7 @@ class SandboxHost:
         self._find(id_).cancel(run)
 
     def order(self, id_: str, run: str, number: int, what: str, data: Any) -> None:
-        """Take an order of the caller's functions (call_relay.py)."""
+        """Take an order of the caller's functions."""
         self._find(id_).order(run, number, what, data)
 
     def do(self, id_: str, noun: str, method: str, *arguments: Any) -> Any:

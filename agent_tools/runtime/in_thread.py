@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from agent_tools.runtime.host_calls.function import serving_loop
-from agent_tools.runtime.run_lock import work_for
+from agent_tools.runtime.stoppable import work_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -26,16 +26,16 @@ from typing import Literal, Union
 from agent_tools.engines.engine import Engine, Guest, Isolation
 from agent_tools.errors import AgentToolsError, PreludeError
 from agent_tools.limits import Limits
-from agent_tools.machine.background import Do
 from agent_tools.machine.folder import identity, open_folder
 from agent_tools.machine.guest_ids import hand_over
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import private_base
+from agent_tools.machine.rounds import Do
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.temp_work_dirs import EmptyWorkDir
 from agent_tools.runtime.files.work_dir import forget_made, is_claimed, is_made_here
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
-from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.stoppable import Stopping
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.skills.skill import Skill
@@ -334,8 +334,7 @@ class Pool:
 # The rename that makes the blank folder of a sandbox made ahead the work_dir of a session, or leaves all as it was.
 #
 # What is there already is replaced only where nobody can miss it: nothing; an empty folder; or a folder that this
-# process
-# made and staged files into, which are moved. Nothing is ever replaced that a live sandbox has.
+# process made and staged files into, which are moved. Nothing is ever replaced that a live sandbox has.
 
 
 MOST_ENTRIES = 64  # of a folder that are moved one by one

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent_tools.runtime.files.archives import Pieces
     from agent_tools.runtime.host_calls.function import HostFunction
     from agent_tools.runtime.pool import PoolState
-    from agent_tools.runtime.sandbox.spec import SessionSpec
+    from agent_tools.runtime.sandbox.kernels import SessionSpec
 
 
 class FilesLike(Protocol):

@@ -18,8 +18,8 @@ from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import start_errors
-from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import empty_folder
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
 from tests.contract import test_session as suite
 from tests.unit.fleet.conftest import PicklingLink

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import docker
-from agent_tools.cli.probe import summary
+from agent_tools.cli.doctor import summary
 from agent_tools.conformance.claims import TOLD, Finding
 from agent_tools.conformance.host import RULES
 from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox

@@ -25,8 +25,7 @@ from agent_tools.errors import EngineUnavailable, HostFull, InvalidParams, Sessi
 from agent_tools.fleet import Fleet, connect
 from agent_tools.fleet.limits import END_SECONDS, MAX_HOSTS_PER_NODE
 from agent_tools.fleet.ray import hosts as hosts_module
-from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor
-from agent_tools.fleet.ray.hosts import RayHosts, RayLink, running
+from agent_tools.fleet.ray.hosts import GROUP_OF, THREADS, HostActor, RayHosts, RayLink, running
 from agent_tools.machine.owner import same_host
 from agent_tools.results.execution import Died, Error, Restarted
 from tests.integrations.cluster import TwoNodes

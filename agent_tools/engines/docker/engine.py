@@ -14,7 +14,14 @@ from typing import Any, BinaryIO
 
 import requests
 
-from agent_tools.engines.docker.connection import DockerConnection, EngineInfo, explained, failed_step, translated
+from agent_tools.engines.docker.connection import (
+    DockerConnection,
+    EngineInfo,
+    docker,
+    explained,
+    failed_step,
+    translated,
+)
 from agent_tools.engines.docker.context import REPOSITORY, shipped
 from agent_tools.engines.docker.payload import (
     SHARES,
@@ -25,14 +32,13 @@ from agent_tools.engines.docker.payload import (
     podman_config,
     processes_of_user,
 )
-from agent_tools.engines.docker.sdk import docker
 from agent_tools.engines.docker.stdio import AttachedStdio, OutputFrames, conversation
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
-from agent_tools.machine.deleted import family
 from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import NAME_LABEL
+from agent_tools.machine.removal import family
 from agent_tools.text import one_line, shorten
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why

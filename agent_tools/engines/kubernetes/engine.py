@@ -20,7 +20,19 @@ from urllib.parse import urlencode
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.kubernetes import pod as claims
-from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, ApiRefused, Json, quoted
+from agent_tools.engines.kubernetes.api import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    Api,
+    ApiRefused,
+    Json,
+    Progress,
+    Watch,
+    progress_of,
+    quoted,
+    table,
+)
 from agent_tools.engines.kubernetes.pod import (
     CONTAINER,
     HAND_OVER,
@@ -32,7 +44,6 @@ from agent_tools.engines.kubernetes.pod import (
     digest,
 )
 from agent_tools.engines.kubernetes.stdio import ExecStdio
-from agent_tools.engines.kubernetes.watch import Progress, Watch, progress_of, table
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.limits import KIB
 

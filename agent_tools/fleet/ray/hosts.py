@@ -7,9 +7,12 @@ Ray's own exceptions become ours here, and nowhere else.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -23,21 +26,159 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from agent_tools.errors import EngineError, EngineUnavailable, HostFull, InvalidParams
+from agent_tools.errors import AgentToolsError, EngineError, EngineUnavailable, HostFull, InvalidParams
 from agent_tools.fleet.fleet import Fleet
 from agent_tools.fleet.limits import (
+    CONTROL_AT_ONCE,
     END_SECONDS,
     IDLE_END_SECONDS,
     LEASE_SECONDS,
     MAX_HOSTS_PER_NODE,
     MAX_PENDING_CALLS,
+    MAX_UNSENT_MESSAGES,
+    RUNS_AT_ONCE,
+    SEND_SECONDS,
     SILENCE_SECONDS,
     WAIT_SECONDS,
+    WORK_AT_ONCE,
 )
-from agent_tools.fleet.outbox import Outbox
-from agent_tools.fleet.protocol import HostLink, HostUnreachable
-from agent_tools.fleet.ray.actor import GROUP_OF, THREADS, HostActor, HostSettings, Raised
-from agent_tools.machine.background import begun
+from agent_tools.fleet.protocol import CONTROL, RUNS, WORK, HostLink, HostUnreachable
+from agent_tools.fleet.sandbox_host import SandboxHost
+from agent_tools.machine.rounds import begun
+from agent_tools.runtime.runtime import docker_runtime
+
+# Messages that nobody waits for, kept where no message can be sent now, and sent a little later, in their order.
+#
+# They are the orders of a run: one that never arrived would leave the code waiting until its time is
+# up.
+
+log = logging.getLogger("agent_tools.fleet")
+
+Send = Callable[..., bool]
+"""Sends a message; False where there is no room for it now. A host that is gone is no error."""
+OUTBOX_LOOK_SECONDS = 0.05  # between two tries
+
+
+class Outbox:
+    """Of one host. Thread-safe. What finds no room for `patience` seconds is dropped, and a warning says so."""
+
+    def __init__(self, send: Send, most: int = MAX_UNSENT_MESSAGES, patience: float = SEND_SECONDS) -> None:
+        self._send, self._most, self._patience = send, most, patience
+        self._unsent: deque[tuple[Any, ...]] = deque()
+        self._changed = threading.Condition()
+        self._is_sending = False
+
+    def tell(self, *message: Any) -> None:
+        """Send a message, now or later; who sends more than may be kept waits for room."""
+        with self._changed:
+            if not self._unsent and self._send(*message):
+                return
+            self._changed.wait_for(lambda: len(self._unsent) < self._most)
+            self._unsent.append(message)
+            if self._is_sending:
+                return
+            self._is_sending = True
+        if begun(self._send_all, "agent-tools-orders") is None:
+            self._send_all()
+
+    def _send_all(self) -> None:
+        until = time.monotonic() + self._patience
+        while not self._is_done(time.monotonic() > until):
+            time.sleep(OUTBOX_LOOK_SECONDS)
+
+    def _is_done(self, is_late: bool) -> bool:
+        """Send what can be sent, and drop what was not sent in time; return whether nothing is left."""
+        with self._changed:
+            while self._unsent and self._send(*self._unsent[0]):
+                self._unsent.popleft()
+            if is_late and self._unsent:
+                log.warning("%d messages found no room at their host and were dropped", len(self._unsent))
+                self._unsent.clear()
+            self._is_sending = bool(self._unsent)
+            self._changed.notify_all()
+            return not self._is_sending
+
+
+# A host as an actor, one or a few on each node that has sandboxes.
+#
+# It is detached: callers come and go, share its slots, and keep what they have by leases. A host that nobody has used
+# for a while ends; whoever needs one makes it again. Ray starts it anew when its process ends, and then it knows no
+# session.
+#
+# What is raised on purpose crosses as a value (`Raised`), since an exception of Ray's would wrap it in a text.
+
+THREADS = {"control": CONTROL_AT_ONCE, "work": WORK_AT_ONCE, "runs": RUNS_AT_ONCE}
+"""Calls of a host that are served at once, by kind."""
+GROUP_OF = {
+    **dict.fromkeys(CONTROL, "control"),
+    **dict.fromkeys(WORK, "work"),
+    **dict.fromkeys(RUNS, "runs"),
+}
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """A host to be made. `idle_end` is in seconds; 0: it stays until it is ended (`agent-tools fleet down`)."""
+
+    slots: int
+    lease: float
+    idle_end: float = IDLE_END_SECONDS
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that was raised on purpose."""
+
+    exception: Exception
+
+
+class HostActor:
+    """Serves the methods of a `SandboxHost` in three groups of threads, so that none waits for one of another kind."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        runtime = docker_runtime()
+        self._settings = settings
+        self._host = SandboxHost(runtime, settings.slots, settings.lease)
+        threading.Thread(target=runtime.sweep, name="agent-tools-sweep", daemon=True).start()
+        if settings.idle_end:
+            threading.Thread(target=self._end_when_idle, name="agent-tools-idle", daemon=True).start()
+
+    @ray.method(concurrency_group="control")
+    def control(self, method: str, *arguments: Any) -> Any:
+        """Call a method that answers at once."""
+        return self._call("control", method, arguments)
+
+    @ray.method(concurrency_group="work")
+    def work(self, method: str, *arguments: Any) -> Any:
+        """Call a method that takes a while."""
+        return self._call("work", method, arguments)
+
+    @ray.method(concurrency_group="runs")
+    def runs(self, method: str, *arguments: Any) -> Any:
+        """Call a method that waits as long as the code does."""
+        return self._call("runs", method, arguments)
+
+    @ray.method(concurrency_group="control")
+    def end(self) -> None:
+        """Close everything, before the actor is ended."""
+        self._host.close_all()
+
+    def _call(self, group: str, method: str, arguments: tuple[Any, ...]) -> Any:
+        if GROUP_OF.get(method) != group:
+            return Raised(InvalidParams(f"{method!r:.40} is no method of a host."))
+        try:
+            return getattr(self._host, method)(*arguments)
+        except (AgentToolsError, OSError) as exc:
+            return Raised(exc)
+
+    def _end_when_idle(self) -> None:
+        while time.monotonic() - self._host.used_at < self._settings.idle_end or self._host.load().taken:
+            time.sleep(min(5.0, self._settings.idle_end / 4))
+        try:
+            self._host.close_all()
+        finally:
+            ray.kill(ray.get_runtime_context().current_actor)
+
 
 RESOURCE = "sandbox"
 NAMESPACE = "agent-tools"

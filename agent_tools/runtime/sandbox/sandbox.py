@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from agent_tools.engines.engine import Container, Engine, Guest, Isolation, SandboxSpec
 from agent_tools.errors import EngineError, InvalidParams, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
-from agent_tools.machine.background import Do, do_now
-from agent_tools.machine.deleted import Held, held_files
 from agent_tools.machine.folder import identity_now
 from agent_tools.machine.owner import NAME_LABEL, Owner
-from agent_tools.machine.rounds import rounds
+from agent_tools.machine.removal import Held, held_files
+from agent_tools.machine.rounds import Do, do_now, rounds
 from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
@@ -29,8 +28,7 @@ from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.work_dir import Claim
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches, KernelHolder, Kernels
-from agent_tools.runtime.sandbox.spec import SessionSpec
+from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches, KernelHolder, Kernels, SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport, choose
 from agent_tools.text import neutralise

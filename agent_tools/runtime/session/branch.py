@@ -16,15 +16,14 @@ from typing import Union
 
 from agent_tools.engines.engine import Container
 from agent_tools.errors import KernelDied
-from agent_tools.machine.background import Do, do_now
+from agent_tools.machine.rounds import Do, do_now
 from agent_tools.results.execution import NetworkConnection, Output
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import KernelBranches, KernelHolder, Kernels
+from agent_tools.runtime.sandbox.kernels import KernelBranches, KernelHolder, Kernels, SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
-from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.transport.transport import SocketStdio, StdioTransport
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
-from agent_tools.engines.kubernetes.api import Lines
-from agent_tools.engines.kubernetes.channels import MAX_SAID, PROTOCOLS, Channels
+from agent_tools.engines.kubernetes.api import Lines, progress_of
 from agent_tools.engines.kubernetes.pod import progress_of_claim
-from agent_tools.engines.kubernetes.watch import progress_of
+from agent_tools.engines.kubernetes.stdio import MAX_SAID, PROTOCOLS, Channels
 from agent_tools.errors import EngineError
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

@@ -15,7 +15,7 @@ from agent_tools.engines.docker.stdio import AttachedStdio
 from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
 from agent_tools.runtime.kernel.escalation import describe_exit
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.relay import Relay
+from agent_tools.runtime.transport.transport import Relay
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.fleet.call_relay import TOLD_BYTES, CallRelay
+from agent_tools.fleet.leased_session import TOLD_BYTES, CallRelay
 from agent_tools.fleet.limits import MAX_WAITING_ORDERS
 from agent_tools.fleet.protocol import CallMessage
 from agent_tools.guest.wire.frames import CallReader

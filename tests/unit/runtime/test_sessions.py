@@ -8,17 +8,15 @@ import typing
 import pytest
 
 from agent_tools.engines.engine import Engine
-from agent_tools.fleet.call_relay import CallRelay
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.remote_contents import RemoteCommands, RemoteFiles, RemoteVariables
-from agent_tools.fleet.remote_session import RemoteSession
+from agent_tools.fleet.leased_session import CallRelay
+from agent_tools.fleet.remote_session import RemoteCommands, RemoteFiles, RemoteSession, RemoteVariables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.wire import ServesCalls
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.session.session import BranchSession, Session
-from agent_tools.runtime.session.variables import SessionVariables
+from agent_tools.runtime.session.session import BranchSession, Session, SessionVariables
 from agent_tools.runtime.sessions import CommandsLike, FilesLike, RuntimeLike, SessionLike, VariablesLike
 from tests.doubles import ProcessEngine
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from agent_tools.cli.terminal.talk import MAX_BLOCK, MarkdownWriter
+from agent_tools.cli.chat import MAX_BLOCK, MarkdownWriter
 
 TEXT = """# Sales
 

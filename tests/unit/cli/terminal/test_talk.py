@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_tools.agents import Assistant
-from agent_tools.cli.terminal.talk import Talk
+from agent_tools.cli.chat import Talk
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply
 
 

@@ -21,17 +21,17 @@ def test_the_engine_is_imported_without_paramiko_and_asyncio() -> None:
 
 def test_an_engine_over_ssh_has_the_adapter_of_the_sdk() -> None:
     code = (
-        "from agent_tools.engines.docker.sdk import docker\n"
+        "from agent_tools.engines.docker.connection import docker\n"
         "client = docker.APIClient(base_url='ssh://nowhere.invalid', version='1.41', use_ssh_client=True)\n"
         "print(type(client.get_adapter(client.base_url)).__module__)"
     )
     assert said(code) == "docker.transport.sshconn"
 
 
-@pytest.mark.parametrize("first", ["docker", "agent_tools.engines.docker.sdk"])
+@pytest.mark.parametrize("first", ["docker", "agent_tools.engines.docker.connection"])
 def test_whoever_imports_it_first_the_class_is_there(first: str) -> None:
     code = (
-        f"import {first}\nfrom agent_tools.engines.docker.sdk import docker\n"
+        f"import {first}\nfrom agent_tools.engines.docker.connection import docker\n"
         "from docker.transport.sshconn import SSHHTTPAdapter\nprint(SSHHTTPAdapter.__name__)"
     )
     assert said(code) == "SSHHTTPAdapter"
@@ -39,7 +39,7 @@ def test_whoever_imports_it_first_the_class_is_there(first: str) -> None:
 
 def test_without_paramiko_the_sdk_says_what_to_install() -> None:
     code = (
-        "import sys\nsys.modules['paramiko'] = None\nfrom agent_tools.engines.docker.sdk import docker\n"
+        "import sys\nsys.modules['paramiko'] = None\nfrom agent_tools.engines.docker.connection import docker\n"
         "try:\n    docker.APIClient(base_url='ssh://nowhere.invalid', version='1.41')\n"
         "except docker.errors.DockerException as exc:\n    print(exc)"
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
-from agent_tools.engines.kubernetes.options import KubernetesOptions
-from agent_tools.engines.kubernetes.pod import PodMaker, pod_maker
+from agent_tools.engines.kubernetes.pod import KubernetesOptions, PodMaker, pod_maker
 from agent_tools.limits import GIB
 
 

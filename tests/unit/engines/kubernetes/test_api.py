@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent_tools.engines.kubernetes.api import Api, ApiRefused, Cluster
-from agent_tools.engines.kubernetes.watch import Watch, progress_of
+from agent_tools.engines.kubernetes.api import Api, ApiRefused, Cluster, Watch, progress_of
 from agent_tools.errors import EngineUnavailable
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}

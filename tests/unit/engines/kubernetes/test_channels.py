@@ -12,7 +12,7 @@ from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
 from agent_tools.engines.kubernetes.api import ApiRefused
-from agent_tools.engines.kubernetes.channels import MAX_MESSAGE, MAX_SAID, PROTOCOLS, Channels
+from agent_tools.engines.kubernetes.stdio import MAX_MESSAGE, MAX_SAID, PROTOCOLS, Channels
 from agent_tools.errors import EngineError
 
 URL = "ws://cluster.example.com/api/v1/namespaces/a/pods/b/exec?command=c"

@@ -19,8 +19,7 @@ from websockets.server import ServerProtocol
 
 from agent_tools.engines.kubernetes import stdio as module
 from agent_tools.engines.kubernetes.api import Cluster
-from agent_tools.engines.kubernetes.channels import PROTOCOLS
-from agent_tools.engines.kubernetes.stdio import ExecStdio
+from agent_tools.engines.kubernetes.stdio import PROTOCOLS, ExecStdio
 from agent_tools.errors import EngineError, EngineUnavailable
 from tests.waiting import until
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.kubernetes.api import Lines
-from agent_tools.engines.kubernetes.watch import Progress, Watch, progress_of
+from agent_tools.engines.kubernetes.api import Lines, Progress, Watch, progress_of
 from agent_tools.errors import EngineUnavailable
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}

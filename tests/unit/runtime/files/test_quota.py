@@ -15,8 +15,8 @@ from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
-from agent_tools.machine.deleted import Held
 from agent_tools.machine.folder import FolderUsage
+from agent_tools.machine.removal import Held
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds
 from agent_tools.results.execution import Notice, Result
 from agent_tools.runtime.files.quota import (
@@ -29,8 +29,8 @@ from agent_tools.runtime.files.quota import (
     Quota,
     QuotaWatch,
 )
+from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
-from agent_tools.runtime.sandbox.spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 

@@ -36,8 +36,7 @@ from agent_tools.runtime.kernel.channel import (
     SandboxEnded,
 )
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.relay import Relay
-from agent_tools.runtime.transport.transport import SocketStdio
+from agent_tools.runtime.transport.transport import Relay, SocketStdio
 from tests.fake_kernel import CONTROL, IOPUB, SHELL, STDIN, message, sizes
 
 LIMIT = 16 * MIB

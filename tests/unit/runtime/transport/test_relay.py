@@ -14,8 +14,7 @@ import pytest
 
 from agent_tools.guest.wire.framing import WINDOW
 from agent_tools.guest.wire.mux import MAX_FRAME, Mux
-from agent_tools.runtime.transport.relay import MAX_WORDS, Relay
-from agent_tools.runtime.transport.transport import SocketStdio
+from agent_tools.runtime.transport.transport import MAX_WORDS, Relay, SocketStdio
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 
