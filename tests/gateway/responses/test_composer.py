@@ -56,7 +56,7 @@ def test_calls_that_are_written_by_turns_keep_their_places() -> None:
     done = [CallDone(call, "told", Execution((Result({"text/plain": call.id}),))) for call in (CALL, OTHER)]
     begun: list[Step] = [CallBegun("c1", "python"), CallBegun("c2", "python"), CallDelta("c2", "..", "2")]
     ready: list[Step] = [CallDelta("c1", "..", "1"), CallReady(CALL, "1"), CallReady(OTHER, "2")]
-    ran: list[Step] = [CallRunning("c1"), done[0], CallRunning("c2"), done[1]]
+    ran: list[Step] = [CallRunning("c1", "python"), done[0], CallRunning("c2", "python"), done[1]]
     events = composed(*begun, *ready, *ran, RoundDone(1, (), None, "tool_calls"), Finished("stop", Usage()))
     output = events[-1]["response"]["output"]
     assert [(item["code"], item["outputs"][0]["logs"]) for item in output] == [("1", "c1"), ("2", "c2")]
@@ -120,7 +120,7 @@ def test_outputs_of_running_code_are_events_only_for_who_asks() -> None:
     steps = [
         CallBegun("c1", "python"),
         CallReady(CALL, "1"),
-        CallRunning("c1"),
+        CallRunning("c1", "python"),
         CallOutput("c1", Stream("stdout", "a")),
     ]
     composer = new_composer(read_request({"model": "m", "input": "Go.", "include": ["agent_tools.outputs"]}))

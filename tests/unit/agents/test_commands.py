@@ -62,7 +62,7 @@ def test_what_commands_print_comes_between_the_call_and_its_answer() -> None:
     (done,) = [step for step in steps if isinstance(step, CallDone)]
     assert ready.code is None
     assert (done.content, done.execution, done.failure) == ("exit code 0", None, None)
-    start = steps.index(CallRunning("c1"))
+    start = steps.index(CallRunning("c1", "shell"))
     assert steps[start + 1 : steps.index(done)] == [
         CallCommand("c1", CommandText(0, "stdout", "a")),
         CallCommand("c1", CommandEnd(0, 0, "a")),

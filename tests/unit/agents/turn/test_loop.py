@@ -159,7 +159,7 @@ def test_a_call_step_by_step() -> None:
         CallBegun("c1", "python"),
         CallDelta("c1", made.arguments, "a\nb"),
         CallReady(made, "a\nb"),
-        CallRunning("c1"),
+        CallRunning("c1", "python"),
         CallOutput("c1", Stream("stdout", "a")),
         CallOutput("c1", Stream("stdout", "b")),
         CallDone(made, "ab", Execution((Stream("stdout", "a"), Stream("stdout", "b")))),
