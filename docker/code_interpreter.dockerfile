@@ -23,8 +23,9 @@ RUN set -eu; \
     python3 -m venv --without-pip /opt/kernel; \
     python3 -m venv /build/venv; \
     /build/venv/bin/pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/uv.lock; \
-    UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" /build/venv/bin/uv pip install --python /opt/kernel/bin/python --no-build \
-        ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes --no-deps -r /build/requirements.lock; \
+    UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" UV_INSECURE_HOST="${PIP_TRUSTED_HOST:-}" /build/venv/bin/uv pip install \
+        --python /opt/kernel/bin/python --no-build ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} \
+        --require-hashes --no-deps -r /build/requirements.lock; \
     find /opt/kernel -path '*/tests/*' -type f \( -name 'test_*' -o ! -name '*.py' \) -delete
 COPY no_pip.py session_pip.py /build/
 RUN set -eu; \

@@ -26,17 +26,24 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
+ENV UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE=copy UV_NO_CACHE=1
 COPY --from=pip /build/pip.whl /build/pip.whl
-COPY ca-bundle.crt extra-requirements.txt /build/
-# A flavour's lock has hashes and is complete; what users name has neither, and must fit what is there. Packages stay
-# whole: some import from their own tests (`tables` does), and which do is not known of packages that users name.
+COPY ca-bundle.crt uv.lock extra-requirements.txt /build/
+# A flavour's lock has hashes and is complete, and uv is faster with it; what users name has neither, and must fit what is
+# there: pip skips that, uv would install it twice. Packages stay whole: some import from their own tests (`tables` does).
 RUN set -eu; \
-    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt; fi; \
+    if [ -s /build/ca-bundle.crt ]; then export PIP_CERT=/build/ca-bundle.crt SSL_CERT_FILE=/build/ca-bundle.crt; fi; \
     pip="env PYTHONPATH=/build/pip.whl /opt/kernel/bin/python -m pip"; \
-    $pip list --format=freeze > /build/constraints.txt; \
-    how="-c /build/constraints.txt"; \
-    if grep -q -- '--hash=' /build/extra-requirements.txt; then how="--require-hashes --no-deps"; fi; \
-    $pip install --no-compile --only-binary :all: --prefix /build/packages $how -r /build/extra-requirements.txt; \
+    install="install --no-compile --only-binary :all:"; \
+    if grep -q -- '--hash=' /build/extra-requirements.txt; then \
+        $pip $install --target /build/uv --require-hashes --no-deps -r /build/uv.lock; \
+        UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" UV_INSECURE_HOST="${PIP_TRUSTED_HOST:-}" /build/uv/bin/uv pip install \
+            --python /opt/kernel/bin/python --prefix /build/packages --no-build \
+            ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes --no-deps -r /build/extra-requirements.txt; \
+    else \
+        $pip list --format=freeze > /build/constraints.txt; \
+        $pip $install --prefix /build/packages -c /build/constraints.txt -r /build/extra-requirements.txt; \
+    fi; \
     mkdir -p /build/packages/bin; \
     for ffmpeg in /build/packages/lib/python3*/site-packages/imageio_ffmpeg/binaries/ffmpeg-*; do \
         if [ -x "$ffmpeg" ]; then ln -s "/opt/kernel${ffmpeg#/build/packages}" /build/packages/bin/ffmpeg; fi; \

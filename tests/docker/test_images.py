@@ -111,28 +111,31 @@ def behind_a_proxy(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
         yield asked
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Iterator[str]:
-    """A registry of Debian's package on this machine."""
-    program = subprocess.run(
-        [ROOT / "scripts/lib/debian_program", "docker-registry", "docker-registry"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    port, configuration = free_port(), tmp_path / "registry.yml"
-    configuration.write_text(CONFIGURATION.format(folder=tmp_path / "registry", port=port))
-    log = (tmp_path / "registry.log").open("wb")
-    with log, subprocess.Popen([program.stdout.split()[-1], "serve", configuration], stdout=log, stderr=log) as process:
+@contextlib.contextmanager
+def registry(folder: Path, port: int, *beside: str) -> Iterator[str]:
+    """Serve a folder by a registry of Debian's package on this machine, run by a command; yield a repository in it."""
+    finder = [str(ROOT / "scripts/lib/debian_program"), "docker-registry", "docker-registry"]
+    program = subprocess.run(finder, capture_output=True, text=True, check=True).stdout.split()[-1]
+    folder.mkdir(exist_ok=True)
+    configuration = folder / "registry.yml"
+    configuration.write_text(CONFIGURATION.format(folder=folder, port=port))
+    log = (folder / "log").open("wb")
+    with log, subprocess.Popen([*beside, program, "serve", configuration], stdout=log, stderr=log) as process:
         try:
             deadline = time.monotonic() + PATIENCE
             while process.poll() is None and time.monotonic() < deadline:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                if b"listening on" in (folder / "log").read_bytes():
                     break
                 time.sleep(0.05)
             yield f"127.0.0.1:{port}/agent-tools"
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[str]:
+    with registry(tmp_path / "registry", free_port()) as repository:
+        yield repository
 
 
 def value_of(tool: CodeInterpreter, code: str) -> object:

@@ -120,9 +120,9 @@ FORBIDDEN = {
     "make a FIFO": "os.mkfifo('/workspace/fifo')",
     "make a device": "os.mknod('/workspace/null', 0o020666, os.makedev(1, 3))",
     "new user namespace": "os.unshare(0x10000000)",
-    "become root": "os.setuid(0)",
+    "become root": "(os.setuid(0), os.chown('/workspace', 1, 1))",  # setuid is allowed under a rootless engine
     "read memory of PID 1": "open('/proc/1/mem', 'rb').read(1)",
-    "descriptors of PID 1": "os.listdir('/proc/1/fd')",
+    "descriptors of PID 1": "(os.listdir('/proc/1/fd'), os.readlink('/proc/1/fd/0'))",  # numbers alone are no access
     "limits of PID 1": "__import__('resource').prlimit(1, 0, (1, 1))",
     "docker's socket": "os.stat('/var/run/docker.sock')",
     "execute from /tmp": "(open('/tmp/s', 'w').close(), os.chmod('/tmp/s', 0o755), os.execv('/tmp/s', ['s']))",

@@ -59,6 +59,7 @@ def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
     return {
         "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
         "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
+        "uv.lock": shipped("docker/uv.lock").read_bytes(),
         "below": f"{tag_for(below)}\n".encode(),
         "extra-requirements.txt": lock or _lines(validated(recipe.packages)),
         "debian-packages.txt": _lines(sorted(debian)),

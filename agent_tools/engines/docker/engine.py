@@ -134,6 +134,8 @@ class DockerEngine:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
+        if self.info().has_userns_remap:  # mapped ids own neither work_dir nor what the caller may look at
+            config["HostConfig"]["UsernsMode"] = "host"
         if self._is_cgroup_v1():
             config = cgroup_v1_config(config, self.info().kernel)
         if self.connection.engine == "Podman":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gzip
+import hashlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from agent_tools import settings
-from agent_tools.engines.docker.connection import translated
+from agent_tools.engines.docker.connection import environment, translated
 from agent_tools.engines.docker.context import context_files, packed_context, shipped, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
@@ -197,7 +198,7 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
 @contextmanager
 def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
     """One build at a time among the processes of this user."""
-    with open(private_base() / f"{tag.replace(':', '-')}.lock", "w") as file:
+    with open(private_base() / _lock_name(tag.replace(":", "-")), "w") as file:
         _take(file, "Another process is building the image; waiting for it", progress)
         yield
 
@@ -205,9 +206,15 @@ def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
 @contextmanager
 def only_build(progress: Progress) -> Iterator[None]:
     """One build at a time of whatever image: the end of one removes stages, of which another could be made."""
-    with open(private_base(settings.builds_dir()) / "builds.lock", "w") as file:
+    with open(private_base(settings.builds_dir()) / _lock_name("builds"), "w") as file:
         _take(file, "Another image is being built; waiting for it", progress)
         yield
+
+
+def _lock_name(what: str) -> str:
+    """Return a name that differs by engine: nobody waits for the build of another one."""
+    host = environment().get("DOCKER_HOST", "")
+    return f"{what}-{hashlib.sha256(host.encode()).hexdigest()[:8]}.lock"
 
 
 def _take(file: IO[str], told: str, progress: Progress) -> None:

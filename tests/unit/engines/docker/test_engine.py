@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker.errors
@@ -253,3 +254,29 @@ def test_podman_is_not_asked_for_processes_since_it_would_execute_ps_in_the_cont
     found = engine.processes(Container("c1"))
     assert os.getpid() in found
     assert 4_000_000 not in found
+
+
+class NotingApi:
+    """The SDK's client of an engine that maps users or does not; notes what containers are asked for."""
+
+    api_version = "1.41"
+
+    def __init__(self, *security: str) -> None:
+        self.security = security
+        self.asked: list[dict[str, Any]] = []
+
+    def info(self) -> dict[str, Any]:
+        return {"SecurityOptions": list(self.security)}
+
+    def create_container_from_config(self, config: dict[str, Any]) -> dict[str, str]:
+        self.asked.append(config)
+        raise EngineError("enough")
+
+
+@pytest.mark.parametrize(("security", "mode"), [(("name=seccomp", "name=userns"), "host"), (("name=seccomp",), None)])
+def test_a_sandbox_has_the_callers_users_where_the_engine_maps_others(security: tuple[str, ...], mode: object) -> None:
+    engine, api = DockerEngine(TIMEOUT), NotingApi(*security)
+    engine.connection = SimpleNamespace(api=lambda **_: api, engine="Docker", is_local=True)  # type: ignore[assignment]
+    with pytest.raises(EngineError, match="enough"):
+        engine.start(_spec())
+    assert [config["HostConfig"].get("UsernsMode") for config in api.asked] == [mode]

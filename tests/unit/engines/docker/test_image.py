@@ -326,6 +326,14 @@ def test_two_processes_that_ask_at_once_build_once(engine: FolderEngine) -> None
     assert other.returncode == 0
 
 
+def test_a_build_on_another_engine_is_not_waited_for(engine: FolderEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with image.only_build(said.append):
+        monkeypatch.setenv("DOCKER_HOST", "tcp://other:2376")
+        with image.only_build(said.append):
+            assert not said
+
+
 def test_builds_go_one_after_the_other_so_that_none_removes_anothers_stages(engine: FolderEngine) -> None:
     engine.add(REGISTRY_BASE, tag_for())
     build = engine.build
