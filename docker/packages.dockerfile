@@ -40,6 +40,7 @@ RUN set -eu; \
         UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" UV_INSECURE_HOST="${PIP_TRUSTED_HOST:-}" /build/uv/bin/uv pip install \
             --python /opt/kernel/bin/python --prefix /build/packages --no-build \
             ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes --no-deps -r /build/extra-requirements.txt; \
+        rm -f /build/packages/.lock; \
     else \
         $pip list --format=freeze > /build/constraints.txt; \
         $pip $install --prefix /build/packages -c /build/constraints.txt -r /build/extra-requirements.txt; \

@@ -125,7 +125,7 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
         sys.exit(0 if probe(container, as_json, runtime) else 1)
     if container is not None or runtime is not None or as_json:
         raise click.UsageError("--container, --runtime and --json go with --probe.")
-    checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}"), *_name_checks()]
+    checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}"), *name_checks()]
     word = settings.engine()
     checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()
     table = Table(*(Column(name, overflow="fold") for name in ("check", "", "found", "what to do")))
@@ -135,7 +135,7 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
     sys.exit(1 if any(check.verdict == "fail" for check in checks) else 0)
 
 
-def _name_checks() -> list[Check]:
+def name_checks() -> list[Check]:
     """Warn of the distribution whose name is nearly ours."""
     try:
         found = importlib.metadata.version("agent-tools")

@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import os
 import socket
+import ssl
 import subprocess
 import tarfile
 import threading
@@ -25,6 +26,7 @@ from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.unit.runtime.egress.network import certificate
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]  # builds wait for each other
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,11 +71,13 @@ class Index(http.server.SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(folder: Path, address: str) -> Iterator[tuple[int, list[str]]]:
-    """Serve a folder; yield the port, and what is asked for."""
+def served(folder: Path, address: str, context: ssl.SSLContext | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Serve a folder, over TLS with a context; yield the port, and what is asked for."""
     asked: list[str] = []
     handler = type("OwnIndex", (Index,), {"asked": asked})
     server = http.server.ThreadingHTTPServer((address, 0), partial(handler, directory=str(folder)))
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -200,6 +204,24 @@ def test_what_no_registry_has_is_built_through_the_proxy_from_the_index_of_this_
     assert "Building it instead" in "\n".join(said)
     assert said[-1] == f"Built {tag_for(recipe)}"
     assert f"http://index.invalid/simple/{package}/" in behind_a_proxy
+
+
+def test_a_build_trusts_the_authority_that_this_machine_names(
+    docker_engine: DockerEngine, index: Path, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe((package,))
+    context, bundle = certificate(tmp_path, "localhost")
+    with served(index, "127.0.0.1", context) as (port, asked):
+        monkeypatch.setenv("PIP_INDEX_URL", f"https://localhost:{port}/simple")
+        monkeypatch.setenv("PIP_CERT", str(tmp_path / "none"))
+        for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        with pytest.raises(ImageBuildError):
+            image.build(docker_engine, recipe)
+        monkeypatch.setenv("PIP_CERT", str(bundle))
+        tag = image.build(docker_engine, recipe)
+    assert f"/simple/{package}/" in asked
+    docker_engine.remove_image(tag)
 
 
 def test_debian_packages_come_from_the_mirror_through_the_proxy(

@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from agent_tools.cli.doctor import check_of, check_of_pool
+from agent_tools.cli.doctor import check_of, check_of_pool, name_checks
 from agent_tools.conformance.claims import LIMITS, Finding, Verdict
 from agent_tools.runtime.pool import PoolState
 
@@ -43,3 +45,14 @@ def test_doctor_says_what_became_of_a_sandbox_made_ahead(
     assert check.verdict == verdict
     assert found in check.found
     assert advice in check.advice
+
+
+def test_doctor_warns_of_the_package_with_nearly_this_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_checks() == []
+    about = tmp_path / "agent_tools-1.0.1.dist-info" / "METADATA"
+    about.parent.mkdir()
+    about.write_text("Metadata-Version: 2.1\nName: agent-tools\nVersion: 1.0.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (check,) = name_checks()
+    assert (check.verdict, "1.0.1" in check.found) == ("warn", True)
+    assert check.advice.startswith("pip uninstall agent-tools;")
