@@ -31,7 +31,7 @@ from agent_tools.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-TESTS = ("tests/release/installing.py", "tests/release/bundle.py")
+TESTS = tuple(f"tests/release/{name}.py" for name in ("installing", "bundle", "first_minutes"))
 
 _SOURCE = re.compile(r"^( +package_source: )(\S+)", re.MULTILINE)
 _INSTALL = re.compile(rf"(pip install '?)(?:\.|{DISTRIBUTION})(?=[\s\[])")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import socket
@@ -78,8 +79,10 @@ def island(docker_engine: DockerEngine) -> Iterator[Island]:
         subprocess.run(["rm", "-rf", str(folder)], check=False)
 
 
-def test_a_machine_without_a_network_has_all_of_it_from_one_folder(island: Island, work_dir: Path) -> None:
-    bundle = work_dir / "bundle"
+def test_a_machine_without_a_network_has_all_of_it_from_one_folder(
+    island: Island, work_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, times = work_dir / "bundle", [time.monotonic()]
     made = subprocess.run(
         [sys.executable, "-m", "agent_tools", "bundle", bundle],
         cwd=work_dir,
@@ -91,15 +94,21 @@ def test_a_machine_without_a_network_has_all_of_it_from_one_folder(island: Islan
     reach = "import socket; socket.create_connection(('192.0.2.1', 80), 2)"
     assert "Network is unreachable" in island.run(sys.executable, "-c", reach, cwd=work_dir).stderr
 
+    times.append(time.monotonic())
     installed = island.run("sh", bundle / "install.sh", cwd=work_dir)
     assert installed.returncode == 0, installed.stdout + installed.stderr
     assert tag_for() in installed.stdout
+    times.append(time.monotonic())
     command = work_dir / "agent-tools" / "bin" / "agent-tools"
-    probed = island.run(command, "doctor", "--probe", cwd=work_dir)
-    assert probed.returncode == 0, probed.stdout + probed.stderr
     drawn = island.run(command, "run", "--work-dir", work_dir, "-c", FIGURE, cwd=work_dir)
+    times.append(time.monotonic())
     assert drawn.returncode == 0, drawn.stderr
     assert (work_dir / "figure-001.png").read_bytes().startswith(b"\x89PNG")
+    probed = island.run(command, "doctor", "--probe", cwd=work_dir)
+    assert probed.returncode == 0, probed.stdout + probed.stderr
+    with capsys.disabled():
+        seconds = (f"{end - begin:.0f} s" for begin, end in itertools.pairwise(times))
+        print("\nbundle: {}, install.sh: {}, first figure: {};".format(*seconds), load())
 
     with (bundle / "install.sh").open("a") as file:
         file.write("# changed\n")
@@ -108,6 +117,11 @@ def test_a_machine_without_a_network_has_all_of_it_from_one_folder(island: Islan
     assert refused.returncode == 1
     assert "was changed" in refused.stderr
     assert not (work_dir / "agent-tools").exists()
+
+
+def load() -> str:
+    """Return how busy the machine is, which the times depend on."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
 
 
 def test_a_folder_that_has_something_is_not_written_to(work_dir: Path) -> None:

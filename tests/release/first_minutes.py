@@ -24,7 +24,7 @@ from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import DISTRIBUTION
 from tests.docker.test_images import free_port, registry
-from tests.release.bundle import Island, island, pytestmark
+from tests.release.bundle import Island, island, load, pytestmark
 from tests.release.installing import PYPI, built, index_of
 
 __all__ = ["built", "island", "pytestmark"]
@@ -115,7 +115,7 @@ def test_a_figure_is_there_within_minutes_of_pip_install(
             assert (folder / "figure-001.png").read_bytes().startswith(b"\x89PNG")
             assert tag in "".join(drawn.stderr.split("\n"))
             with capsys.disabled():
-                print(f"\n{name}: {took}, at a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+                print(f"\n{name}: {took}; {load()}")
             for known in _run("docker", "-H", f"unix://{island.socket}", "images", "-q").stdout.split():
                 _run("docker", "-H", f"unix://{island.socket}", "rmi", "-f", known)
         assert "pypi.org" in asked
