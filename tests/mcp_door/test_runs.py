@@ -191,9 +191,15 @@ def test_the_image_is_built_by_the_first_call_which_tells_of_it_and_is_answered_
     async def talk(client: Client) -> None:
         assert (await client.list_tools()).tools
         assert not asked
-        answer = await run(client, "40 + 2")
+        said: list[str | None] = []
+
+        async def hear(_: float, __: float | None, message: str | None) -> None:
+            said.append(message)
+
+        answer = await client.call_tool("run_python", {"code": "40 + 2"}, progress_callback=hear)
         assert answer.structured_content["status"] == "running"
         assert "Building the image: step 1 of 2" in text_of(answer)
+        assert said[0] == "Building the image: step 1 of 2"
         may_go_on.set()
         assert (await until_done(client))["result"] == "42"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import socket
@@ -104,11 +105,13 @@ def test_a_machine_without_a_network_has_all_of_it_from_one_folder(
     times.append(time.monotonic())
     assert drawn.returncode == 0, drawn.stderr
     assert (work_dir / "figure-001.png").read_bytes().startswith(b"\x89PNG")
-    probed = island.run(command, "doctor", "--probe", cwd=work_dir)
+    probed = island.run(command, "doctor", "--probe", "--json", cwd=work_dir)
     assert probed.returncode == 0, probed.stdout + probed.stderr
+    summary = json.loads(probed.stdout)["summary"]
+    assert (summary["open"], summary["is_open"]) == (0, False)
     with capsys.disabled():
         seconds = (f"{end - begin:.0f} s" for begin, end in itertools.pairwise(times))
-        print("\nbundle: {}, install.sh: {}, first figure: {};".format(*seconds), load())
+        print("\nbundle: {}, install.sh: {}, first figure: {};".format(*seconds), load(), "probe:", summary)
 
     with (bundle / "install.sh").open("a") as file:
         file.write("# changed\n")
