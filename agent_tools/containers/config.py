@@ -77,6 +77,8 @@ class ContainersConfig:
     """The audit log has the code as well."""
     audit_required: bool = True
     """Nothing runs while the audit log cannot be written."""
+    figures: str = ""
+    """Folder with the libraries that draw interactive figures on pages; else the package agent_tools_figures."""
     skills: Texts = ()
     """Folders of Agent Skills, or folders of such, for all containers; they are read once: docs/skills.md."""
     allowed_domains: Texts = ()

@@ -99,8 +99,6 @@ class GatewayConfig(ContainersConfig):
     """Address of the second port. It needs no key: give one that only your own machines reach."""
     root_path: str = ""
     """The path below which a proxy shows the gateway, e.g. /code, whether or not the proxy takes it off."""
-    figures: str = ""
-    """Folder with the libraries that draw interactive figures on the page; else the package agent_tools_figures."""
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False

@@ -72,14 +72,18 @@ class Activity(ABC):
     """Work that is under way in a container. `run` is for a thread, the rest for any.
 
     Attributes:
+        source: the code or the command.
         failure: why the house could not do it, once that is known.
         attendants: calls that wait for it, and will tell of it.
+        is_shown: the page for answers has its outputs.
     """
 
-    def __init__(self, place: ActivityPlace) -> None:
+    def __init__(self, place: ActivityPlace, source: str) -> None:
         self.place = place
+        self.source = source
         self.failure: Exception | None = None
         self.attendants = 0
+        self.is_shown = False
         self.note = ""
         self.was_cancelled = False
         self._lock = threading.Lock()
@@ -122,6 +126,11 @@ class Activity(ABC):
         return self._stage or self._tail or f"running for {self.seconds:.0f} s"
 
     @property
+    def progress_line(self) -> str:
+        """The same in one line."""
+        return " ".join(self.progress.split())
+
+    @property
     def news(self) -> str:
         """A text that changes whenever there is something new to show."""
         return self._stage or self._tail
@@ -143,17 +152,16 @@ class Activity(ABC):
 
 
 class CodeActivity(Activity):
-    """A run of Python."""
+    """A run of Python; `execution` is the whole of it, once it has ended."""
 
     def __init__(self, place: ActivityPlace, code: str, timeout: float) -> None:
-        super().__init__(place)
-        self._code = code
+        super().__init__(place, code)
         self._timeout = timeout
         self._new = Settling()
-        self._execution: Execution | None = None
+        self.execution: Execution | None = None
 
     def _work(self, sandbox: Sandbox, cancelled: threading.Event) -> None:
-        self._execution = sandbox.run_code(self._code, timeout=self._timeout, on_output=self._add, cancelled=cancelled)
+        self.execution = sandbox.run_code(self.source, timeout=self._timeout, on_output=self._add, cancelled=cancelled)
 
     def _add(self, output: Output) -> None:
         with self._lock:
@@ -165,33 +173,41 @@ class CodeActivity(Activity):
         """Return the outputs that were not taken yet, settled, and the whole once it is there."""
         with self._lock:
             new, self._new = self._new, Settling()
-        return new.outputs, self._execution
+        return new.outputs, self.execution
 
 
 class CommandActivity(Activity):
-    """A run of a command of the shell. `most` are the characters that are kept of what it prints."""
+    """A run of a command of the shell. `most` are the characters that are kept of what it prints.
+
+    `result` is there once it has ended.
+    """
 
     def __init__(self, place: ActivityPlace, command: str, timeout: float, most: int) -> None:
-        super().__init__(place)
-        self._command = command
+        super().__init__(place, command)
         self._timeout = timeout
         self._output = OutputText(most)
         self._new: dict[StreamName, str] = {"stdout": "", "stderr": ""}
-        self._result: CommandResult | None = None
+        self.result: CommandResult | None = None
 
     def _work(self, sandbox: Sandbox, cancelled: threading.Event) -> None:
-        self._result = run_bounded(sandbox, self._command, self._output, self._add, self._timeout, cancelled)
+        self.result = run_bounded(sandbox, self.source, self._output, self._add, self._timeout, cancelled)
 
     def _add(self, stream: StreamName, text: str) -> None:
         with self._lock:
             self._new[stream] += text
             self._tail = (self._tail + text)[-TAIL:]
 
+    @property
+    def texts(self) -> dict[StreamName, str]:
+        """All that it has printed, as far as it is kept."""
+        with self._lock:
+            return {"stdout": self._output.text("stdout"), "stderr": self._output.text("stderr")}
+
     def take(self) -> tuple[str, str, CommandResult | None]:
         """Return the text of both streams that was not taken yet, and the result once it is there."""
         with self._lock:
             new, self._new = self._new, {"stdout": "", "stderr": ""}
-        return new["stdout"], new["stderr"], self._result
+        return new["stdout"], new["stderr"], self.result
 
 
 Kind = Literal["code", "command"]

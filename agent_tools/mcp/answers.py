@@ -67,7 +67,7 @@ def _code(run: CodeActivity) -> CallToolResult:
     outputs, whole = run.take()
     new = Execution(outputs, changed=whole.changed if whole else Changes())
     error = new.error
-    files = _files(run.place.container, new.changes)
+    files = files_of(run.place.container, new.changes)
     blocks: list[ContentBlock] = [TextContent(text=_head(run) + run.note)]
     if whole or outputs:
         blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"))
@@ -143,7 +143,8 @@ def _unseen(picture: Picture) -> str:
     return f"[a figure of {len(picture.data):,} bytes is not shown: save it with plt.savefig to have it as a file]"
 
 
-def _files(container: str, changes: Sequence[FileChange]) -> list[File]:
+def files_of(container: str, changes: Sequence[FileChange]) -> list[File]:
+    """Return new and changed files as answers have them."""
     return [file_of(container, each.name, each.size) for each in changes[:MAX_LINKS]]
 
 

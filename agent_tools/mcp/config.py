@@ -41,6 +41,8 @@ class McpLimits:
     """The longest time limit that a call may give."""
     max_body_bytes: Size = 32 * MIB
     """The largest request over HTTP."""
+    apps: bool = True
+    """Clients of MCP Apps are offered a page that shows answers."""
 
 
 @dataclass(frozen=True, kw_only=True)

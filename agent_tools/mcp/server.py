@@ -32,7 +32,7 @@ from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.keys import ANYONE
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import AgentToolsError
-from agent_tools.mcp import files
+from agent_tools.mcp import apps, files
 from agent_tools.mcp.activities import Activities, Prepare
 from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
 from agent_tools.mcp.config import McpLimits
@@ -49,6 +49,7 @@ Context = ServerRequestContext[McpServices, Any]
 NAME = "agent-tools"
 FLUSH_MILLISECONDS = 2_000  # for the last spans, when a server stops
 _LASTING = CacheHint(3_600_000, "public")  # milliseconds: these lists change with the version only
+_PRIVATE = CacheHint(3_600_000, "private")  # and this one with what a client shows
 _INSTRUCTIONS = (
     "Runs code in containers without access to the host. Every answer names its container: pass it on to keep "
     "variables and files. Long code is answered with status `running`; call `wait` for the rest. Files of the working "
@@ -72,18 +73,19 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
                 if provider:
                     await anyio.to_thread.run_sync(provider.force_flush, FLUSH_MILLISECONDS)
 
-    shown, skills = _shown(stock, bounds), SkillResources(stock.containers.config.known_skills)
+    everything, skills = _shown(stock, bounds), SkillResources(stock.containers.config.known_skills)
+    for_models = [tool for tool in everything.tools if not TOOLS[tool.name].is_for_page]
 
-    async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return shown
+    async def list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
+        return everything if _call(context).has_page else ListToolsResult(tools=for_models)
 
-    schemas = {tool.name: tool.input_schema for tool in shown.tools}
+    schemas = {tool.name: tool.input_schema for tool in everything.tools}
     server = Server(
         NAME,
         version=__version__,
         title="Code interpreter",
         instructions=_INSTRUCTIONS + _USUAL * stock.is_alone,
-        cache_hints={"tools/list": _LASTING, "prompts/list": _LASTING, "resources/templates/list": _LASTING},
+        cache_hints={"tools/list": _PRIVATE, "prompts/list": _LASTING, "resources/templates/list": _LASTING},
         lifespan=lifespan,
         get_tool_input_schema=schemas.get,
         on_list_tools=list_tools,
@@ -95,6 +97,8 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
     )
     server.middleware[:] = [TracingMiddleware(provider, frozenset(schemas))] if provider else []
     skills.add_to(server)
+    if bounds.apps:
+        server.extensions[apps.EXTENSION] = {}
     return server
 
 
@@ -102,7 +106,8 @@ async def call_tool(context: Context, params: CallToolRequestParams) -> CallTool
     """Call a tool; what goes wrong with that is an answer that the model reads."""
     tool, call = TOOLS.get(params.name), _call(context)
     if tool is None:
-        raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:80]}. Known: {', '.join(TOOLS)}.")
+        known = ", ".join(name for name, each in TOOLS.items() if not each.is_for_page)
+        raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:80]}. Known: {known}.")
     try:
         return await tool.call(call, tool.read(params.name, params.arguments))
     except AgentToolsError as exc:
@@ -136,13 +141,17 @@ async def list_prompts(_: Context, __: PaginatedRequestParams | None) -> ListPro
 
 
 async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-    """Read a file.
+    """Read a file of a container, or one of the page that shows answers.
 
     Raises:
         MCPError: there is none (invalid params, as the protocol has it), or it cannot be given.
     """
-    call = _call(context)
+    call, services = _call(context), context.lifespan_context
     try:
+        if services.bounds.apps and str(params.uri).startswith(apps.BASE):
+            folder = services.stock.containers.config.figures
+            if page := await anyio.to_thread.run_sync(apps.page_resource, str(params.uri), folder):
+                return ReadResourceResult(contents=[page])
         container, path = read_uri(str(params.uri))
         return ReadResourceResult(contents=[await files.contents_of(call, container, path)])
     except AgentToolsError as exc:
@@ -157,7 +166,10 @@ def _call(context: Context) -> McpCall:
     async def report(seconds: float, message: str) -> None:
         await context.session.report_progress(round(seconds, 1), message=message)
 
-    return McpCall(context.lifespan_context, owner, report)
+    known = context.session.client_capabilities
+    extensions = (known and known.extensions) or {}
+    has_page = apps.EXTENSION in extensions and context.lifespan_context.bounds.apps
+    return McpCall(context.lifespan_context, owner, report, has_page)
 
 
 def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:
@@ -166,7 +178,12 @@ def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:
     told = {"within": bounds.answer_within, "contents": contents(config), "network": reach(" ".join(stock.domains))}
     return ListToolsResult(
         tools=[
-            tool.shown(name, _description(name, tool, config, told), is_sealed=not stock.domains)
+            tool.shown(
+                name,
+                _description(name, tool, config, told),
+                is_sealed=not stock.domains,
+                has_page=bounds.apps,
+            )
             for name, tool in TOOLS.items()
         ]
     )

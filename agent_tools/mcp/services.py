@@ -14,6 +14,7 @@ from agent_tools.containers.contents import Contents
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
 from agent_tools.mcp.activities import Activities, Activity, ActivityPlace, Kind, Prepare, Report
 from agent_tools.mcp.answers import failed, read_handle, told
+from agent_tools.mcp.apps import PageRuns
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles, Stock
 
@@ -30,15 +31,17 @@ class McpServices:
         self.bounds = bounds
         self.handles = Handles(stock)
         self.contents = Contents(stock.containers, stock.rows)
+        self.runs = PageRuns(stock.containers.config.figures)
 
 
 @dataclass(frozen=True)
 class McpCall:
-    """One call of a tool."""
+    """One call of a tool; `has_page` if its client shows the page for answers."""
 
     services: McpServices
     owner: str
     report: Report
+    has_page: bool = False
 
     def container(self, handle: str, *, make: bool = False) -> str:
         """Return the handle of the container that is meant; without one, of a new one or of the usual.
@@ -98,8 +101,14 @@ class McpCall:
             activities.forget(activity)
         return answer
 
+    def show(self, activity: Activity) -> None:
+        """Have the page for answers show what a run that is over has put out."""
+        self.services.runs.add(activity, self.reason(activity.failure) if activity.failure else "")
+
     def _told(self, activity: Activity) -> CallToolResult:
         answer = told(activity)
+        if self.has_page and activity.is_over:
+            self.show(activity)
         if not activity.failure:
             return answer
         why = failed(self.reason(activity.failure))

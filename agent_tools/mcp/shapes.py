@@ -66,6 +66,14 @@ class InContainer(ToolInput):
     container: Container = ""
 
 
+class GetOutputs(ToolInput):
+    """Arguments of `get_outputs`."""
+
+    container: Container = ""
+    code: str = Field(default="", description="The code or command that ran; without it, the newest run.")
+    seconds: Seconds = Field(default=0, description="Seconds to wait for its end at most.")
+
+
 class File(BaseModel):
     """A file in the working directory; its size is in bytes."""
 
@@ -108,6 +116,18 @@ class Got(BaseModel):
     mime_type: str
     text: str | None = Field(default=None, description="The content, if it is text.")
     next_offset: int | None = Field(default=None, description="Where the rest begins, if there is more.")
+
+
+class GotOutputs(BaseModel):
+    """The answer of `get_outputs`, which the page for answers reads."""
+
+    container: str
+    status: Literal["done", "running", "unknown"]
+    outputs: list[dict[str, Any]] = []
+    files: list[File] = []
+    progress: str = ""
+    base: str = Field(default="", description="Before the names of the files that figures need.")
+    libraries: dict[str, list[str]] = {}
 
 
 class FileListing(BaseModel):

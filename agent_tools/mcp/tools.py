@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from agent_tools.code_reader import checked_code
 from agent_tools.containers.containers import Containers
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.mcp import files
+from agent_tools.mcp import apps, files
 from agent_tools.mcp.activities import ActivityPlace, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import said
 from agent_tools.mcp.services import McpCall
@@ -22,7 +23,9 @@ from agent_tools.mcp.shapes import (
     ContainerNote,
     FileListing,
     GetFile,
+    GetOutputs,
     Got,
+    GotOutputs,
     InContainer,
     Put,
     PutFile,
@@ -62,6 +65,19 @@ async def wait(call: McpCall, given: Wait) -> CallToolResult:
     await call.aside(lambda _: None, container)
     ran = Ran(container=container, status="done", duration=0)
     return said(f"container: {container}\nNothing is running, and all that ran was told.", ran)
+
+
+async def get_outputs(call: McpCall, given: GetOutputs) -> CallToolResult:
+    """Return the outputs of a run to the page that shows them, and take nothing of them from `wait`."""
+    container, activities = call.container(given.container), call.services.activities
+    running = activities.find(call.owner, container)
+    if running and given.code in ("", running.source):
+        with suppress(TimeoutError):
+            await activities.take_turn(running, min(given.seconds, call.services.bounds.answer_within))
+        if not running.is_over:
+            return said("", GotOutputs(container=container, status="running", progress=running.progress_line))
+        call.show(running)
+    return said("", call.services.runs.find(call.owner, container, given.code))
 
 
 async def restart(call: McpCall, given: InContainer) -> CallToolResult:
@@ -107,12 +123,15 @@ class McpTool:
     call: Callable[[McpCall, Any], Awaitable[CallToolResult]]
     takes: type[ToolInput]
     answers: type[BaseModel]
+    shows_page: bool = False
+    is_for_page: bool = False
     is_read_only: bool = False
     is_destructive: bool = False
     is_idempotent: bool = False
 
-    def shown(self, name: str, description: str, *, is_sealed: bool) -> mcp_types.Tool:
+    def shown(self, name: str, description: str, *, is_sealed: bool, has_page: bool) -> mcp_types.Tool:
         """Return the tool as clients are told of it."""
+        page = {"resourceUri": apps.PAGE} if self.shows_page else {"visibility": ["app"]} if self.is_for_page else None
         hints = ToolAnnotations(
             title=self.title,
             read_only_hint=self.is_read_only,
@@ -127,6 +146,7 @@ class McpTool:
             input_schema=schema_of(self.takes),
             output_schema=schema_of(self.answers),
             annotations=hints,
+            _meta={"ui": page} if page and has_page else None,
         )
 
     def read(self, name: str, arguments: Mapping[str, Any] | None) -> ToolInput:
@@ -152,6 +172,7 @@ TOOLS = {
         run_python,
         RunPython,
         Ran,
+        shows_page=True,
     ),
     "wait": McpTool(
         "Wait",
@@ -160,6 +181,7 @@ TOOLS = {
         wait,
         Wait,
         Ran,
+        shows_page=True,
         is_read_only=True,
     ),
     "run_command": McpTool(
@@ -169,6 +191,7 @@ TOOLS = {
         run_command,
         RunCommand,
         Ran,
+        shows_page=True,
     ),
     "put_file": McpTool(
         "Put a file",
@@ -213,5 +236,15 @@ TOOLS = {
         InContainer,
         ContainerNote,
         is_destructive=True,
+    ),
+    "get_outputs": McpTool(
+        "Get outputs",
+        "Returns the outputs of a run to the page that shows them; it is not for models.",
+        get_outputs,
+        GetOutputs,
+        GotOutputs,
+        is_for_page=True,
+        is_read_only=True,
+        is_idempotent=True,
     ),
 }

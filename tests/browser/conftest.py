@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from agent_tools.runtime.runtime import Runtime
+from supply.figures import NAME, bring
 from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_runtime
 
 __all__ = ["new_gateway", "process_runtime"]
@@ -115,6 +116,14 @@ def artefacts() -> Path:
     folder = ROOT / "tests" / "artefacts"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def libraries() -> Path:
+    """Return the folder of the libraries, which npm fetches the first time."""
+    folder = ROOT / ".venv" / "figures"
+    package = folder / NAME
+    return package if (package / "vega-interpreter.js").exists() else bring(folder)
 
 
 def is_shown_whole(page: Page) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from supply.figures import NAME, bring
 from tests.browser.conftest import NewVisit, Visit, is_shown_whole
 from tests.browser.test_chat import rolls
 from tests.browser.test_page import PHONE
@@ -53,14 +52,6 @@ def shows(mime: str, figure: Any, with_picture: bool = True) -> str:
     bundle = f"{{{mime!r}: json.loads({json.dumps(figure)!r}), 'text/plain': 'Figure()'"
     picture = ", 'image/png': buffer.getvalue()" if with_picture else ""
     return f"import json\n{PICTURE}from IPython.display import display\ndisplay({bundle}{picture}}}, raw=True)"
-
-
-@pytest.fixture(scope="session")
-def libraries() -> Path:
-    """Return the folder of the libraries, which npm fetches the first time."""
-    folder = ROOT / ".venv" / "figures"
-    package = folder / NAME
-    return package if (package / "vega-interpreter.js").exists() else bring(folder)
 
 
 def figures(here: Visit) -> list[str]:

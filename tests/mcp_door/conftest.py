@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 import pytest
 from mcp import Client
+from mcp.client.extension import ClientExtension
 from mcp_types import CallToolResult, TextContent
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -36,6 +37,7 @@ def converse(process_runtime: Runtime) -> Converse:
         is_alone: bool = True,
         runtime: Runtime = process_runtime,
         tracing: TracerProvider | None = None,
+        extensions: Sequence[ClientExtension] = (),
         **settings: Any,
     ) -> None:
         failed: list[Exception] = []
@@ -44,7 +46,7 @@ def converse(process_runtime: Runtime) -> Converse:
             config = McpConfig(**settings)
             async with (
                 own_containers(config, runtime, is_alone=is_alone) as stock,
-                Client(make_server(stock, prepare, config, tracing), mode=mode) as client,
+                Client(make_server(stock, prepare, config, tracing), mode=mode, extensions=list(extensions)) as client,
             ):
                 try:
                     await talk(client)

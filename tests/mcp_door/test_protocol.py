@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from mcp import Client, MCPError
+from mcp.client.extension import advertise
 
+from agent_tools.mcp.apps import EXTENSION, MIME, PAGE
 from agent_tools.mcp.tools import TOOLS
 from tests.mcp_door.conftest import Converse
 from tests.skills import skill_folder
@@ -20,7 +22,9 @@ def test_every_tool_has_schemas_hints_and_words(converse: Converse, mode: str) -
 
     async def talk(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert tuple(tools) == ALL == tuple(TOOLS)
+        assert tuple(tools) == ALL == tuple(name for name, tool in TOOLS.items() if not tool.is_for_page)
+        pages = {name: tool.meta["ui"] for name, tool in tools.items() if tool.meta}
+        assert pages == {key: {"resourceUri": PAGE} for key in ("run_python", "wait", "run_command")}
         for tool in tools.values():
             assert tool.title
             assert tool.description
@@ -37,6 +41,45 @@ def test_every_tool_has_schemas_hints_and_words(converse: Converse, mode: str) -
         assert "pandas" in tools["run_python"].description
 
     converse(talk, mode)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_answers_are_the_same_for_clients_that_show_the_page(converse: Converse, mode: str) -> None:
+    told = []
+
+    async def talk(client: Client) -> None:
+        answer = await client.call_tool("run_python", {"code": "print('a'); open('b', 'w').close(); 7"})
+        files = await client.list_resources()
+        told.append(f"{answer}{files}".replace(str(answer.structured_content["duration"]), ""))
+        told[-1] = told[-1].replace(answer.structured_content["container"], "")
+
+    for extensions in ((), (advertise(EXTENSION, {"mimeTypes": [MIME]}),)):
+        converse(talk, mode, extensions=extensions)
+    assert told[0] == told[1]
+
+
+def test_a_client_that_shows_the_page_has_a_tool_for_it_that_no_model_sees(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        *others, last = (await client.list_tools()).tools
+        assert tuple(tool.name for tool in others) == ALL
+        assert (last.name, last.meta) == ("get_outputs", {"ui": {"visibility": ["app"]}})
+        ran = (await client.call_tool("run_python", {"code": "print('a'); 7"})).structured_content
+        given = {"container": ran["container"], "code": "print('a'); 7"}
+        found = (await client.call_tool("get_outputs", given)).structured_content
+        assert found["outputs"] == [{"kind": "stdout", "text": "a\n"}, {"kind": "result", "text": "7"}]
+
+    converse(talk, extensions=(advertise(EXTENSION, {"mimeTypes": [MIME]}),))
+
+
+def test_the_page_is_offered_to_nobody_where_it_is_turned_off(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        tools = (await client.list_tools()).tools
+        assert tuple(tool.name for tool in tools) == ALL
+        assert [tool.meta for tool in tools] == [None] * len(ALL)
+        with pytest.raises(MCPError, match="is no file here"):
+            await client.read_resource(PAGE)
+
+    converse(talk, apps=False, extensions=(advertise(EXTENSION, {"mimeTypes": [MIME]}),))
 
 
 def test_a_network_by_list_is_told_and_makes_the_world_open(converse: Converse) -> None:

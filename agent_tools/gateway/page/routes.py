@@ -17,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from agent_tools.browser.figures import FRAME, LIBRARIES, SHARED, figure_libraries, library_file, shared_file
+from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
@@ -24,11 +26,9 @@ from agent_tools.gateway.http import JsonResponse, jobs_of, json_body, owner_of,
 from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.jobs.jobs import Job
 from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, while_there
-from agent_tools.gateway.page.figures import LIBRARIES, figure_libraries, library_file
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.responses.job import ResponseJob
-from agent_tools.gateway.responses.outputs import live_outputs
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseListed, ResponseTurn, StoredConversation
 from agent_tools.gateway.store.store import Store
@@ -41,9 +41,9 @@ from agent_tools.version import __version__
 
 _HERE = Path(__file__).parent / "assets"
 _ASSETS = (
-    *("icon.svg", "page.js", "elements.js", "gateway.js", "kept.js", "place.js"),
+    *("icon.svg", "page.js", "gateway.js", "kept.js", "place.js"),
     *(f"style/{name}.css" for name in ("page", "content", "views")),
-    *(f"text/{name}.js" for name in ("highlight", "table", "math", "prose", "figure", "output")),
+    *(f"text/{name}.js" for name in ("highlight", "math", "prose", "figure")),
     *(
         f"views/{name}.js"
         for name in ("items", "turn", "follow", "choices", "chat", "editor", "trial", "recent", "snippets")
@@ -65,7 +65,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_FRAME = "frame/figure.html"
 _FRAME_POLICY = (  # its origin is none, and so it reaches neither the page, nor the gateway, nor the network
     "sandbox allow-scripts; default-src 'none'; script-src 'sha256-{}' blob:; style-src 'unsafe-inline'; "
     "img-src data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -82,12 +81,13 @@ def index(request: Request) -> Response:
 
 async def asset(request: Request) -> Response:
     """GET /page/ and a name: a file of the page."""
-    return FileResponse(_HERE / request.scope["path"].removeprefix(_FOLDER), headers=_HEADERS)
+    name = request.scope["path"].removeprefix(_FOLDER)
+    return FileResponse(shared_file(name) if name in SHARED else _HERE / name, headers=_HEADERS)
 
 
 def frame(_: Request) -> Response:
     """GET /page/frame/figure.html: a document without an origin, in which a library draws a figure."""
-    text = (_HERE / _FRAME).read_text(encoding="utf-8")
+    text = shared_file(FRAME).read_text(encoding="utf-8")
     script = text.partition("<script>")[2].partition("</script>")[0]
     policy = _FRAME_POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode())
     return HTMLResponse(text, headers={**_HEADERS, "Content-Security-Policy": policy})
@@ -198,8 +198,8 @@ def _shown(row: ContainerRecord, held: bool | None, now: float) -> JsonObject:
 
 routes = [
     Route("/", index, methods=["GET"]),
-    *(Route(f"{_FOLDER}{name}", asset, methods=["GET"]) for name in _ASSETS),
-    Route(f"{_FOLDER}{_FRAME}", frame, methods=["GET"]),
+    *(Route(f"{_FOLDER}{name}", asset, methods=["GET"]) for name in (*_ASSETS, *SHARED)),
+    Route(f"{_FOLDER}{FRAME}", frame, methods=["GET"]),
     Route(f"{_FOLDER}library/{{name}}", library, methods=["GET"]),
     Route("/page/chats", chats, methods=["GET"]),
     Route("/page/state", state, methods=["GET"]),

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from agent_tools.agents.steps import CallDone
+from agent_tools.browser.outputs import ending_of, figure_of, live_outputs
 from agent_tools.errors import ToolServiceError
 from agent_tools.limits import MIB
 from agent_tools.models.base import Json, JsonObject
@@ -29,14 +30,11 @@ from agent_tools.results.execution import (
     Result,
     Stream,
     TimedOut,
-    pictures_of,
 )
 from agent_tools.text import fold_lines
 
-MAX_TITLE = 200  # characters
 MAX_DETAILS = 4 * MIB  # of JSON, in one response
 _EVENT = 200  # bytes of an event beside its output
-_FIGURE = re.compile(r"application/vnd\.(plotly|vega|vegalite)\.v\d{1,2}\+json")
 
 ImageUrl = Callable[[Picture], str]
 """Returns the URL at which a client can see a picture."""
@@ -90,44 +88,6 @@ class Details:
         return self._left >= 0
 
 
-def figure_of(data: MimeBundle) -> JsonObject | None:
-    """Return the first figure of a display that a browser can draw, as `{"kind": "plotly", "data": {...}}`."""
-    found = next(((match[1], data[mime]) for mime in data if (match := _FIGURE.fullmatch(mime))), None)
-    return {"kind": found[0], "data": found[1]} if found and isinstance(found[1], dict) else None
-
-
-def live_outputs(output: Output) -> Iterator[JsonObject]:
-    """Yield an output as the page shows it while code runs."""
-    match output:
-        case Stream(name, text):
-            yield {"kind": name, "text": text}
-        case Result() | Display():
-            urls = [picture.data_url for picture in pictures_of(output)]
-            if figure := figure_of(output.data):
-                yield {"kind": "figure", "figure": figure, "url": next(iter(urls), None), "text": output.text}
-            elif urls:
-                yield from ({"kind": "image", "url": url} for url in urls)
-            elif output.text:
-                yield {"kind": "result", "text": output.text}
-        case Cleared(wait):
-            yield {"kind": "cleared", "wait": wait}
-        case Error(name, value):
-            yield {"kind": "error", "title": f"{name}: {value}".rstrip(": ")[:MAX_TITLE], "text": output.text}
-        case TimedOut() | Died():
-            yield {"kind": "error", "title": _ending(output), "text": output.text}
-        case _:
-            yield {"kind": "note", "text": output.text}
-
-
-def _ending(output: Error | TimedOut | Died) -> str:
-    match output:
-        case TimedOut():
-            return "Time limit reached"
-        case Died():
-            return "The kernel died"
-    return output.name[:MAX_TITLE]
-
-
 def outputs_of(done: CallDone, image_url: ImageUrl, details: Details | None = None) -> list[Logs | Image]:
     """Return logs and images in the order they came; printed text that belongs together is one log."""
     if done.execution is None:
@@ -165,7 +125,7 @@ def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None)
                 outputs += _rich(output, urls, details.figure(output.data) if details else {})
             case Error() | TimedOut() | Died():
                 end_print()
-                outputs.append(Logs(output.text, {"error": _ending(output)} if details else {}))
+                outputs.append(Logs(output.text, {"error": ending_of(output)} if details else {}))
             case Restarted() | Omitted() | Notice():
                 end_print()
                 outputs.append(Logs(output.text))

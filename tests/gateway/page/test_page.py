@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from os.path import normpath
+from pathlib import Path, PurePosixPath
 from urllib.parse import urljoin
 
 import httpx
 
+from agent_tools.browser import figures
+from agent_tools.browser.figures import LIBRARIES
 from agent_tools.gateway.page import routes
-from agent_tools.gateway.page.figures import LIBRARIES
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine
@@ -35,13 +37,14 @@ def test_the_page_shows_what_runs_and_tries_code(new_gateway: NewGateway) -> Non
 
 def test_every_file_of_the_page_is_served_and_no_other(new_gateway: NewGateway) -> None:
     gateway = new_gateway({})
-    folder = Path(routes.__file__).parent / "assets"
-    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {"index.html"}
-    for name in names:
+    folders = [Path(each.__file__).parent / "assets" for each in (routes, figures)]
+    paths = {path.relative_to(folder): path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    files = {name.as_posix(): path for name, path in paths.items() if name.as_posix() != "index.html"}
+    for name, path in files.items():
         answer = httpx.get(f"{gateway.url}/page/{name}")
-        assert (answer.status_code, answer.content) == (200, (folder / name).read_bytes()), name
+        assert (answer.status_code, answer.content) == (200, path.read_bytes()), name
         for imported in re.findall(r'from "(\.[^"]+)"', answer.text):
-            assert (folder / name).parent.joinpath(imported).resolve().relative_to(folder).as_posix() in names
+            assert normpath(PurePosixPath(name).parent / imported) in files
     for name in ("index.html", "views", "../routes.py", "%2e%2e/routes.py", "views/../../routes.py"):
         assert httpx.get(f"{gateway.url}/page/{name}").status_code == 404, name
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.errors import ToolServiceError
-from agent_tools.gateway.responses.outputs import MAX_DETAILS, Details, figure_of, live_outputs, outputs_of, status_of
+from agent_tools.gateway.responses.outputs import MAX_DETAILS, Details, outputs_of, status_of
 from agent_tools.results.execution import (
     Died,
     Display,
@@ -82,14 +82,6 @@ def test_a_figures_data_goes_with_its_picture_or_its_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("version", ["vega.v6", "vegalite.v5", "plotly.v1"])
-def test_figures_are_known_by_their_types(version: str) -> None:
-    kind = version.partition(".")[0]
-    assert figure_of({f"application/vnd.{version}+json": {}}) == {"kind": kind, "data": {}}
-    assert figure_of({f"application/vnd.{version}+json": "text"}) is None
-    assert figure_of({"application/vnd.other.v1+json": {}}) is None
-
-
 def test_details_end_at_their_limit_and_the_outputs_stay() -> None:
     details = Details()
     text = "x" * (MAX_DETAILS // 3)
@@ -101,10 +93,3 @@ def test_details_end_at_their_limit_and_the_outputs_stay() -> None:
 def test_a_live_display_is_shown_once_and_its_changes_with_the_item() -> None:
     assert list(Details().live(Display({"text/plain": "1"}, "d"))) == [{"kind": "result", "text": "1"}]
     assert list(Details().live(Display({"text/plain": "2"}, "d", is_update=True))) == []
-    (shown,) = live_outputs(Display({MIME: PLOTLY, "text/plain": "Figure()"}))
-    assert shown == {
-        "kind": "figure",
-        "figure": {"kind": "plotly", "data": PLOTLY},
-        "url": None,
-        "text": "Figure()",
-    }

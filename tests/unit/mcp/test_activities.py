@@ -20,7 +20,9 @@ class Work(Activity):
 
     def __init__(self, container: str, owner: str = "local") -> None:
         containers = type("Containers", (), {"config": McpConfig(max_sandboxes=4)})
-        super().__init__(ActivityPlace(cast("Any", containers), cast("Any", None), lambda told: None, owner, container))
+        super().__init__(
+            ActivityPlace(cast("Any", containers), cast("Any", None), lambda told: None, owner, container), ""
+        )
         self.may_end = threading.Event()
 
     def run(self) -> None:

@@ -1,8 +1,9 @@
 // What code yields, as it comes. All it says is set as text, and pictures are data URLs that the gateway has checked.
 
 import { of } from "../elements.js";
-import { figure, interactiveFigure } from "./figure.js";
-import { partsOf, tableOf } from "./table.js";
+import { figure } from "./figure.js";
+import { interactiveFigure } from "./interactive.js";
+import { partsOf, sortable, tableOf } from "./table.js";
 
 const LABELS = { stdout: "", logs: "", result: "value" };
 
@@ -54,7 +55,7 @@ export class Output {
   #parts(kind, text) {
     for (const part of partsOf(text)) {
       if (typeof part === "string") this.#text(kind, part.replace(/^\n+|\s+$/g, ""));
-      else this.#box.append(Object.assign(tableOf(part), { ariaLabel: "Table", role: "group" }));
+      else this.#box.append(Object.assign(sortable(tableOf(part)), { ariaLabel: "Table", role: "group" }));
     }
   }
 

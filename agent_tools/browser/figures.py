@@ -1,7 +1,7 @@
-"""The JavaScript libraries that draw interactive figures on the page.
+"""Files that pages load: those that all pages share, and the JavaScript libraries that draw interactive figures.
 
-They are not part of this package: `scripts/try figures` brings them. They lie in a folder that the operator names, or
-in the package `agent_tools_figures`, which holds nothing but these files.
+The libraries are not part of this package: `scripts/try figures` brings them. They lie in a folder that the operator
+names, or in the package `agent_tools_figures`, which holds nothing but these files.
 """
 
 from __future__ import annotations
@@ -11,10 +11,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = "agent_tools_figures"
+FRAME = "frame/figure.html"
+"""The document without an origin in which a library draws a figure."""
+SHARED = ("elements.js", "text/table.js", "text/interactive.js", "text/output.js")
+"""The scripts that pages share, each after those it imports."""
 LIBRARIES = {
     "plotly": ("plotly.min.js",),
     "vega": ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js"),
 }
+
+
+def shared_file(name: str) -> Path:
+    """Return the path of a file that pages share."""
+    return Path(__file__).parent / "assets" / name
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,8 @@
 // Tables in text: a data frame as pandas prints it, and the pipes of Markdown, read into cells.
 //
-// pandas pads every line of a frame to one length, with at least two blanks between columns. So a frame is a header
-// that begins with blanks, and lines of its length below it; its columns lie between the places where all are blank.
+// pandas pads every line of a frame to one length, with at least two blanks between columns; but one is enough after the
+// index, where the first column has a long name. So a frame is a header that begins with blanks, and lines of its length
+// below it; its columns lie between the places where all are blank.
 // Anything that is not quite so (wide characters, wrapped frames) stays the text that it is.
 
 import { of } from "../elements.js";
@@ -17,7 +18,8 @@ export function partsOf(text) {
   let plain = [];
   for (let index = 0; index < lines.length; ) {
     const end = /^ {2,}\S/.test(lines[index]) ? endOfBlock(lines, index) : index + 1;
-    const table = end - index > 1 ? frameOf(lines.slice(index, end)) : null;
+    const block = lines.slice(index, end);
+    const table = block.length > 1 ? (frameOf(block, 2) ?? frameOf(block, 1)) : null;
     if (table) {
       if (plain.length) parts.push(plain.join("\n"));
       parts.push(table);
@@ -36,9 +38,10 @@ function endOfBlock(lines, start) {
   return end;
 }
 
-function frameOf(lines) {
+/** Returns the table that lines make, with so many blanks after the index; null if they make none. */
+function frameOf(lines, afterIndex) {
   if (lines.length > MAX_ROWS + 1 || lines[1].startsWith(" ") || lines.some((line) => line.endsWith("\\"))) return null;
-  const cuts = gutters(lines);
+  const cuts = gutters(lines, afterIndex);
   if (cuts.length < 1 || cuts.length > MAX_COLUMNS) return null;
   const [columns, ...rows] = lines.map((line) => cellsOf(line, cuts));
   if (columns[0] || !columns.slice(1).every(Boolean)) return null;
@@ -46,14 +49,14 @@ function frameOf(lines) {
   return rows.length ? { columns, rows } : null;
 }
 
-/** The places before which a column ends: runs of two or more that are blank in all lines. */
-function gutters(lines) {
+/** The places before which a column ends: runs of two or more that are blank in all lines; the first may be shorter. */
+function gutters(lines, first) {
   const cuts = [];
   let run = 0;
   for (let place = 0; place < lines[0].length; place++) {
     if (lines.every((line) => line[place] === " ")) run++;
     else {
-      if (run >= 2 && place > run) cuts.push(place);
+      if (run >= (cuts.length ? 2 : first) && place > run) cuts.push(place);
       run = 0;
     }
   }
@@ -91,6 +94,31 @@ function pipedCells(line) {
 export const isRule = (line) => line.includes("-") && line.includes("|") && /^[|\s:-]+$/.test(line);
 
 const isNumeric = (cell) => cell.length < 40 && NUMERIC.test(cell);
+
+const number = (cell) => {
+  const value = parseFloat(cell.replace(/[,_]/g, ""));
+  return Number.isNaN(value) ? -Infinity : value;
+};
+
+/** Has a click on a column's name sort a table of `tableOf` by it, and another one the other way round. */
+export function sortable(table) {
+  const names = [...table.querySelectorAll("th")];
+  for (const [at, name] of names.entries()) {
+    const sort = of("button.sort", { type: "button", title: "Sort by this column" }, ...name.childNodes);
+    sort.addEventListener("click", () => {
+      const order = name.ariaSort === "ascending" ? "descending" : "ascending";
+      for (const each of names) each.ariaSort = each === name ? order : null;
+      const sign = order === "ascending" ? 1 : -1;
+      const key = (row) => row.cells[at].textContent;
+      const isNumber = name.classList.contains("number");
+      const compare = (a, b) => (isNumber ? number(a) - number(b) || 0 : a.localeCompare(b, undefined, { numeric: true }));
+      const body = table.querySelector("tbody");
+      body.append(...[...body.rows].sort((a, b) => sign * compare(key(a), key(b))));
+    });
+    name.replaceChildren(sort);
+  }
+  return table;
+}
 
 /** A table as elements; columns of numbers stand to the right. `shown(text)` makes the content of a cell. */
 export function tableOf({ columns, rows }, shown = (text) => text) {

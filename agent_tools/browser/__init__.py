@@ -1,0 +1,1 @@
+"""Parts that pages in a browser share: outputs as JSON, readers in JavaScript, and libraries that draw figures."""

@@ -1,0 +1,116 @@
+"""The page that clients of MCP Apps show beside an answer, and the outputs of the newest runs, which it asks for.
+
+The protocol is https://github.com/modelcontextprotocol/ext-apps, version 2026-01-26. The page is a resource of its own;
+the answers of tools are the same with and without it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from mcp_types import TextResourceContents
+
+from agent_tools.browser.figures import FRAME, LIBRARIES, SHARED, figure_libraries, library_file, shared_file
+from agent_tools.browser.outputs import live_outputs
+from agent_tools.limits import MIB
+from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
+from agent_tools.mcp.answers import files_of
+from agent_tools.mcp.shapes import File, GotOutputs
+from agent_tools.version import __version__
+
+EXTENSION = "io.modelcontextprotocol/ui"
+MIME = "text/html;profile=mcp-app"
+BASE = f"ui://agent-tools/{__version__}/"
+PAGE = f"{BASE}result.html"
+MAX_RUNS = 16  # whose outputs are remembered, of all clients
+MAX_OUTPUTS = 8 * MIB  # of JSON, for one run
+_IMPORT = re.compile(r"^import .*;\n|^export (?=\w)", re.MULTILINE)
+_HERE = Path(__file__).parent / "page"
+
+
+def page_resource(uri: str, folder: str) -> TextResourceContents | None:
+    """Return a file of the page, or of a library for figures in `folder`; None for any other URI."""
+    name = uri.removeprefix(BASE)
+    if uri == PAGE:
+        return TextResourceContents(uri=uri, mime_type=MIME, text=_page(), _meta={"ui": {"prefersBorder": True}})
+    if uri == name:
+        return None
+    path, mime = (shared_file(FRAME), "text/html") if name == FRAME else (library_file(folder, name), "text/javascript")
+    return TextResourceContents(uri=uri, mime_type=mime, text=path.read_text(encoding="utf-8")) if path else None
+
+
+@lru_cache(maxsize=1)
+def _page() -> str:
+    """Return the page as one document without imports: it may load nothing."""
+    scripts = [*map(shared_file, SHARED), _HERE / "result.js"]
+    joined = "\n".join(_IMPORT.sub("", path.read_text(encoding="utf-8")) for path in scripts)
+    return (_HERE / "result.html").read_text(encoding="utf-8").replace("/* SCRIPTS */", joined)
+
+
+@dataclass(frozen=True)
+class _Run:
+    owner: str
+    container: str
+    source: str
+    outputs: list[dict[str, Any]]
+    files: list[File]
+
+
+class PageRuns:
+    """The outputs of the newest runs. In the event loop."""
+
+    def __init__(self, figures: str) -> None:
+        self._figures = figures
+        self._runs: deque[_Run] = deque(maxlen=MAX_RUNS)
+
+    def add(self, activity: Activity, failure: str = "") -> None:
+        """Remember what a run that is over has put out; `failure` says why it could not be done."""
+        if activity.is_shown:
+            return
+        activity.is_shown, place = True, activity.place
+        outputs = list(_bounded(_outputs(activity)))
+        if failure:
+            outputs.append({"kind": "error", "text": failure})
+        execution = activity.execution if isinstance(activity, CodeActivity) else None
+        files = files_of(place.container, execution.changes) if execution else []
+        self._runs.append(_Run(place.owner, place.container, activity.source, outputs, files))
+
+    def find(self, owner: str, container: str, source: str) -> GotOutputs:
+        """Return the outputs of the newest run of this code or command, of any if it is ''."""
+        for run in reversed(self._runs):
+            if (run.owner, run.container) == (owner, container) and source in ("", run.source):
+                libraries = {name: list(LIBRARIES[name]) for name in sorted(figure_libraries(self._figures))}
+                found: dict[str, Any] = {"outputs": run.outputs, "files": run.files, "libraries": libraries}
+                return GotOutputs(container=container, status="done", base=BASE, **found)
+        return GotOutputs(container=container, status="unknown")
+
+
+def _outputs(activity: Activity) -> Iterator[dict[str, Any]]:
+    match activity:
+        case CodeActivity(execution=execution):
+            for output in execution.outputs if execution else ():
+                yield from live_outputs(output)
+        case CommandActivity(result=result):
+            yield from ({"kind": name, "text": text} for name, text in activity.texts.items() if text)
+            if result and not result.ok:
+                yield {"kind": "error", "text": result.reason or f"exit code {result.exit_code}"}
+
+
+def _bounded(outputs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    left, left_out = MAX_OUTPUTS, 0
+    for output in outputs:
+        size = len(json.dumps(output))
+        if size > left:
+            left_out += 1
+        else:
+            left -= size
+            yield output
+    if left_out:
+        yield {"kind": "note", "text": f"[... {left_out} outputs too large for this page left out ...]"}
