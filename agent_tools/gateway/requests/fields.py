@@ -42,7 +42,9 @@ class Given(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
-        return {k: v for k, v in given.items() if v is not None} if isinstance(given, Mapping) else given
+        if not isinstance(given, (dict, Mapping)) or None not in given.values():
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def read(model: type[_Model], given: Any, path: str = "") -> _Model:
@@ -230,8 +232,8 @@ class ContainerFields(Given):
     """A new container: memory tier, ids of files that are put into it, skills, and the domains that it may reach."""
 
     memory_limit: str | None = None
-    skills: Annotated[list[GivenSkill], Field(max_length=20)] = []
-    file_ids: Annotated[Texts, AfterValidator(_files)] = []
+    skills: Annotated[list[GivenSkill], Field(max_length=20)] = Field(default_factory=list)
+    file_ids: Annotated[Texts, AfterValidator(_files)] = Field(default_factory=list)
     network_policy: _Network | None = None
 
     @property

@@ -91,8 +91,7 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
     Raises:
         ApiError: 400, an item's type is not supported.
     """
-    for index, item in enumerate(items):
-        read(_Names, item, f"{path}[{index}]")
+    _check_names(items, path)
     found: list[Message | JsonObject] = []
     seen: list[JsonObject] = []  # pictures among the outputs of calls, which only a person's message can hold
     new, kinds = _first_new(items), {str(item.get("type")) for item in items}
@@ -109,6 +108,13 @@ def messages_of_items(items: Sequence[Mapping[str, Any]], past: CallHistory, pat
         found += [*_shown(seen), *_with_server_fields(_messages(item, param, here), item, past)]
         seen = []
     return [message for message in wire_messages([*found, *_shown(seen)]) if not _is_lone_thought(message)]
+
+
+def _check_names(items: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Check that the names in all items are texts."""
+    if not {str, type(None)}.issuperset(type(item.get(name)) for name in _Names.model_fields for item in items):
+        for index, item in enumerate(items):
+            read(_Names, item, f"{path}[{index}]")
 
 
 def check_outputs(items: Sequence[Mapping[str, Any]], before: Iterable[JsonObject]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
@@ -89,8 +89,18 @@ class _ConversationName(Given):
     id: Needed
 
 
+_OBJECTS = TypeAdapter(list[dict[str, Any]])
+
+
+def _of_objects(items: list[Any]) -> list[Any]:
+    if not {dict}.issuperset(map(type, items)):  # a tenth of the time that the adapter takes, which names the wrong one
+        _OBJECTS.validate_python(items)
+    return items
+
+
 _Input = Annotated[
-    Union[Annotated[str, TEXT], Annotated[list[dict[str, Any]], ARRAY]], by_shape("a string or an array")
+    Union[Annotated[str, TEXT], Annotated[list[Any], AfterValidator(_of_objects), ARRAY]],
+    by_shape("a string or an array"),
 ]
 _Named = Annotated[
     Union[Annotated[Needed, TEXT], Annotated[_ConversationName, OBJECT]], by_shape("a string or an object")
@@ -103,18 +113,18 @@ class _Fields(Given):
     model: Needed
     input: _Input | None = None
     instructions: str | None = None
-    tools: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = Field(default_factory=list)  # a default would be copied in each request
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Count | None = None
-    include: Annotated[list[Any], AfterValidator(_include)] = []
+    include: Annotated[list[Any], AfterValidator(_include)] = Field(default_factory=list)
     previous_response_id: str | None = None
     conversation: _Named | None = None
-    context_management: list[_Compaction] = []
+    context_management: list[_Compaction] = Field(default_factory=list)
     store: bool = True
     stream: bool = False
     background: bool = False
-    metadata: Notes = {}
+    metadata: Notes = Field(default_factory=dict)
     max_output_tokens: Count | None = None
     truncation: Literal["auto", "disabled"] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
@@ -142,6 +152,7 @@ class _Fields(Given):
         return {name: getattr(self, name) for name in _SAMPLING if getattr(self, name) is not None}
 
 
+_KNOWN = frozenset(_Fields.model_fields)
 _INNER: dict[str, type[Given]] = {"reasoning": _Reasoning, "text": _Text, "stream_options": _StreamOptions}
 
 
@@ -245,8 +256,7 @@ def read_request(
 
 def _ignored(body: Mapping[str, Any], passed: Sequence[str]) -> Iterator[str]:
     """Yield the names of fields that have no meaning here and are not sent on."""
-    known = {*_Fields.model_fields, *passed}
-    yield from (name for name in body if body[name] is not None and name not in known)
+    yield from (name for name in body if name not in _KNOWN and name not in passed and body[name] is not None)
     yield from (f"include.{name}" for name in body.get("include") or () if name in _IN_VAIN)
     if body.get("truncation") == "auto":
         yield "truncation"

@@ -124,7 +124,7 @@ class Tools:
     """
 
     container: ContainerChoice | None = None
-    built_in: Mapping[str, ContainerChoice | None] = field(default_factory=dict)
+    built_in: dict[str, ContainerChoice | None] = field(default_factory=dict)
     clients: tuple[ClientTool, ...] = ()
     remote: tuple[GivenServer, ...] = ()
     choice: Any = None
@@ -155,21 +155,22 @@ def read_tools(
             case "function" | "custom" | "namespace":
                 found = _with_clients(found, *read_client_tools(tool, path), path)
             case "code_interpreter":
-                found = _with_built_in(found, CODE, *_container(tool, path))
+                _add_built_in(found, CODE, *_container(tool, path))
             case "shell":
                 container, environment = _environment(tool, path)
-                found = _with_built_in(found, SHELL, container, {"environment": environment})
+                _add_built_in(found, SHELL, container, {"environment": environment})
             case "apply_patch":
-                found = _with_built_in(found, PATCH, _environment(tool, path)[0], {})  # OpenAI's has no environment
+                _add_built_in(found, PATCH, _environment(tool, path)[0], {})  # OpenAI's has no environment
             case "mcp" if servers:
                 found = _with_server(found, read_server(tool, servers, path), servers.max_servers, path)
             case kind if unknown == "refuse":
                 raise _unknown_tool(kind, path)
     _check_callers(found)
     found = _chosen(choice, found)
-    for container in found.built_in.values():
-        found = replace(found, container=_shared(found.container, container))
-    return found
+    container = None
+    for each in found.built_in.values():
+        container = _shared(container, each)
+    return replace(found, container=container) if container else found
 
 
 def _unknown_tool(kind: str, path: str) -> ApiError:
@@ -193,10 +194,9 @@ def _with_clients(found: Tools, tools: list[ClientTool], shown: JsonObject, path
     return replace(found, clients=(*found.clients, *tools))
 
 
-def _with_built_in(found: Tools, kind: str, container: ContainerChoice | None, shown: JsonObject) -> Tools:
-    built_in = {**found.built_in, kind: _shared(found.built_in.get(kind), container)}
+def _add_built_in(found: Tools, kind: str, container: ContainerChoice | None, shown: JsonObject) -> None:
+    found.built_in[kind] = _shared(found.built_in.get(kind), container)
     found.shown.append({"type": kind, **shown})
-    return replace(found, built_in=built_in)
 
 
 def _with_server(found: Tools, given: GivenServer, most: int, path: str) -> Tools:
