@@ -41,12 +41,12 @@ class Client:
 FRAMEWORKS = ("pydantic-ai", "llama-index", "agno", "strands", "agent-framework", "openai-agents")
 """Agents that `scripts/try integrations NAME -k openais_code` tries: code, their own function, code, a second turn."""
 CLIENTS = {
-    "haystack": Client("Haystack, `OpenAIResponsesChatGenerator`", ("haystack-ai==3.4.0",), "haystack_client.py"),
+    "haystack": Client("Haystack, `OpenAIResponsesChatGenerator`", ("haystack-ai==3.4.1",), "haystack_client.py"),
     "semantic-kernel": Client(
         "Semantic Kernel, `OpenAIResponsesAgent`", ("semantic-kernel==1.45.0",), "semantic_kernel_client.py"
     ),
     "crewai": Client('CrewAI, `LLM(api="responses")`', ("crewai==1.15.30",), "crewai_client.py"),
-    "litellm": Client("LiteLLM, `litellm.responses`", ("litellm[proxy]==1.106.2",), "litellm_sdk_client.py"),
+    "litellm": Client("LiteLLM, `litellm.responses`", ("litellm==1.110.2",), "litellm_sdk_client.py"),
     "litellm-proxy": Client(
         "`openai` by LiteLLM's proxy, streamed", ("litellm[proxy]==1.106.2",), "litellm_proxy_client.py"
     ),
@@ -76,14 +76,14 @@ CLIENTS = {
     ),
     "adk": Client(
         "Google's ADK by LiteLLM, a function of its own",
-        ("google-adk==2.13.0", "litellm==1.106.2", "mcp==2.3.0"),
+        ("google-adk==2.13.0", "litellm==1.110.2", "mcp==2.3.0"),
         "adk_client.py",
         ITS_OWN,
         reason="It speaks chat completions, and has no way to name OpenAI's tool: its functions are its own.",
     ),
     "inspect": Client(
         "Inspect, `code_execution()`",
-        ("inspect-ai==0.3.285", "openai==3.54.0"),
+        ("inspect-ai==0.3.285", "openai==3.57.0"),
         "inspect_ai_client.py",
         PASSED_ON,
         reason="To a model whose name it does not know it offers a function of its own, and not OpenAI's tool.",
@@ -102,16 +102,16 @@ CLIENTS = {
         PASSED_ON,
         reason="It runs its agents' code itself: in our sandbox with [its adapter](integrations/smolagents.md).",
     ),
-    "azure": Client("`openai.AzureOpenAI` with an `azure_endpoint`", ("openai==3.54.0",), "azure_client.py"),
-    "azure-node": Client("`AzureOpenAI` of `openai` for Node", ("openai@7.55.0",), "azure.mjs"),
+    "azure": Client("`openai.AzureOpenAI` with an `azure_endpoint`", ("openai==3.57.0",), "azure_client.py"),
+    "azure-node": Client("`AzureOpenAI` of `openai` for Node", ("openai@7.57.0",), "azure.mjs"),
     "langchain-js": Client(
         'LangChain.js, `ChatOpenAI` with `outputVersion: "v1"`',
-        ("@langchain/openai@1.5.8", "@langchain/core@1.4.0"),
+        ("@langchain/openai@1.6.0", "@langchain/core@1.4.0"),
         "langchain_js.mjs",
     ),
     "open-responses": Client(
         "the AI SDK's provider for Open Responses",
-        ("@ai-sdk/open-responses@1.0.39", "ai@6.0.326"),
+        ("@ai-sdk/open-responses@2.0.36", "ai@7.0.173"),
         "open_responses.mjs",
         PASSED_ON,
         reason="It has no built-in tools.",
@@ -155,7 +155,7 @@ CLIENTS = {
     ),
     "llm": Client(
         "`llm`, the command, and its conversation",
-        ("llm==0.32.1",),
+        ("llm==0.36",),
         "llm_cli_client.py",
         (*PASSED_ON, *PASSED_ON),
         reason="It has no built-in tools.",
