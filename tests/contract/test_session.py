@@ -692,6 +692,23 @@ def test_a_scripts_own_event_loop_ends_at_the_time_limit(used_sessions: Callable
     )
 
 
+def test_an_interrupt_right_after_a_swallowed_one_ends_a_cell_that_awaits(session: Session) -> None:
+    code = """
+import asyncio, signal
+await asyncio.sleep(0)
+try:
+    signal.raise_signal(signal.SIGINT)
+except asyncio.CancelledError:
+    pass
+signal.raise_signal(signal.SIGINT)
+await asyncio.sleep(600)
+"""
+    execution = session.run(code, 60)
+    assert not any(isinstance(output, TimedOut) for output in execution.outputs)
+    assert isinstance(execution.error, Error)
+    assert execution.error.name == "CancelledError"
+
+
 def test_what_is_printed_beside_a_stdout_of_the_codes_is_part_of_the_run(session: Session) -> None:
     tee = (
         "class Tee:\n    def write(self, text): both.write(text), log.append(text)\n    def flush(self): both.flush()\n"

@@ -54,13 +54,13 @@ def reaching_code(is_users: IsUsers) -> Iterator[None]:
     """
     if _State.is_users or signal.getsignal(signal.SIGINT) is not _interrupt:
         if _State.was_noted:
-            _raise_soon()
+            raise_soon()
         yield
         return
     _State.is_users = is_users
     try:
         if _State.was_noted:  # checked last, so that no interrupt is noted and never raised
-            _raise_soon()
+            raise_soon()
         yield
     finally:
         _State.is_users = None
@@ -78,7 +78,7 @@ class Shield:
             return
         _State.shields = max(0, _State.shields - 1)
         if _State.was_noted and not _State.shields:
-            _raise_soon()
+            raise_soon()
 
 
 shield = Shield()
@@ -97,14 +97,15 @@ def was_raised() -> bool:
 
 
 def rings() -> bool:
-    """Return whether `_raise_soon` set the timer that has rung; True once for each time."""
+    """Return whether `raise_soon` set the timer that has rung; True once for each time."""
     rings, _State.rings = _State.rings, False
     return rings
 
 
-def _raise_soon() -> None:
+def raise_soon(seconds: float = AT_ONCE) -> None:
+    """Interrupt the cell after so many seconds, unless it has ended by then."""
     _State.was_noted, _State.rings = False, True
-    signal.setitimer(signal.ITIMER_REAL, AT_ONCE)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, AT_ONCE))
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:

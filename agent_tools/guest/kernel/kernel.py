@@ -262,15 +262,17 @@ class SandboxKernel(IPythonKernel):
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
         """End a cell that awaits: at once where user code runs, in any task; the stock kernel waits until it awaits."""
-        last, is_cancelled = 0.0, False
+        last, is_cancelled = -SETTLE_SECONDS, False
 
         def end(_number: int, frame: Any) -> None:
             nonlocal last, is_cancelled
             if interrupts.is_shielded():  # it is raised again soon
                 return
-            before, last = last, time.monotonic()
-            if last - before < SETTLE_SECONDS:
+            now = time.monotonic()
+            if now < last + SETTLE_SECONDS:  # delayed and not dropped: code may have swallowed the first one
+                interrupts.raise_soon(last + SETTLE_SECONDS - now)
                 return
+            last = now
             if is_users(frame):
                 raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
             if not is_cancelled:  # once: the traceback follows

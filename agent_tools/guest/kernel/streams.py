@@ -11,6 +11,9 @@ Theory of operation
     (IPython flushes before it shows anything), and at the end of the cell. Code that prints after a pause may have
     waited for a process, whose text comes before its own: it is taken in first.
 
+    Between the pipe and the host's socket text is in this process alone. Code that ends the process does not run
+    meanwhile: the thread that reads keeps the GIL until it has sent the text (`read_at_once`, `send_at_once`).
+
     The handler of a signal may print and flush while the code does, and so holds the lock already. There is one lock
     for the list, the pipes and the message writer: of two, the watcher could hold one and wait for the other.
 
@@ -22,8 +25,10 @@ Theory of operation
 
 import codecs
 import contextlib
+import ctypes
 import io
 import os
+import socket
 import sys
 import threading
 import time
@@ -76,6 +81,15 @@ class UnsentText:
 
     def add(self, name: str, parent: Header, text: str) -> None:
         """Take in text, and send it if there is much."""
+        self.append(name, parent, text)
+        if self._chars > MAX_STREAM_CHARS:
+            self.send()
+        elif self.wants_bell:
+            self.wants_bell = False
+            self.rouse()
+
+    def append(self, name: str, parent: Header, text: str) -> None:
+        """Take in text that the caller sends at once."""
         with self.lock:
             last = self.pieces[-1] if self.pieces else None
             if last is None:
@@ -85,11 +99,6 @@ class UnsentText:
                 self.pieces.append(last)
             last.texts.append(text)
             self._chars += len(text) + PIECE_CHARS
-        if self._chars > MAX_STREAM_CHARS:
-            self.send()
-        elif self.wants_bell:
-            self.wants_bell = False
-            self.rouse()
 
     def take_from_pipes(self) -> None:
         """Take in what processes have written if the code has not printed for a while."""
@@ -311,17 +320,15 @@ class OutputStream(io.TextIOBase):
         """
         if self._is_fork:  # it is the parent's
             return True
-        is_open, has_text = True, False
+        is_open = True
         with self._printed.lock, contextlib.suppress(BlockingIOError):
             while most > 0 and is_open:
-                data = os.read(self.pipe, PIPE_BYTES)
+                data = read_at_once(self.pipe)
                 is_open = bool(data)  # or code has closed the descriptor
                 most -= len(data)
                 if text := self._decoder.decode(data):
-                    self._printed.add(self.channel, self._last_parent, text)
-                    has_text = True
-        if has_text:
-            self._printed.send()
+                    self._printed.append(self.channel, self._last_parent, text)
+                    self._printed.send()
         return is_open
 
     def renew(self, reader: int, writer: int) -> None:
@@ -338,6 +345,27 @@ def _capture(descriptor: int, reader: int, writer: int) -> int:
     os.dup2(writer, descriptor)
     os.close(writer)
     return reader
+
+
+_libc = ctypes.PyDLL(None, use_errno=True)  # whose functions keep the GIL
+_read = ctypes.create_string_buffer(PIPE_BYTES)
+
+
+def read_at_once(descriptor: int) -> bytes:
+    """Read up to PIPE_BYTES from a descriptor that does not block; no other thread runs Python meanwhile."""
+    return ctypes.string_at(_read, _checked(_libc.read(descriptor, _read, PIPE_BYTES)))
+
+
+def send_at_once(connected: socket.socket, data: bytes) -> int:
+    """Send without waiting, and return how many bytes went out; no other thread runs Python meanwhile."""
+    return _checked(_libc.send(connected.fileno(), data, len(data), socket.MSG_DONTWAIT))
+
+
+def _checked(size: int) -> int:
+    if size < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return size
 
 
 def _write_all(descriptor: int, text: str) -> None:
