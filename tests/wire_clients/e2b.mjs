@@ -13,7 +13,7 @@ try {
   const c = await s.createCodeContext({ cwd: '/tmp' })
   assert.equal((await s.runCode('x = 1; x', { context: c })).text, '1')
   await s.removeCodeContext(c)
-  assert.equal((await s.files.write('a/b.txt', 'hi')).path, '/workspace/a/b.txt')
+  assert.equal((await s.files.write('a/b.txt', 'hi')).path, '/home/user/a/b.txt')
   assert.equal(await s.files.read('a/b.txt'), 'hi')
   assert.equal((await s.files.list('a'))[0].name, 'b.txt')
   assert.equal(await s.files.exists('none'), false)

@@ -119,7 +119,7 @@ def contexts(sandbox: Sandbox) -> None:
 
 def files(sandbox: Sandbox) -> None:
     written = sandbox.files.write("a/hello.txt", "hi")
-    assert written.path == "/workspace/a/hello.txt", written
+    assert written.path == "/home/user/a/hello.txt", written
     assert sandbox.files.read("/home/user/a/hello.txt") == "hi"
     assert sandbox.run_code("open('a/hello.txt').read()").text == "hi"
     sandbox.files.write_files([{"path": "b/1", "data": b"\0\xff"}, {"path": "b/2", "data": "2"}])
@@ -133,7 +133,7 @@ def files(sandbox: Sandbox) -> None:
     assert names == {("1", FileType.FILE), ("2", FileType.FILE)}, names
     assert sandbox.files.exists("b/1")
     assert not sandbox.files.exists("none")
-    assert sandbox.files.rename("b/1", "c/1").path == "/workspace/c/1"
+    assert sandbox.files.rename("b/1", "c/1").path == "/home/user/c/1"
     info = sandbox.files.get_info("c/1")
     assert (info.size, info.type, info.permissions) == (2, FileType.FILE, "-rw-r--r--"), info
     assert sandbox.files.make_dir("d/e")
@@ -160,7 +160,8 @@ def commands(sandbox: Sandbox) -> None:
     assert len(flood.stdout) == 5_000_000, len(flood.stdout)
     failure(lambda: sandbox.commands.run("sleep 60", timeout=1), TimeoutException)
     handle = sandbox.commands.run("cat", background=True, stdin=True, timeout=0)
-    assert [each.pid for each in sandbox.commands.list()] == [handle.pid]
+    while [each.pid for each in sandbox.commands.list()] != [handle.pid]:  # until the others have ended
+        time.sleep(0.1)
     sandbox.commands.send_stdin(handle.pid, "typed\n")
     other = sandbox.commands.connect(handle.pid)
     sandbox.commands.send_stdin(handle.pid, "more\n")

@@ -1,13 +1,25 @@
-"""SandboxFusion's own client, and verl's own request."""
+"""SandboxFusion's own client, and verl's own reward function, out of its wheel."""
 
 from __future__ import annotations
 
 import base64
+import importlib.util
 import os
+import sys
+import types
 from importlib.metadata import version
+from typing import Any
 
-import requests
 from sandbox_fusion import RunCodeRequest, RunJupyterRequest, run_code, run_jupyter, set_endpoint
+
+for name in ("verl", "verl.utils", "verl.utils.reward_score"):
+    sys.modules[name] = types.ModuleType(name)
+place = "verl.utils.reward_score.sandbox_fusion"
+folder = os.environ["VERL"]
+spec: Any = importlib.util.spec_from_file_location(place, f"{folder}/__init__.py", submodule_search_locations=[folder])
+verl: Any = importlib.util.module_from_spec(spec)
+sys.modules[place] = verl
+spec.loader.exec_module(verl)
 
 HOST = os.environ["GATEWAY"].removeprefix("http://")
 for part in ("", "/shared"):
@@ -23,17 +35,10 @@ for part in ("", "/shared"):
     cells = run_jupyter(RunJupyterRequest(cells=["a = 1", "a", "1 / 0"]))
     assert cells.cells[1].display[0]["text/plain"] == "1", cells
     assert cells.cells[2].error[0]["ename"] == "ZeroDivisionError", cells
-    payload = {
-        "compile_timeout": 10,
-        "run_timeout": 10,
-        "code": "print(6 * 7)",
-        "stdin": None,
-        "memory_limit_MB": 1024,
-        "language": "python",
-        "files": {},
-        "fetch_files": [],
-    }
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    told = requests.post(f"{endpoint}/run_code", headers=headers, json=payload, timeout=60).json()
-    assert told["run_result"]["stdout"] == "42\n", told
-print(f"sandbox-fusion {version('sandbox-fusion')}: works, sealed and shared; so does verl's request")
+    cases = {"inputs": ["1\n", "2\n", "3\n"], "outputs": ["2\n", "4\n", "7\n"]}
+    completion = "So:\n```python\nprint(2 * int(input()))\n```"
+    score, found = verl.compute_score(f"{endpoint}/run_code", None, 1024, completion, cases)
+    assert round(score, 2) == 0.67, found
+    score, found = verl.compute_score(f"{endpoint}/run_code", None, 1024, "```python\n1 / 0\n```", cases)
+    assert {each["status"] for each in found} == {"runtime_error"}, found
+print(f"sandbox-fusion {version('sandbox-fusion')} and verl's reward function: work, sealed and shared")

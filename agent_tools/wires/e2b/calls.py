@@ -24,11 +24,12 @@ from agent_tools.wires.http import aside
 from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
 
 ORIGIN = "e2b"
-HOME = "/workspace"
+HOME = "/home/user"  # a link to the folder of files
 MAX_COMMANDS, MAX_CONTEXTS = 32, 8  # that are open in a sandbox
 PORTS = ("49983", "49999", "")  # of files and processes, and of code
-_ALIASES = ("/home/user", "~")  # what E2B's users write for HOME
+_ALIASES = ("/workspace", "~")  # other names of HOME
 _ID = re.compile(r"i[0-9a-f]{24}")
+_HOST = re.compile(r"([0-9]{1,5})-(i[0-9a-f]{24})\.")
 _GONE = "The sandbox was not found"  # which the SDKs look for
 T = TypeVar("T")
 
@@ -208,12 +209,15 @@ class E2BRequest:
             HTTPException: 502, it is not there, or paused; 501, it is for a port of the sandbox's own.
         """
         headers = self.request.headers
-        box = await aside(self.wire.find, self.owner, headers.get("e2b-sandbox-id", ""))
+        named = _HOST.match(headers.get("host", ""))  # behind a proxy with a wildcard
+        id_ = headers.get("e2b-sandbox-id") or (named[2] if named else "")
+        port = headers.get("e2b-sandbox-port") or (named[1] if named else "")
+        box = await aside(self.wire.find, self.owner, id_)
         if box and box.facts.is_paused and box.facts.auto_resume:
             await self.resume(box, 300)
         if box is None or box.facts.is_paused:
             raise HTTPException(502, _GONE)
-        if headers.get("e2b-sandbox-port", "") not in PORTS:
+        if port not in PORTS:
             raise HTTPException(501, "Sandboxes are sealed: none of their ports can be reached from outside.")
         return box
 

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
 from pydantic import Field
@@ -107,10 +107,30 @@ def _made(call: E2BRequest, facts: Facts, has_internet: bool, seconds: float) ->
 
 
 @ROUTES.on("GET", "/v2/sandboxes")
-async def _list(call: E2BRequest, state: str = "running,paused", metadata: str = "") -> Any:
+async def _list(
+    call: E2BRequest,
+    state: str = "running,paused",
+    metadata: str = "",
+    order: Literal["asc", "desc"] = "desc",
+    startedAfter: datetime | None = None,  # noqa: N803
+    template: str = "",
+    limit: Annotated[int, Field(ge=1, le=100)] = 100,
+    nextToken: Annotated[int, Field(ge=0)] = 0,  # noqa: N803
+) -> Any:
     wanted = dict(parse_qsl(metadata[:MAX_FACTS]))
-    shown = [_info(call, box) for box in await aside(call.wire.all_of, call.owner)]
-    return [each for each in shown if each["state"] in state.split(",") and wanted.items() <= each["metadata"].items()]
+    found = [
+        each
+        for each in (_info(call, box) for box in await aside(call.wire.all_of, call.owner))
+        if each["state"] in state.split(",")
+        and wanted.items() <= each["metadata"].items()
+        and template in ("", each["templateID"])
+        and (startedAfter is None or datetime.fromisoformat(each["startedAt"][:-1] + "+00:00") >= startedAfter)
+    ]
+    end = nextToken + limit
+    page = Json((found if order == "desc" else found[::-1])[nextToken:end])
+    if end < len(found):
+        page.headers["X-Next-Token"] = str(end)
+    return page
 
 
 @ROUTES.on("GET", "/sandboxes")
@@ -210,13 +230,13 @@ def absent(why: str) -> Callable[[Request], Awaitable[Response]]:
 
 def _described(call: E2BRequest, box: Box) -> dict[str, Any]:
     """Return what a client needs to use a sandbox. Its token there is the key that it has sent."""
-    key = call.request.headers.get("x-api-key")
+    key, host = call.request.headers.get("x-api-key"), call.request.headers.get("host", "")
     return {
         "templateID": box.facts.template,
         "sandboxID": box.id,
         "clientID": "agent-tools",
         "envdVersion": VERSION,
-        "domain": None,
+        "domain": host.removeprefix("api.") if host.startswith("api.") else None,
         **({"envdAccessToken": key, "trafficAccessToken": key} if key else {}),
     }
 

@@ -102,7 +102,7 @@ async def _started(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
     box = await call.here()
     given = StartRequest(**checked(StartRequest, await first_message(call), "body"))
     run = await _begun(call, box, given, seconds_of(call))
-    async for event in _events(run, Cursor(), is_terminal=given.pty is not None):
+    async for event in _events(call, run, Cursor(), is_terminal=given.pty is not None):
         yield event
 
 
@@ -138,13 +138,15 @@ async def _connect(call: E2BRequest) -> Any:
     async def events() -> AsyncGenerator[dict[str, Any], None]:
         box = await call.here()
         run = _run(call, box, Selected(**checked(Selected, await first_message(call), "body")).process)
-        async for event in _events(run, run.it.place, is_terminal=json.loads(run.label)["is_terminal"]):
+        async for event in _events(call, run, run.it.place, is_terminal=json.loads(run.label)["is_terminal"]):
             yield event
 
     return await streamed(events())
 
 
-async def _events(run: Process, cursor: Cursor, *, is_terminal: bool) -> AsyncGenerator[dict[str, Any], None]:
+async def _events(
+    call: E2BRequest, run: Process, cursor: Cursor, *, is_terminal: bool
+) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the events of a command, to its end. The command waits for a client that takes nothing."""
     process = run.it
     while not process.pid and not process.is_over:
@@ -170,6 +172,9 @@ async def _events(run: Process, cursor: Cursor, *, is_terminal: bool) -> AsyncGe
     finally:
         process.sync.pace(2**62)
     ended = process.sync.result()
+    if ended.timed_out:
+        raise HTTPException(504, f"The command {ended.reason}.")
+    await call.here()  # a command that has ended with its sandbox has no exit code
     end = {"exitCode": ended.exit_code, "exited": True, "status": f"exit status {ended.exit_code}"}
     yield {"event": {"end": {**end, **({"error": ended.reason} if ended.reason else {})}}}
 
