@@ -31,8 +31,9 @@ from typing import Any, Protocol
 import zmq
 from jupyter_client.session import Session as Wire
 
-from agent_tools.engines.docker import context, image
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines import context
+from agent_tools.engines.context import shipped
+from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.payload import container_config
 from agent_tools.engines.engine import Container, Isolation, SandboxSpec

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 from supply.uml import ROOT, Disks, Machine, MachineError, booted, pack_checkout
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.context import shipped
 from agent_tools.engines.kubernetes.pod import Profiles
 
 ROOT = Path(__file__).resolve().parents[1]

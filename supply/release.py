@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from agent_tools.engines.docker.context import context_files, packed_context, tag_for
+from agent_tools.engines.context import context_files, packed_context, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import REGISTRY_BASE, RELEASED, push
-from agent_tools.engines.recipe import FLAVOURS, Recipe
+from agent_tools.engines.engine import FLAVOURS, Recipe
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.version import __version__
 

@@ -149,7 +149,8 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([uv, "pip", "install", "--python", python, wheel], check=True, capture_output=True)
     code = (
-        "import agent_tools, json; from agent_tools.engines.docker import context, gateway_image, image\n"
+        "import agent_tools, json\n"
+        "from agent_tools.engines import context; from agent_tools.engines.docker import gateway_image, image\n"
         "names = ['docker/seccomp.json', 'docker/debian_base.sh', 'fonts/LICENSE-Apache-2.0.txt']\n"
         "found = [str(context.shipped(n)) for n in names if context.shipped(n).is_file()]\n"
         "print(json.dumps([image.tag_for(), found, sorted(gateway_image.context_files())]))"

@@ -11,13 +11,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar, Union, cast
 
-from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import Cancel
 from agent_tools.messages import SYSTEM, Language, Message, language_of, messages_of
 from agent_tools.models import Model, OpenAIModel, get_chat_model
 from agent_tools.models.base import Json, JsonObject
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.tools import TOOL_REGISTRY, BaseTool
-from agent_tools.tools.function import FunctionTool
+from agent_tools.tools.base import FunctionTool
 
 # The tools of an agent, made from the entries of `function_list`.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -9,6 +12,44 @@ from agent_tools.messages import Content, Message, text_of
 from agent_tools.models.base import ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.results.execution import Execution, Output
 from agent_tools.tools.command_tool import CommandNews
+
+# A token that ends a turn, set by another thread or by a deadline.
+
+
+class Cancel(threading.Event):
+    """An event that also calls functions when it is set, which end whatever the turn waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: list[Callable[[], object]] = []
+        self._guard = threading.Lock()
+
+    def set(self) -> None:
+        """Set the event and call the functions, the latest first. Setting it again does nothing.
+
+        So a turn knows that it is to end before anything fails under it that was there when it began.
+        """
+        with self._guard:
+            was_set = self.is_set()
+            super().set()
+            ends = [] if was_set else self._ends[::-1]
+        for end in ends:  # outside the lock: an end may take long, or close a context of its own
+            end()
+
+    @contextlib.contextmanager
+    def ending(self, end: Callable[[], object]) -> Iterator[None]:
+        """Have `set` call `end` while this context is open; call it now if the event is set already."""
+        with self._guard:
+            self._ends.append(end)
+            is_set = self.is_set()
+        if is_set:
+            end()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._ends.remove(end)
+
 
 __all__ = [
     "Call",

@@ -12,13 +12,12 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli.options import PathOption
-from agent_tools.cli.terminal.show import notes
+from agent_tools.cli.options import PathOption, notes
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.config import DATABASE, GatewayConfig, read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving import backup as backups
-from agent_tools.gateway.serving.purge import purge
+from agent_tools.gateway.serving.backup import purge
 from agent_tools.gateway.serving.serve import opened_store
 
 # `agent-tools keys`: the gateway's named keys, while it runs.

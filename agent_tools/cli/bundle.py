@@ -16,7 +16,7 @@ from agent_tools.cli.image import print_main_lines
 from agent_tools.cli.options import PathOption
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
+from agent_tools.engines.engine import FLAVOURS, Flavour, Recipe
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.extras import DISTRIBUTION, requirement
 from agent_tools.version import __version__

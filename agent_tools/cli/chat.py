@@ -18,7 +18,6 @@ from rich.markdown import Markdown
 from rich.syntax import Syntax
 
 from agent_tools import settings
-from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.fncall import Assistant, FnCallAgent
 from agent_tools.agents.react.agent import ReActChat
 from agent_tools.agents.steps import (
@@ -27,6 +26,7 @@ from agent_tools.agents.steps import (
     CallDone,
     CallOutput,
     CallReady,
+    Cancel,
     Finished,
     ReasoningDelta,
     RoundDone,
@@ -34,8 +34,7 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import interpreter, sandbox_options
-from agent_tools.cli.terminal.show import notes, show_figures, show_output
+from agent_tools.cli.options import interpreter, notes, sandbox_options, show_figures, show_output
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, ContentItem, Message
 from agent_tools.text import neutralise

@@ -18,12 +18,10 @@ from rich.text import Text
 from agent_tools import settings
 from agent_tools.cli.cluster import cluster_checks
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.conformance.claims import CATEGORIES, VERDICTS, Finding, counts
-from agent_tools.conformance.engine import Check, engine_checks
-from agent_tools.conformance.facts import read_facts
+from agent_tools.conformance.engine import Check, Survey, engine_checks, survey_container, survey_sandbox
+from agent_tools.conformance.facts import CATEGORIES, VERDICTS, Finding, counts, read_facts
 from agent_tools.conformance.host import host_findings
-from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
-from agent_tools.engines.docker import context
+from agent_tools.engines import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError

@@ -8,10 +8,9 @@ from rich.table import Table
 
 from agent_tools import settings
 from agent_tools.cli.options import recipe_options
-from agent_tools.engines.recipe import Recipe
+from agent_tools.engines.engine import Recipe
 from agent_tools.errors import EngineError, EngineUnavailable
-from agent_tools.fleet.limits import ASK_SECONDS
-from agent_tools.fleet.protocol import HostLink, HostUnreachable
+from agent_tools.fleet.protocol import ASK_SECONDS, HostLink, HostUnreachable
 from agent_tools.fleet.ray.hosts import RayHosts, end, join, nodes, running
 
 _ADDRESS = click.option(

@@ -19,11 +19,12 @@ from rich.table import Table
 from agent_tools import settings
 from agent_tools.cli.options import PathOption, recipe_options
 from agent_tools.cli.sbom import ImageContents, contents_of
-from agent_tools.engines.docker import context, gateway_image
+from agent_tools.engines import context
+from agent_tools.engines.docker import gateway_image
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Origin, origin_of
-from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
+from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike
 from agent_tools.extras import pip_install
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import DOCKER

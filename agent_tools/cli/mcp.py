@@ -13,11 +13,10 @@ import click
 from click.core import ParameterSource
 
 from agent_tools import settings
-from agent_tools.cli.options import SKILLS_OPTION, pair, recipe_options
-from agent_tools.cli.terminal.show import notes
+from agent_tools.cli.options import SKILLS_OPTION, notes, pair, recipe_options
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.recipe import Recipe
+from agent_tools.engines.engine import Recipe
 from agent_tools.extras import pip_install, requirement
 from agent_tools.runtime.engines import DOCKER, shared_runtime
 

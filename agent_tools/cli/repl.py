@@ -14,8 +14,15 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import PathOption, interpreter, notebook_option, sandbox_options, write_notebook
-from agent_tools.cli.terminal.show import notes, show
+from agent_tools.cli.options import (
+    PathOption,
+    interpreter,
+    notebook_option,
+    notes,
+    sandbox_options,
+    show,
+    write_notebook,
+)
 from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
 from agent_tools.results.variables import VariablesReport
 from agent_tools.sandbox.options import MAX_HISTORY

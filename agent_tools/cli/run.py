@@ -13,8 +13,15 @@ from typing import Any, BinaryIO
 import click
 
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import interpreter, notebook_option, sandbox_options, write_notebook
-from agent_tools.cli.terminal.show import is_figure, notes, show_files
+from agent_tools.cli.options import (
+    interpreter,
+    is_figure,
+    notebook_option,
+    notes,
+    sandbox_options,
+    show_files,
+    write_notebook,
+)
 from agent_tools.limits import MAX_TIMEOUT, size_text
 from agent_tools.machine.folder import opened
 from agent_tools.results.command import SIGNALLED, CommandResult

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from agent_tools.engines.recipe import Recipe
+from agent_tools.engines.engine import Recipe
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 LISTING = """

@@ -9,8 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from agent_tools.conformance.claims import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
-from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, ProcessFacts
+from agent_tools.conformance.facts import (
+    EXPOSURE,
+    FILES,
+    LIMITS,
+    MUST_BE_MASKED,
+    MUST_BE_READ_ONLY,
+    NETWORK,
+    PRIVILEGES,
+    ContainerFacts,
+    Finding,
+    ProcessFacts,
+    Verdict,
+    one_line,
+)
 from agent_tools.limits import MIB
 
 # A rule: one property of a container, and how the host judges it.

@@ -15,8 +15,8 @@ from pydantic_core import ErrorDetails
 from typing_extensions import Self
 
 from agent_tools import settings
+from agent_tools.engines.engine import Flavour
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.engines.recipe import Flavour
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of
 from agent_tools.sandbox.options import Options, nearest, read_skills

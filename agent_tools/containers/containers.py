@@ -2,7 +2,7 @@
 
 When there is no room for another sandbox (places.py), the one that was unused for longest is parked: its files stay
 until the container itself expires, and so do its variables, which its next sandbox gets before any code runs in it
-(kept_variables.py). Where several processes share the rows and the folders, one at a time has the sandbox (leases.py).
+(kept_variables.py). Where several processes share the rows and the folders, one at a time has the sandbox (records.py).
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from agent_tools.containers.failures import (
     TooManyContainers,
 )
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.quotas import Shares
-from agent_tools.containers.records import Before, ContainerRecord, Rows, new_id
+from agent_tools.containers.records import Before, ContainerLeases, ContainerRecord, Rows, new_id
 from agent_tools.containers.sandbox_slots import LiveContainer, Places, TakenSandbox
 from agent_tools.containers.spec import (
     ContainerSpec,

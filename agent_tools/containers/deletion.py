@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.leases import ContainerLeases
-from agent_tools.containers.records import ANYHOW, ContainerFile, ContainerRecord, Rows
+from agent_tools.containers.records import ANYHOW, ContainerFile, ContainerLeases, ContainerRecord, Rows
 from agent_tools.containers.sandbox_slots import Places
 from agent_tools.machine.removal import remove_tree
 from agent_tools.sandbox.audit import AuditLog, AuditUnavailable

@@ -9,7 +9,7 @@ Theory of operation
     One at a time takes, parks or ends a container, and whoever else wants to waits for that (turns.py). So the lock of
     all places is held for moments only, never while the rows are asked.
 
-    A container is live in one process only: its owner takes the lease first, and gives it up at the end (leases.py).
+    A container is live in one process only: its owner takes the lease first, and gives it up at the end (records.py).
 """
 
 from __future__ import annotations

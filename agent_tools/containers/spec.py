@@ -11,8 +11,8 @@ from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
 from agent_tools.containers.failures import MemoryRefused, NetworkRefused
 from agent_tools.containers.records import ContainerRecord
+from agent_tools.engines.engine import Recipe
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import describe

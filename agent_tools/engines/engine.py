@@ -8,11 +8,83 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, Union, get_args
 
 from agent_tools.engines.network import NetworkPolicy, PackageIndex
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
+
+# The contents of an image, as they are asked for: a flavour, and further packages on top of it.
+
+Flavour = Literal["lean", "full", "agent", "newest"]
+FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
+STACKS: tuple[Flavour, ...] = ("lean", "newest")
+"""The flavours that stand alone; the others are layers on the lean one."""
+
+MAX_PACKAGES = 500
+_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The contents of an image.
+
+    Attributes:
+        packages: further packages of Python, as requirements such as 'polars==1.35.0'.
+        debian_packages: further Debian packages, as names such as 'graphviz' or 'graphviz=2.42.4-3'.
+        flavour: 'lean', 'full', 'agent' or 'newest'.
+
+    Raises:
+        InvalidParams: a flavour that there is not, a list that is none, or a name that is no Debian package's.
+    """
+
+    packages: tuple[str, ...] = ()
+    debian_packages: tuple[str, ...] = ()
+    flavour: Flavour = "lean"
+
+    def __post_init__(self) -> None:
+        if self.flavour not in FLAVOURS:
+            raise InvalidParams(f"flavour={self.flavour!r:.80} is not one of {', '.join(FLAVOURS)}.")
+        for name in self.debian_packages:
+            if not isinstance(name, str) or not _DEBIAN.fullmatch(name):
+                raise InvalidParams(f"debian_packages has {name!r:.80}, which is not the name of a Debian package.")
+
+    @classmethod
+    def read(cls, packages: object = (), debian_packages: object = (), flavour: object = None) -> Recipe:
+        """Return a recipe from options as they were given."""
+        lists = (
+            _listed("packages", packages, "polars==1.0.0"),
+            _listed("debian_packages", debian_packages, "graphviz"),
+        )
+        return cls(*lists, flavour or "lean")  # type: ignore[arg-type]
+
+    @property
+    def below(self) -> Recipe | None:
+        """The recipe of the image that this one is a layer on; None for one that stands alone."""
+        if self.packages or self.debian_packages:
+            return Recipe(flavour=self.flavour)
+        return None if self.flavour in STACKS else Recipe()
+
+
+RecipeLike = Union[Recipe, Sequence[str]]
+"""A recipe, or further packages of Python for the lean image."""
+
+
+def recipe_of(given: RecipeLike) -> Recipe:
+    """Return a recipe."""
+    return given if isinstance(given, Recipe) else Recipe.read(given)
+
+
+def _listed(option: str, given: object, example: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise InvalidParams(f"{option}={given!r:.80} is one string; give a list such as [{example!r}].")
+    names = given or ()
+    if not isinstance(names, Sequence):
+        raise InvalidParams(f"{option}={given!r:.80} is not usable: give a list such as [{example!r}].")
+    if len(names) > MAX_PACKAGES:
+        raise InvalidParams(f"{option} has {len(names)} entries, more than {MAX_PACKAGES}.")
+    return tuple(names)
+
 
 GUEST_RUN_DIR = "/run/kernel"
 GUEST_WORK_DIR = "/workspace"

@@ -14,13 +14,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from agent_tools.engines.engine import Container, Guest
-from agent_tools.engines.recipe import RecipeLike
+from agent_tools.engines.engine import Container, Guest, RecipeLike
 from agent_tools.errors import InvalidParams
 from agent_tools.fleet.likeness import Likeness
-from agent_tools.fleet.limits import LEASE_SECONDS, RENEWALS, WAIT_SECONDS
 from agent_tools.fleet.placement import Placement, Reserved
-from agent_tools.fleet.protocol import HostLink, Hosts, HostUnreachable, Load, RemoteSpec, image_word, remote_spec
+from agent_tools.fleet.protocol import (
+    LEASE_SECONDS,
+    RENEWALS,
+    WAIT_SECONDS,
+    HostLink,
+    Hosts,
+    HostUnreachable,
+    Load,
+    RemoteSpec,
+    image_word,
+    remote_spec,
+)
 from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.machine.rounds import begun, do_all
 from agent_tools.runtime.engines import checked_engine, factory_of

@@ -14,8 +14,14 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from agent_tools.errors import EngineError, HostFull, SessionClosed, SessionLost
-from agent_tools.fleet.limits import CLOSE_SECONDS, SEND_SECONDS
-from agent_tools.fleet.protocol import HostLink, HostUnreachable, RemoteSpec, SessionUnknown
+from agent_tools.fleet.protocol import (
+    CLOSE_SECONDS,
+    SEND_SECONDS,
+    HostLink,
+    HostUnreachable,
+    RemoteSpec,
+    SessionUnknown,
+)
 from agent_tools.results.execution import Restarted
 
 LOOK_SECONDS = 0.2  # between two tries

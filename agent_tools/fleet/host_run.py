@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.fleet.limits import MAX_QUEUED_ITEMS, RUN_BYTES
-from agent_tools.fleet.protocol import CallMessage, CommandPrint
+from agent_tools.fleet.protocol import MAX_QUEUED_ITEMS, RUN_BYTES, CallMessage, CommandPrint
 from agent_tools.machine.rounds import begun
 from agent_tools.results.outputs import Stream
 

@@ -16,8 +16,15 @@ from typing import Any, BinaryIO, Literal
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.fleet.host_run import GIVEN_UP, Abandoned, Batch, HostRun, Put
 from agent_tools.fleet.likeness import Likeness
-from agent_tools.fleet.limits import MAX_EARLY_ENDS, MAX_WAITING_ORDERS
-from agent_tools.fleet.protocol import CallMessage, CommandPrint, Files, RemoteSpec, RunEnded
+from agent_tools.fleet.protocol import (
+    MAX_EARLY_ENDS,
+    MAX_WAITING_ORDERS,
+    CallMessage,
+    CommandPrint,
+    Files,
+    RemoteSpec,
+    RunEnded,
+)
 from agent_tools.limits import CallLimits
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from agent_tools.errors import FileRejected
-from agent_tools.fleet.limits import MAX_INLINE_BYTES, PIECE_BYTES
-from agent_tools.fleet.protocol import Files, RunEnded
+from agent_tools.fleet.protocol import MAX_INLINE_BYTES, PIECE_BYTES, Files, RunEnded
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot

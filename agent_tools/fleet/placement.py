@@ -19,8 +19,17 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from agent_tools.errors import EngineError, EngineUnavailable, HostFull
-from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS, SKIP_SECONDS, WAIT_SECONDS
-from agent_tools.fleet.protocol import HostLink, Hosts, HostUnreachable, Load, RemoteSpec
+from agent_tools.fleet.protocol import (
+    ASK_SECONDS,
+    CLOSE_SECONDS,
+    SKIP_SECONDS,
+    WAIT_SECONDS,
+    HostLink,
+    Hosts,
+    HostUnreachable,
+    Load,
+    RemoteSpec,
+)
 from agent_tools.machine.rounds import do_all
 from agent_tools.version import __version__
 

@@ -6,21 +6,60 @@ What the code in a sandbox says crosses as text, bytes and JSON values in these,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, Union
 
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.engine import Isolation, Recipe, RecipeLike, recipe_of
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
 from agent_tools.errors import AgentToolsError, InvalidParams
-from agent_tools.limits import CallLimits, Limits
+from agent_tools.limits import KIB, MIB, CallLimits, Limits
 from agent_tools.machine.folder import Facts
+from agent_tools.machine.rounds import begun
 from agent_tools.results.command import CommandResult
 from agent_tools.results.execution import NetworkConnection, Output
 from agent_tools.results.variables import VariablesReport
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
+
+# The limits of a fleet, the same for callers and hosts, which are of one release. Seconds and bytes.
+
+# The defaults of the arguments of `connect`.
+LEASE_SECONDS = 20.0
+WAIT_SECONDS = 60.0
+
+# Of a lease, and of a host that is not used.
+RENEWALS = 4  # while a lease lasts: three may be lost
+IDLE_END_SECONDS = 600.0  # without a session, a reservation or a renewal, after which a host ends
+END_SECONDS = 30.0  # in which a host that `agent-tools fleet down` ends may close its sandboxes
+
+# Of one node and one host.
+MAX_HOSTS_PER_NODE = 16
+STARTS_AT_ONCE = 4  # sandboxes that start: more make each of them slower
+RUNS_AT_ONCE = 64  # runs, commands and archives; more wait
+WORK_AT_ONCE = 32  # openings, closings, files and other work; more wait
+CONTROL_AT_ONCE = 8  # renewals, orders and questions
+MAX_PENDING_CALLS = 4_096  # of one process that wait at one host; the host counts as full beyond that
+MAX_UNSENT_MESSAGES = 4_096  # orders of a caller that wait for room among those calls
+MAX_WAITING_ORDERS = 4_096  # orders that wait at a host for an earlier one; more end the run's calls
+MAX_EARLY_ENDS = 256  # ends of runs that reached a session before their run did; the oldest are forgotten
+MAX_QUEUED_ITEMS = 64  # outputs of a run that wait for their reader; then the run waits
+
+# Of files and printed text on their way.
+MAX_INLINE_BYTES = MIB  # of files within a message; larger ones are sent in pieces, in messages of their own
+PIECE_BYTES = 8 * MIB
+RUN_BYTES = 64 * KIB  # of printed text in one message of a run, about
+
+# Of a host that does not answer.
+ASK_SECONDS = 5.0  # in which a host must say how full it is, or begin a reservation
+SKIP_SECONDS = 30.0  # in which a host that did not answer is asked only if there is no other
+SILENCE_SECONDS = 30.0  # after which a working host is asked whether it still answers, and in which it must
+SEND_SECONDS = 60.0  # of retries where too many messages wait for the host
+CLOSE_SECONDS = 10.0  # that closing waits; the host closes by itself once the lease is over
 
 
 class SessionUnknown(AgentToolsError):
@@ -217,3 +256,54 @@ class Hosts(Protocol):
     def close(self) -> None:
         """Let go of them; hosts that serve others go on."""
         ...
+
+
+# Messages that nobody waits for, kept where no message can be sent now, and sent a little later, in their order.
+#
+# They are the orders of a run: one that never arrived would leave the code waiting until its time is up.
+
+log = logging.getLogger("agent_tools.fleet")
+
+Send = Callable[..., bool]
+"""Sends a message; False where there is no room for it now. A host that is gone is no error."""
+LOOK_SECONDS = 0.05  # between two tries
+
+
+class Outbox:
+    """Of one host. Thread-safe. What finds no room for `patience` seconds is dropped, and a warning says so."""
+
+    def __init__(self, send: Send, most: int = MAX_UNSENT_MESSAGES, patience: float = SEND_SECONDS) -> None:
+        self._send, self._most, self._patience = send, most, patience
+        self._unsent: deque[tuple[Any, ...]] = deque()
+        self._changed = threading.Condition()
+        self._is_sending = False
+
+    def tell(self, *message: Any) -> None:
+        """Send a message, now or later; who sends more than may be kept waits for room."""
+        with self._changed:
+            if not self._unsent and self._send(*message):
+                return
+            self._changed.wait_for(lambda: len(self._unsent) < self._most)
+            self._unsent.append(message)
+            if self._is_sending:
+                return
+            self._is_sending = True
+        if begun(self._send_all, "agent-tools-orders") is None:
+            self._send_all()
+
+    def _send_all(self) -> None:
+        until = time.monotonic() + self._patience
+        while not self._is_done(time.monotonic() > until):
+            time.sleep(LOOK_SECONDS)
+
+    def _is_done(self, is_late: bool) -> bool:
+        """Send what can be sent, and drop what was not sent in time; return whether nothing is left."""
+        with self._changed:
+            while self._unsent and self._send(*self._unsent[0]):
+                self._unsent.popleft()
+            if is_late and self._unsent:
+                log.warning("%d messages found no room at their host and were dropped", len(self._unsent))
+                self._unsent.clear()
+            self._is_sending = bool(self._unsent)
+            self._changed.notify_all()
+            return not self._is_sending

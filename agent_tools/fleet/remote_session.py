@@ -31,8 +31,7 @@ from agent_tools.engines.engine import Container
 from agent_tools.errors import InvalidParams, SandboxGone, SessionLost
 from agent_tools.fleet.host_finder import HostFinder, Open
 from agent_tools.fleet.likeness import FolderExchange, Likeness
-from agent_tools.fleet.limits import PIECE_BYTES
-from agent_tools.fleet.protocol import CallMessage, CommandPrint, HostLink, RemoteSpec, RunEnded
+from agent_tools.fleet.protocol import PIECE_BYTES, CallMessage, CommandPrint, HostLink, RemoteSpec, RunEnded
 from agent_tools.guest.wire.frames import Screen
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import empty_folder

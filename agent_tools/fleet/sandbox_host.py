@@ -25,13 +25,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from agent_tools.engines.recipe import Recipe
+from agent_tools.engines.engine import Recipe
 from agent_tools.errors import EngineError, HostFull, InvalidParams
 from agent_tools.fleet.fleet import StaleFolderSweep
 from agent_tools.fleet.host_run import Batch
 from agent_tools.fleet.leased_session import LeasedSession
-from agent_tools.fleet.limits import LEASE_SECONDS, STARTS_AT_ONCE
-from agent_tools.fleet.protocol import HostFacts, Load, RemoteSpec, SessionUnknown
+from agent_tools.fleet.protocol import LEASE_SECONDS, STARTS_AT_ONCE, HostFacts, Load, RemoteSpec, SessionUnknown
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
 from agent_tools.machine.rounds import begun, do_all

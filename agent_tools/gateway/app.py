@@ -26,7 +26,7 @@ from agent_tools.gateway import container_routes, conversation_routes, skill_rou
 from agent_tools.gateway.chat import routes as chat_routes
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
-from agent_tools.gateway.jobs.jobs import Jobs
+from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.middleware import GatewayMiddleware, failed
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from agent_tools.gateway.jobs.jobs import Jobs
-from agent_tools.gateway.jobs.sse import PART
+from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
 from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.sse import PART
 from agent_tools.models.base import JsonObject
 from agent_tools.text import MAX_BODY_PARTS, has_more_parts
 

@@ -16,10 +16,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.records import new_id
-from agent_tools.gateway.client_errors import client_error
+from agent_tools.gateway.client_errors import client_error, log_request, request_id
 from agent_tools.gateway.config import ANTHROPIC
 from agent_tools.gateway.http import JsonResponse
-from agent_tools.gateway.logs import log_request, request_id
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal

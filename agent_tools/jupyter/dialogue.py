@@ -21,8 +21,7 @@ from typing import Any
 
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
-from agent_tools.jupyter.sockets import KernelSockets
-from agent_tools.jupyter.wire import ClientRequest, SignedFrames
+from agent_tools.jupyter.sockets import ClientRequest, KernelSockets, SignedFrames
 from agent_tools.results.execution import Died
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION, KernelMessage

@@ -16,8 +16,7 @@ from types import FrameType
 from agent_tools.errors import AgentToolsError
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import Dialogue
-from agent_tools.jupyter.sockets import KernelSockets
-from agent_tools.jupyter.wire import BadRequest, SignedFrames
+from agent_tools.jupyter.sockets import BadRequest, KernelSockets, SignedFrames
 from agent_tools.runtime.session.raw_kernel import RawKernel, local, raw_kernel
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.sessions import RuntimeLike

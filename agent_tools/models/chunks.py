@@ -32,8 +32,7 @@ from agent_tools.models.base import (
     refuse_more_calls,
     too_large,
 )
-from agent_tools.models.dialect.profile import Thinking
-from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
+from agent_tools.models.dialect.thinking import Said, Thinking, ThinkingSplitter
 from agent_tools.models.wire import ServerFields
 
 # The calls of one reply, put together from their pieces. Pure, and generous to servers.

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Images
-from agent_tools.engines.engine import Container, Engine, Guest
-from agent_tools.engines.recipe import RecipeLike
+from agent_tools.engines.engine import Container, Engine, Guest, RecipeLike
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.machine import raise_limit
 from agent_tools.machine.owner import Owner, orphans, remove_stale_run_dirs, same_user

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from agent_tools.engines.engine import Container, Guest
-    from agent_tools.engines.recipe import RecipeLike
+    from agent_tools.engines.engine import Container, Guest, RecipeLike
     from agent_tools.results.command import CommandResult, OnOutput
     from agent_tools.results.execution import Execution, FileInfo, Output
     from agent_tools.results.variables import RestorePoint, VariablesReport

@@ -1,10 +1,16 @@
 """Tools a model can call. Importing this package registers the ones that are ours and starts nothing."""
 
 from agent_tools.errors import InvalidParams, ToolServiceError
-from agent_tools.tools.base import TOOL_REGISTRY, BaseTool, BaseToolWithFileAccess, CodeTool, register_tool
+from agent_tools.tools.base import (
+    TOOL_REGISTRY,
+    BaseTool,
+    BaseToolWithFileAccess,
+    CodeTool,
+    FunctionTool,
+    register_tool,
+)
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.tools.file_access import FileAccess
-from agent_tools.tools.function import FunctionTool
 
 __all__ = [
     "TOOL_REGISTRY",

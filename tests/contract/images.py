@@ -1,6 +1,6 @@
 """The image that an engine under test runs."""
 
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.engine import Engine
 from tests.doubles import ProcessEngine
 

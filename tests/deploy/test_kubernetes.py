@@ -100,7 +100,7 @@ def test_every_value_has_its_effect() -> None:
 
 def test_the_gateway_has_the_time_to_stop_in_that_it_takes() -> None:
     from agent_tools.gateway.config import GatewayConfig
-    from agent_tools.gateway.jobs.jobs import LAST_WORDS
+    from agent_tools.gateway.jobs import LAST_WORDS
 
     config = GatewayConfig("http://u/v1")
     grace = find("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.jobs import LAST_WORDS
+from agent_tools.gateway.jobs import LAST_WORDS
 from tests.deploy.conftest import debian_program
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "agent-tools.service"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker import context
+from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import origin_of, origin_on
 from agent_tools.guest.wire.sockets import await_input

@@ -14,10 +14,10 @@ import pytest
 
 import docker
 from agent_tools.cli.doctor import summary
-from agent_tools.conformance.claims import TOLD, Finding
+from agent_tools.conformance.engine import Survey, survey_container, survey_sandbox
+from agent_tools.conformance.facts import TOLD, Finding
 from agent_tools.conformance.host import RULES
-from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
-from agent_tools.engines.docker import context
+from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import EngineError
 from agent_tools.tools import CodeInterpreter

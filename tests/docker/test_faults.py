@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.docker import context, image
+from agent_tools.engines import context
+from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import ToolServiceError
 from agent_tools.results.execution import Died, Restarted, TimedOut

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
-from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.recipe import Recipe
+from agent_tools.engines.engine import Recipe
 from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter

@@ -113,7 +113,7 @@ def test_a_created_but_never_started_container_of_a_dead_process_is_swept(
     dead = subprocess.Popen(["true"])
     dead.wait()
     labels = {**Owner.current().labels, "agent_tools.owner": f"{dead.pid}-1"}
-    from agent_tools.engines.docker import context
+    from agent_tools.engines import context
 
     made = docker_engine.connection.api().create_container(context.tag_for(), labels=labels)
     assert Container(made["Id"]) in docker_runtime.sweep()

@@ -21,7 +21,8 @@ from pathlib import Path
 import certifi
 import pytest
 
-from agent_tools.engines.docker import context, image
+from agent_tools.engines import context
+from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.engine import Container
 from agent_tools.errors import ToolServiceError

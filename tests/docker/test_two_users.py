@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import docker
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.machine.owner import Owner
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ from agent_tools.tools import CodeInterpreter
 
 print(CodeInterpreter({"transport": "sockets"}).run("1"))
 """
-TAG = "from agent_tools.engines.docker.context import tag_for; print(tag_for())"
+TAG = "from agent_tools.engines.context import tag_for; print(tag_for())"
 
 
 def run(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:

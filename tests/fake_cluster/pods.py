@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import docker
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.context import shipped
 from agent_tools.engines.kubernetes.pod import Profiles
 
 PROFILES = Profiles.of(shipped("docker/seccomp.json").read_text())

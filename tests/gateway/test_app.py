@@ -13,8 +13,8 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
-from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.engine import Container
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.gateway.serving.serve import SecondPort

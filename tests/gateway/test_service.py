@@ -14,8 +14,7 @@ import pytest
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.peers.peers import FORWARDED
-from agent_tools.gateway.peers.presence import MAX_SILENCE, PATIENCE, Presence, check_others, folder_id
+from agent_tools.gateway.peers import FORWARDED, MAX_SILENCE, PATIENCE, Presence, check_others, folder_id
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.testing import ScriptedReply, ScriptedServer

@@ -23,7 +23,7 @@ from agent_tools import CodeInterpreter, Sandbox, __version__
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import EngineUnavailable, HostFull, InvalidParams, SessionLost
 from agent_tools.fleet import Fleet, connect
-from agent_tools.fleet.limits import END_SECONDS, MAX_HOSTS_PER_NODE
+from agent_tools.fleet.protocol import END_SECONDS, MAX_HOSTS_PER_NODE
 from agent_tools.fleet.ray import hosts as hosts_module
 from agent_tools.fleet.ray.hosts import GROUP_OF, THREADS, HostActor, RayHosts, RayLink, running
 from agent_tools.machine.owner import same_host

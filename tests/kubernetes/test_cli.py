@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from agent_tools import Sandbox
 from agent_tools.cli import cli
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 
 pytestmark = pytest.mark.docker
 

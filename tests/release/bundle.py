@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 
 pytestmark = [

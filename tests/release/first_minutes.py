@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
-from agent_tools.engines.docker.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import DISTRIBUTION
 from tests.docker.test_images import free_port, registry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.fncall import Assistant
+from agent_tools.agents.fncall import Assistant, Transcript
 from agent_tools.agents.react.model import ReActModel, scratchpad
 from agent_tools.agents.steps import (
     CallBegun,
@@ -18,7 +18,6 @@ from agent_tools.agents.steps import (
     Step,
     TextDelta,
 )
-from agent_tools.agents.transcript import Transcript
 from agent_tools.messages import ASSISTANT, Message
 from agent_tools.models import Model
 

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import requests
 
+from agent_tools.engines.context import REPOSITORY, shipped
 from agent_tools.engines.docker.connection import (
     DockerConnection,
     EngineInfo,
@@ -22,7 +23,6 @@ from agent_tools.engines.docker.connection import (
     failed_step,
     translated,
 )
-from agent_tools.engines.docker.context import REPOSITORY, shipped
 from agent_tools.engines.docker.payload import (
     SHARES,
     cgroup_v1_config,

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from agent_tools import settings
+from agent_tools.engines.context import context_files, packed_context, shipped, tag_for
 from agent_tools.engines.docker.connection import environment, translated
-from agent_tools.engines.docker.context import context_files, packed_context, shipped, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
+from agent_tools.engines.engine import Recipe, RecipeLike, recipe_of
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import private_base

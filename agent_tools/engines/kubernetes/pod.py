@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
-from agent_tools.engines.docker.context import shipped, tag_for
+from agent_tools.engines.context import shipped, tag_for
 from agent_tools.engines.engine import (
     COMMAND,
     GUEST_HOME,
@@ -26,11 +26,11 @@ from agent_tools.engines.engine import (
     GUEST_WORK_DIR,
     PYTHON,
     Isolation,
+    RecipeLike,
     SandboxSpec,
     environment,
 )
 from agent_tools.engines.kubernetes.api import Progress, table, tables
-from agent_tools.engines.recipe import RecipeLike
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.limits import MIB, size_of
 

@@ -7,11 +7,9 @@ Ray's own exceptions become ours here, and nowhere else.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,76 +26,27 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agent_tools.errors import AgentToolsError, EngineError, EngineUnavailable, HostFull, InvalidParams
 from agent_tools.fleet.fleet import Fleet
-from agent_tools.fleet.limits import (
+from agent_tools.fleet.protocol import (
+    CONTROL,
     CONTROL_AT_ONCE,
     END_SECONDS,
     IDLE_END_SECONDS,
     LEASE_SECONDS,
     MAX_HOSTS_PER_NODE,
     MAX_PENDING_CALLS,
-    MAX_UNSENT_MESSAGES,
+    RUNS,
     RUNS_AT_ONCE,
-    SEND_SECONDS,
     SILENCE_SECONDS,
     WAIT_SECONDS,
+    WORK,
     WORK_AT_ONCE,
+    HostLink,
+    HostUnreachable,
+    Outbox,
 )
-from agent_tools.fleet.protocol import CONTROL, RUNS, WORK, HostLink, HostUnreachable
 from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.machine.rounds import begun
 from agent_tools.runtime.runtime import docker_runtime
-
-# Messages that nobody waits for, kept where no message can be sent now, and sent a little later, in their order.
-#
-# They are the orders of a run: one that never arrived would leave the code waiting until its time is
-# up.
-
-log = logging.getLogger("agent_tools.fleet")
-
-Send = Callable[..., bool]
-"""Sends a message; False where there is no room for it now. A host that is gone is no error."""
-OUTBOX_LOOK_SECONDS = 0.05  # between two tries
-
-
-class Outbox:
-    """Of one host. Thread-safe. What finds no room for `patience` seconds is dropped, and a warning says so."""
-
-    def __init__(self, send: Send, most: int = MAX_UNSENT_MESSAGES, patience: float = SEND_SECONDS) -> None:
-        self._send, self._most, self._patience = send, most, patience
-        self._unsent: deque[tuple[Any, ...]] = deque()
-        self._changed = threading.Condition()
-        self._is_sending = False
-
-    def tell(self, *message: Any) -> None:
-        """Send a message, now or later; who sends more than may be kept waits for room."""
-        with self._changed:
-            if not self._unsent and self._send(*message):
-                return
-            self._changed.wait_for(lambda: len(self._unsent) < self._most)
-            self._unsent.append(message)
-            if self._is_sending:
-                return
-            self._is_sending = True
-        if begun(self._send_all, "agent-tools-orders") is None:
-            self._send_all()
-
-    def _send_all(self) -> None:
-        until = time.monotonic() + self._patience
-        while not self._is_done(time.monotonic() > until):
-            time.sleep(OUTBOX_LOOK_SECONDS)
-
-    def _is_done(self, is_late: bool) -> bool:
-        """Send what can be sent, and drop what was not sent in time; return whether nothing is left."""
-        with self._changed:
-            while self._unsent and self._send(*self._unsent[0]):
-                self._unsent.popleft()
-            if is_late and self._unsent:
-                log.warning("%d messages found no room at their host and were dropped", len(self._unsent))
-                self._unsent.clear()
-            self._is_sending = bool(self._unsent)
-            self._changed.notify_all()
-            return not self._is_sending
-
 
 # A host as an actor, one or a few on each node that has sandboxes.
 #

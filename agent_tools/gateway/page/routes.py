@@ -23,17 +23,15 @@ from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import JsonResponse, jobs_of, json_body, owner_of, services_of
-from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.jobs.jobs import Job
-from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, while_there
+from agent_tools.gateway.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.sse import EventLog, EventStreamResponse, StreamTimes, while_there
 from agent_tools.gateway.store.records import ResponseListed, ResponseTurn, StoredConversation
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.lease import ContainerLease
-from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
 from agent_tools.results.execution import Execution

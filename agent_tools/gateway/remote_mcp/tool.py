@@ -4,19 +4,196 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
-from typing import Any
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, module_source
 from agent_tools.code_reader import load_json
-from agent_tools.gateway.remote_mcp.allowed_servers import RemoteFailure
-from agent_tools.gateway.remote_mcp.connection import McpConnection
+from agent_tools.gateway import remote_mcp
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
 from agent_tools.text import shorten
 from agent_tools.tools.base import BaseTool, Params
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+
+# Connections to the MCP servers of one response, each in a session of its own, from the first message to the last.
+#
+# Theory of operation. The turn runs in a thread, MCP's client in an event loop. So a response that needs it has a loop
+# in a thread of its own, from its first server to its end. A task for each server holds its session open; a call is a
+# task beside it, waited for in the turn's thread with a deadline. `cancel`, from any thread, ends all waits.
+
+_T = TypeVar("_T")
+MAX_PAGES = 50  # of one server's list of tools
+
+
+class McpConnections:
+    """The connections of one response; `close` ends them. They are made in the turn's thread; calls may be in others.
+
+    Attributes:
+        config: the gateway's settings.
+        servers: the servers that may be spoken to.
+    """
+
+    def __init__(self, config: GatewayConfig, servers: AllowedServers) -> None:
+        self.config = config
+        self.servers = servers
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._waiting: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+
+    def tools(self, server: RemoteServer) -> tuple[McpConnection, list[JsonObject]]:
+        """Connect to a server and list its tools.
+
+        Raises:
+            RemoteFailure: it may not be spoken to, or does not answer as it should.
+        """
+        portal = self._portal = self._portal or self._stack.enter_context(_portal())
+        self.wait(partial(_look_up, self.servers, server.url))  # first, since its errors name the cause
+        connection = McpConnection(self, server)
+        ended, _ = portal.start_task(connection.hold)
+        self._stack.callback(_end, ended)
+        return connection, self.wait(connection.listed)
+
+    def wait(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what work in the loop gives, within `mcp_timeout`.
+
+        Raises:
+            RemoteFailure: it failed, took too long, or `cancel` ended it.
+        """
+        try:
+            assert self._portal
+            future = self._portal.start_task_soon(_within, self.config.mcp_timeout, work)
+        except RuntimeError as exc:  # the loop has ended
+            raise RemoteFailure("The response that this server was named in is over.") from exc
+        with self._lock:
+            self._waiting.add(future)
+            is_cancelled = self._is_cancelled
+        if is_cancelled:
+            future.cancel()
+        try:
+            return future.result()
+        except CancelledError:
+            raise RemoteFailure("The turn was ended before the server answered.") from None
+        except Exception as exc:  # a client's library may raise anything: it is shown as the server's failure
+            raise remote_mcp.McpSession.failure(exc, self.config.mcp_timeout) from exc
+        finally:
+            with self._lock:
+                self._waiting.discard(future)
+
+    def cancel(self) -> None:
+        """End all waits, also those to come."""
+        with self._lock:
+            self._is_cancelled = True
+            waiting = list(self._waiting)
+        for future in waiting:
+            future.cancel()
+
+    def close(self) -> None:
+        """End all sessions, and the loop; calls that code has begun, too. Closing again does nothing."""
+        self.cancel()
+        self._stack.close()
+
+
+class McpConnection:
+    """The session with one server. Its coroutines are for the loop."""
+
+    def __init__(self, all_: McpConnections, server: RemoteServer) -> None:
+        self._all = all_
+        self.server = server
+        self._client: Client | None = None
+        self._failure: BaseException | None = None
+        self._settled: anyio.Event | None = None
+
+    def call(self, name: str, arguments: JsonObject) -> JsonObject:
+        """Call a tool, from the turn's thread; return its answer as MCP has it.
+
+        Raises:
+            RemoteFailure: it could not be called. A failure of its own is in the answer.
+        """
+        return self._all.wait(partial(self.called, name, arguments))
+
+    async def hold(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Hold the session open until the task is cancelled."""
+        settled = self._settled = anyio.Event()
+        task_status.started()
+        try:
+            async with remote_mcp.McpSession.opened(self._all.config, self._all.servers, self.server) as client:
+                self._client = client
+                settled.set()
+                await anyio.sleep_forever()
+        except Exception as exc:  # noqa: BLE001  (of a client's library; `connected` raises it again)
+            self._failure = exc
+        finally:
+            settled.set()
+
+    async def connected(self) -> Client:
+        """Return the client, once it is connected.
+
+        Raises:
+            Exception: the one that ended the session.
+        """
+        assert self._settled
+        await self._settled.wait()
+        if self._failure or self._client is None:
+            raise self._failure or ConnectionError("the session has ended")
+        return self._client
+
+    async def listed(self) -> list[JsonObject]:
+        """Return the server's tools as MCP has them; more than are taken only by one page."""
+        client, found, cursor = await self.connected(), [], None
+        for _ in range(MAX_PAGES):
+            page = (await client.list_tools(cursor=cursor)).model_dump(by_alias=True, mode="json")
+            found += page["tools"]
+            cursor = page.get("nextCursor")
+            if not cursor:
+                break
+        return found
+
+    async def called(self, name: str, arguments: JsonObject) -> JsonObject:
+        """Call a tool."""
+        client = await self.connected()
+        answer: JsonObject = (await client.call_tool(name, arguments)).model_dump(by_alias=True, mode="json")
+        return answer
+
+
+def _portal() -> Any:
+    for name in ("mcp.client", "httpx", "httpx2"):  # they write URLs, and what servers say, into the log
+        logging.getLogger(name).setLevel(logging.CRITICAL if name == "mcp.client" else logging.WARNING)
+    return start_blocking_portal(name="gateway-mcp")
+
+
+async def _look_up(servers: AllowedServers, url: str) -> None:
+    """Check where a server lies. A resolver that does not answer is left alone in its thread."""
+    await anyio.to_thread.run_sync(servers.address, url, abandon_on_cancel=True)
+
+
+async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:
+    with anyio.fail_after(seconds):
+        return await work()
+
+
+def _end(ended: Future[None]) -> None:
+    ended.cancel()
+
 
 _REFUSED = re.compile(r"[^0-9A-Za-z_-]")  # in names of functions, by most servers of models
 MAX_OUTPUT = 40_000  # characters of what a call returns: the first and the last half

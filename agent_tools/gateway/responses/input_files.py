@@ -16,7 +16,7 @@ from agent_tools.containers.failures import ContainersError, UploadNotFound
 from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.machine.folder import safe_name
 from agent_tools.models.base import JsonObject
 

@@ -17,8 +17,7 @@ from agent_tools.containers.failures import ContainerExpired, ContainerNotFound,
 from agent_tools.containers.records import ContainerRecord, Upload, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, skill_keys
 from agent_tools.gateway.background import ACTIVE
-from agent_tools.gateway.conversations.fingerprints import ConversationFingerprint, Sender
-from agent_tools.gateway.conversations.recognised import Recognised
+from agent_tools.gateway.conversations.recognised import ConversationFingerprint, Recognised, Sender
 from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
@@ -46,10 +45,9 @@ from agent_tools.gateway.responses.tools import CODE, PATCH, SHELL, ContainerCho
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError
-from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
-from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.gateway.turn_job import HostedTool
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.results.execution import Picture

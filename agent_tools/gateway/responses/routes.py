@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 from starlette.concurrency import run_in_threadpool
@@ -27,18 +30,69 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
-from agent_tools.gateway.jobs.event_log import EventLog, Logged, unpacked_events
-from agent_tools.gateway.jobs.sse import EventStreamResponse, StreamTimes, ended, unless_gone
-from agent_tools.gateway.peers.peers import Elsewhere
+from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
 from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
-from agent_tools.gateway.responses.notebook import notebook_of_items
 from agent_tools.gateway.responses.request import OUTPUTS
 from agent_tools.gateway.responses.stored_items import forget, stored_items
 from agent_tools.gateway.responses.websocket import BEGINNING, response_socket
+from agent_tools.gateway.sse import (
+    EventLog,
+    EventStreamResponse,
+    Logged,
+    StreamTimes,
+    ended,
+    unless_gone,
+    unpacked_events,
+)
 from agent_tools.gateway.store.records import ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import JsonObject
+from agent_tools.results import notebook
+from agent_tools.results.notebook import code_cell, markdown_cell, notebook_from
+
+# A stored response as a Jupyter notebook: messages as Markdown, code with its outputs. Pure.
+
+_PICTURE = re.compile(r"data:(image/(?:png|jpeg));base64,([A-Za-z0-9+/=]+)")
+
+
+def notebook_of_items(items: Iterable[JsonObject]) -> JsonObject:
+    """Return the items of a response, those of its input first, as a notebook (nbformat 4.5)."""
+    cells: list[JsonObject] = []
+    for item in items:
+        number = len(cells) + 1
+        if item.get("type") == "code_interpreter_call" and item.get("code"):
+            cells.append(code_cell(number, item["code"], list(_outputs(item.get("outputs") or ()))))
+        elif item.get("type", "message") == "message" and (text := _text(item)):
+            cells.append(markdown_cell(number, f"**{str(item.get('role')).capitalize()}:** {text}"))
+    return notebook_from(cells)
+
+
+def _text(item: JsonObject) -> str:
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _outputs(outputs: Iterable[Any]) -> Iterator[JsonObject]:
+    for output in outputs:
+        match output:
+            case {"type": "logs", "logs": str(logs)}:
+                yield notebook.stream("stdout", logs)
+            case {"type": "image", "url": str(url)}:
+                yield notebook.display(_picture(url))
+
+
+def _picture(url: str) -> dict[str, Any]:
+    if match := _PICTURE.fullmatch(url):
+        try:
+            return {match[1]: base64.b64decode(match[2])}
+        except binascii.Error:
+            return {"text/plain": "[a picture that cannot be read]"}
+    return {"text/plain": url}
+
 
 _T = TypeVar("_T")
 _Kind = TypeVar("_Kind", bound=Record)

@@ -11,11 +11,11 @@ from typing import Any
 from agent_tools.containers.quotas import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden
-from agent_tools.gateway.jobs.event_log import Logged, packed_events
 from agent_tools.gateway.requests.failures import full
 from agent_tools.gateway.responses.request import ResponseRequest
 from agent_tools.gateway.responses.stored_items import forget, listed_items, note_calls, rows_of
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.sse import Logged, packed_events
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import Store, packed, packed_lines
 from agent_tools.models.base import JsonObject

@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.http import JsonResponse, jobs_of, owner_of, raw_body, read_json, services_of
-from agent_tools.gateway.jobs.sse import ended
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.compaction import ASKED, MAX_ANSWER, compaction_item, estimate, read_count
@@ -25,7 +24,8 @@ from agent_tools.gateway.responses.request import ResponseRequest, read_request
 from agent_tools.gateway.responses.stored_items import listed_items
 from agent_tools.gateway.responses.tools import Tools, Unknown
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.sse import ended
+from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.models.base import JsonObject
 
 

@@ -26,17 +26,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.containers.keys import share_of
 from agent_tools.containers.records import new_id
-from agent_tools.gateway.client_errors import client_error
+from agent_tools.gateway.client_errors import client_error, log_request, request_id
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import parsed
-from agent_tools.gateway.jobs.event_log import encoded
-from agent_tools.gateway.jobs.jobs import Jobs
-from agent_tools.gateway.jobs.sse import StreamTimes, unless_gone
-from agent_tools.gateway.logs import log_request, request_id
+from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Given, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, Submission, request_reader, start_job
 from agent_tools.gateway.services import Services
+from agent_tools.gateway.sse import StreamTimes, encoded, unless_gone
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject

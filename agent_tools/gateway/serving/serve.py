@@ -21,14 +21,13 @@ from agent_tools import settings
 from agent_tools.containers.mount import Mount
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
+from agent_tools.gateway.client_errors import log_config
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.jobs import LAST_WORDS
-from agent_tools.gateway.jobs.sse import StreamTimes
-from agent_tools.gateway.logs import log_config
-from agent_tools.gateway.peers.presence import check_others, folder_id
+from agent_tools.gateway.jobs import LAST_WORDS
+from agent_tools.gateway.peers import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.serving.connection import Connections, HttpConnection
-from agent_tools.gateway.serving.socket import Socket
+from agent_tools.gateway.serving.connection import Connections, HttpConnection, Socket
+from agent_tools.gateway.sse import StreamTimes
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 from agent_tools.runtime.sessions import RuntimeLike

@@ -19,7 +19,7 @@ from agent_tools.code_reader import JsonReading, checked_code, read_json
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.limits import Limits
 from agent_tools.results.command import SIGNALLED
 from agent_tools.sandbox.sandbox import Sandbox

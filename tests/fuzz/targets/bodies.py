@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_tools.gateway.chat.request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.fingerprints import MAX_MARKS, ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.recognised import MAX_MARKS, ConversationFingerprint, Sender
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError
@@ -21,9 +21,9 @@ from agent_tools.gateway.responses.history import CallHistory, answered, check_o
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.mcp_tools import read_decisions
 from agent_tools.gateway.responses.request import read_request
-from agent_tools.gateway.sealing import Seal
+from agent_tools.gateway.services import Seal
 from agent_tools.models.dialect.phrasing import phrased
-from agent_tools.models.dialect.profile import UpstreamProfile
+from agent_tools.models.dialect.thinking import UpstreamProfile
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.tools.diff import DiffError, changed, created
-from agent_tools.gateway.tools.patch import patch_arguments, read_patch_call
+from agent_tools.gateway.tools.patch import DiffError, changed, created, patch_arguments, read_patch_call
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

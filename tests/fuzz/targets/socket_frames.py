@@ -13,7 +13,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.serving.socket import BURST, BYTES_A_FRAME, Socket
+from agent_tools.gateway.serving.connection import BURST, BYTES_A_FRAME, Socket
 from agent_tools.limits import KIB
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.models.base import ReasoningDelta
-from agent_tools.models.dialect.profile import Thinking
-from agent_tools.models.dialect.thinking import END_MARKS, HEADINGS, PAIRS, ThinkingSplitter
+from agent_tools.models.dialect.thinking import END_MARKS, HEADINGS, PAIRS, Thinking, ThinkingSplitter
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from agent_tools.containers import leases
+from agent_tools.containers import records
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerElsewhere, ContainerExpired
-from agent_tools.containers.leases import ContainerLeases
-from agent_tools.containers.records import ContainerRecord, MemoryRows, Rows
+from agent_tools.containers.records import ContainerLeases, ContainerRecord, MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.lease import ContainerLease
-from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import Clock, until
@@ -223,7 +221,7 @@ def test_one_that_is_not_deleted_in_time_is_told_so_and_left_to_its_holder(
     one, two = service.start("one"), service.start("two")
     id_ = one.create("me", ContainerSpec("c")).id
     service.run("one", id_, "x = 1")
-    monkeypatch.setattr(leases, "DELETE_PATIENCE", 0.2)
+    monkeypatch.setattr(records, "DELETE_PATIENCE", 0.2)
     with pytest.raises(Exception, match="tried again"):
         two.delete("me", id_)
     assert two.sweep() == 0

@@ -20,8 +20,7 @@ from agent_tools.containers.sandbox_slots import Capacity
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.lease import ContainerLease
-from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Died
 from agent_tools.runtime.runtime import Runtime

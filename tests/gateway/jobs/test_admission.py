@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.jobs import SandboxQueue
+from agent_tools.gateway.jobs import SandboxQueue
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer

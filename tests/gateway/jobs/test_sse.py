@@ -12,8 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from agent_tools.gateway.jobs.event_log import EventLog
-from agent_tools.gateway.jobs.sse import PART, EventStreamResponse, StreamTimes
+from agent_tools.gateway.sse import PART, EventLog, EventStreamResponse, StreamTimes
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway

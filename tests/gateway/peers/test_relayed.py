@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 
-from agent_tools.gateway.peers.peers import relayed
+from agent_tools.gateway.peers import relayed
 
 EVENTS = (
     b'event: a\ndata: {"type":"a","delta":"\\"sequence_number\\":99","sequence_number":7}\n\n',

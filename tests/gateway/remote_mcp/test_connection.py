@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
-from agent_tools.gateway.remote_mcp.connection import McpConnections
+from agent_tools.gateway.remote_mcp.tool import McpConnections
 
 SERVER = RemoteServer("box", "https://tools.example.com/mcp")
 

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from agent_tools import __version__
 from agent_tools.cli import cli
-from agent_tools.cli.options import Size
-from agent_tools.cli.terminal.show import show, show_files
+from agent_tools.cli.options import Size, show, show_files
 from agent_tools.limits import GIB, MIB
 from agent_tools.results.execution import Changes, Error, Execution, FileChange, Output
 

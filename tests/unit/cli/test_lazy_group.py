@@ -5,7 +5,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from agent_tools.cli.lazy_group import LazyGroup
+from agent_tools.cli import LazyGroup
 from agent_tools.extras import pip_install
 
 FINE = "import click\n\n@click.command()\ndef fine() -> None:\n    'Be fine.'\n    click.echo('fine')\n"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.conformance import claims
-from agent_tools.conformance.claims import (
+from agent_tools.conformance import facts
+from agent_tools.conformance.facts import (
     CATALOGUE,
     CATEGORIES,
     MOST_BYTES,
@@ -19,7 +19,7 @@ from agent_tools.conformance.claims import (
 from agent_tools.conformance.guest.main import CHECKS
 
 NAMES = [name for names in CATALOGUE.values() for name in names]
-GUEST = sorted((Path(claims.__file__).parent / "guest").glob("*.py"))
+GUEST = sorted((Path(facts.__file__).parent / "guest").glob("*.py"))
 
 
 def said(**answers: Any) -> bytes:

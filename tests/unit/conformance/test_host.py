@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
-from agent_tools.conformance.claims import Finding
-from agent_tools.conformance.facts import ContainerFacts, ContainerSettings, MountPoint, ProcessFacts, read_facts
+from agent_tools.conformance.facts import (
+    ContainerFacts,
+    ContainerSettings,
+    Finding,
+    MountPoint,
+    ProcessFacts,
+    read_facts,
+)
 from agent_tools.conformance.host import RULES, host_findings
 from agent_tools.limits import GIB
 

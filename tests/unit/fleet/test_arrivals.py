@@ -13,8 +13,7 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, FileRejected
 from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.leased_session import IncomingFiles, UnstartedRuns
-from agent_tools.fleet.limits import MAX_EARLY_ENDS
-from agent_tools.fleet.protocol import RemoteSpec, RunEnded
+from agent_tools.fleet.protocol import MAX_EARLY_ENDS, RemoteSpec, RunEnded
 from agent_tools.limits import Limits
 from tests.unit.fleet.conftest import Rig, process_host
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agent_tools.fleet.leased_session import TOLD_BYTES, CallRelay
-from agent_tools.fleet.limits import MAX_WAITING_ORDERS
-from agent_tools.fleet.protocol import CallMessage
+from agent_tools.fleet.protocol import MAX_WAITING_ORDERS, CallMessage
 from agent_tools.guest.wire.frames import CallReader
 from agent_tools.limits import CallLimits
 from tests.waiting import until

@@ -10,8 +10,7 @@ import pytest
 from agent_tools.errors import EngineError
 from agent_tools.fleet import host_run
 from agent_tools.fleet.host_run import Abandoned, HostRun, Put
-from agent_tools.fleet.limits import MAX_QUEUED_ITEMS
-from agent_tools.fleet.protocol import CallMessage
+from agent_tools.fleet.protocol import MAX_QUEUED_ITEMS, CallMessage
 from agent_tools.results.outputs import Stream
 
 WORD = CallMessage({}, [], 1)

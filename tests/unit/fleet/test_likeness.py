@@ -9,7 +9,7 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.fleet.likeness import Likeness, all_or_none
-from agent_tools.fleet.limits import MAX_INLINE_BYTES, PIECE_BYTES
+from agent_tools.fleet.protocol import MAX_INLINE_BYTES, PIECE_BYTES
 from agent_tools.limits import Limits
 
 ME = (os.getuid(), os.getgid())

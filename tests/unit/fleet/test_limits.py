@@ -14,9 +14,16 @@ from agent_tools.errors import HostFull, SandboxStartError, SessionLost
 from agent_tools.fleet import host_finder as reach_module
 from agent_tools.fleet.fleet import LeaseRenewal
 from agent_tools.fleet.host_finder import HostFinder
-from agent_tools.fleet.limits import ASK_SECONDS, CLOSE_SECONDS, RENEWALS, SEND_SECONDS, STARTS_AT_ONCE
 from agent_tools.fleet.placement import Placement, Reserved
-from agent_tools.fleet.protocol import HostUnreachable, RemoteSpec
+from agent_tools.fleet.protocol import (
+    ASK_SECONDS,
+    CLOSE_SECONDS,
+    RENEWALS,
+    SEND_SECONDS,
+    STARTS_AT_ONCE,
+    HostUnreachable,
+    RemoteSpec,
+)
 from agent_tools.fleet.sandbox_host import SandboxHost
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime

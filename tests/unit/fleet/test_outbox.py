@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.fleet.ray.hosts import Outbox
+from agent_tools.fleet.protocol import Outbox
 from tests.waiting import until
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from agent_tools import __version__
 from agent_tools.errors import EngineUnavailable, HostFull
-from agent_tools.fleet.limits import SKIP_SECONDS
 from agent_tools.fleet.placement import Placement
-from agent_tools.fleet.protocol import HostLink, HostUnreachable, Load
+from agent_tools.fleet.protocol import SKIP_SECONDS, HostLink, HostUnreachable, Load
 
 
 class Host:

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from agent_tools import errors
-from agent_tools.engines.engine import Isolation
+from agent_tools.engines.engine import Isolation, Recipe
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.fleet import protocol
 from agent_tools.fleet.protocol import (

@@ -16,8 +16,7 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, HostFull, InvalidParams, SandboxStartError
 from agent_tools.fleet import SandboxHost
 from agent_tools.fleet.leased_session import _pass_on
-from agent_tools.fleet.limits import MAX_QUEUED_ITEMS
-from agent_tools.fleet.protocol import CallMessage, RemoteSpec, SessionUnknown
+from agent_tools.fleet.protocol import MAX_QUEUED_ITEMS, CallMessage, RemoteSpec, SessionUnknown
 from agent_tools.fleet.sandbox_host import HostReservation
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import (
     Call,
     CallBegun,
@@ -19,6 +18,7 @@ from agent_tools.agents.steps import (
     CallOutput,
     CallReady,
     CallRunning,
+    Cancel,
     Finished,
     ReasoningDelta,
     RoundDone,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.context import shipped
 from agent_tools.engines.docker.payload import (
     MOST_PROCESSES,
     MOST_TCP,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.context import shipped
 from agent_tools.engines.docker.payload import SHARES, SHARES_AHEAD, container_config
 from agent_tools.engines.engine import (
     CACHE_ENVIRONMENT,

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker.image import load, push, save
 from agent_tools.errors import EngineError, InvalidParams
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.context import shipped
 from agent_tools.engines.kubernetes.pod import AF_UNIX, EAFNOSUPPORT, Profile, Profiles
 
 TEXT = shipped("docker/seccomp.json").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker.context import shipped
+from agent_tools.engines.context import shipped
 from agent_tools.guest.kernel import next_steps
 from agent_tools.guest.kernel.next_steps import advice
 

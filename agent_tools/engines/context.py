@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agent_tools import settings
-from agent_tools.engines.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
+from agent_tools.engines.engine import STACKS, Flavour, Recipe, RecipeLike, recipe_of
 from agent_tools.errors import InvalidParams
 
 REPOSITORY = "agent-tools"
@@ -127,7 +127,7 @@ def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
 # The files that are shipped and are not Python: the Dockerfile, the lock, the profile, the fonts, the guest's code.
 
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped(name: str) -> Path:

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import Cancel
 from agent_tools.containers.keys import share_of
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
+from agent_tools.gateway.sse import EventLog
 
 LAST_WORDS = 5.0  # seconds in which a job that is ended may still tell its client so
 CANCEL_SECONDS = 1.0  # in which jobs learn that they are cancelled, before what they wait for is ended

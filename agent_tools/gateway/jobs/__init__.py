@@ -1,1 +1,0 @@
-"""Work that goes on for a client: admitted, followed, cancelled, streamed."""
