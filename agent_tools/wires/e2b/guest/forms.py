@@ -36,7 +36,7 @@ def data_of(table: Any) -> dict[str, Any]:
 def chart_of(figure: Any) -> Any:
     """Return a figure as E2B's own package describes it, None if that cannot be had."""
     try:
-        from e2b_charts import chart_figure_to_dict
+        from e2b_charts import chart_figure_to_dict  # is in the image of few sandboxes
 
         return chart_figure_to_dict(figure)
     except Exception:  # noqa: BLE001  (the picture of the figure is shown in any case)
