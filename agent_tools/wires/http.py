@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -191,6 +192,11 @@ def unusable(*errors: dict[str, Any]) -> HTTPException:
 async def aside(work: Callable[..., T], *arguments: Any) -> T:
     """Do something that blocks, in a thread, and wait for its end."""
     return await in_thread(partial(work, *arguments), lambda: None)
+
+
+def digest(*parts: str) -> str:
+    """Return a digest of texts, in hex; no two lists of texts have the same."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def bundle(data: Mapping[str, Any]) -> dict[str, Any]:

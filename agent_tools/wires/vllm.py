@@ -7,8 +7,6 @@ may name a chat by the header `x-chat-id`: its container keeps variables and fil
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +31,7 @@ from agent_tools.results.execution import Execution
 from agent_tools.runtime.in_thread import in_thread, to_its_end
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.version import __version__
+from agent_tools.wires.http import digest
 from agent_tools.wires.opened import CodeRun
 
 MAX_BODY = 4 * MIB
@@ -55,10 +54,9 @@ class _Session:
     """The container of one response or chat, which its first code makes."""
 
     def __init__(self, containers: Containers[Any], owner: str, id_: str, *, is_chat: bool) -> None:
-        digest = hashlib.sha256(json.dumps([id_, is_chat]).encode()).hexdigest()
         self.owner = owner
         self.is_chat = is_chat
-        self.spec = ContainerSpec(digest[:40], origin=f"{NAMED}vllm")
+        self.spec = ContainerSpec(digest(id_, str(is_chat))[:40], origin=f"{NAMED}vllm")
         self._containers = containers
 
     def container(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import posixpath
 import re
 import time
 from collections.abc import Callable
@@ -22,12 +21,14 @@ from agent_tools.containers.records import ContainerRecord, Rows, WireValue
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
+from agent_tools.wires.paths import Home
 
 ORIGIN = "e2b"
 HOME = "/home/user"  # a link to the folder of files
+_HOME = Home(HOME, aliases=("/workspace", "~"))
+path_of, in_sandbox, check_spared = _HOME.resolved, _HOME.in_sandbox, _HOME.check_spared
 MAX_COMMANDS, MAX_CONTEXTS = 32, 8  # that are open in a sandbox
 PORTS = ("49983", "49999", "")  # of files and processes, and of code
-_ALIASES = ("/workspace", "~")  # other names of HOME
 _ID = re.compile(r"i[0-9a-f]{24}")
 _HOST = re.compile(r"([0-9]{1,5})-(i[0-9a-f]{24})\.")
 _GONE = "The sandbox was not found"  # which the SDKs look for
@@ -237,24 +238,3 @@ class E2BRequest:
                 return work(sandbox)
 
         return await aside(done)
-
-
-def path_of(path: str) -> str:
-    """Return a path as an absolute one in normal form; a relative one counts from HOME.
-
-    Raises:
-        HTTPException: 400, it holds a NUL.
-    """
-    for known in _ALIASES:
-        if path == known or path.startswith(f"{known}/"):
-            path = HOME + path[len(known) :]
-    if "\0" in path:
-        raise HTTPException(400, "A path has no NUL.")
-    return "/" + posixpath.normpath(posixpath.join(HOME, path)).lstrip("/")
-
-
-def in_sandbox(path: str) -> str:
-    """Return an absolute path as a sandbox takes it, whose paths count from HOME."""
-    if path == HOME:
-        return "."
-    return path[len(HOME) + 1 :] if path.startswith(f"{HOME}/") else path

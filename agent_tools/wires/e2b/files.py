@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, Box, E2BRequest, in_sandbox, path_of
+from agent_tools.wires.e2b.calls import HOME, Box, E2BRequest, check_spared, in_sandbox, path_of
 from agent_tools.wires.http import Routes, aside
 
 MAX_FILES = 200  # of one request
@@ -118,7 +118,7 @@ async def _make_dir(call: E2BRequest, path: str) -> Any:
 @RPC.on("POST", "/Move")
 async def _move(call: E2BRequest, source: str, destination: str) -> Any:
     before, after = path_of(source), path_of(destination)
-    _check_spared(before)
+    check_spared(before)
 
     def work(sandbox: Sandbox) -> FileInfo:
         sandbox.move(in_sandbox(before), in_sandbox(after))
@@ -130,7 +130,7 @@ async def _move(call: E2BRequest, source: str, destination: str) -> Any:
 @RPC.on("POST", "/Remove")
 async def _remove(call: E2BRequest, path: str) -> Any:
     full = path_of(path)
-    _check_spared(full)
+    check_spared(full)
 
     def work(sandbox: Sandbox) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -138,11 +138,6 @@ async def _remove(call: E2BRequest, path: str) -> Any:
 
     await call.use(work)
     return {}
-
-
-def _check_spared(path: str) -> None:
-    if path in ("/", HOME):
-        raise HTTPException(400, "The home directory itself stays.")
 
 
 def listed(sandbox: Sandbox, path: str, depth: int) -> list[tuple[str, FileInfo]]:

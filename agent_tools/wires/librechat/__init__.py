@@ -6,9 +6,6 @@ the key that made it. A file's id is a digest of the session and its name, so no
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import posixpath
 import re
 import secrets
@@ -34,7 +31,7 @@ from agent_tools.machine.folder import safe_name
 from agent_tools.results.outputs import pictures_of
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Json, Routes, application, aside, while_connected
+from agent_tools.wires.http import Json, Routes, application, aside, digest, while_connected
 from agent_tools.wires.librechat.calls import StartedScript, started
 from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
 
@@ -321,8 +318,8 @@ async def _health(_: Request) -> Json:
 
 
 def _digest(*parts: str) -> str:
-    """Return an id of 21 characters; no two lists of texts have the same."""
-    return base64.urlsafe_b64encode(hashlib.sha256(json.dumps(parts).encode()).digest())[:21].decode()
+    """Return an id, which LibreChat has of 21 characters."""
+    return digest(*parts)[:21]
 
 
 def _inside(name: str) -> str:

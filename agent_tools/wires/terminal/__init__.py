@@ -20,7 +20,8 @@ from agent_tools.wires.http import application
 from agent_tools.wires.terminal import about, commands, files, python, searches
 from agent_tools.wires.terminal.callers import ROUTES, TerminalWire
 
-__all__ = ["MOUNT", "ROUTES", "commands", "files", "python", "searches"]  # whose import adds their routes
+POLICIES = about.POLICIES
+__all__ = ["MOUNT", "POLICIES", "ROUTES", "commands", "files", "python", "searches"]  # whose import adds their routes
 _SERVED = "/files/serve/"
 _HEADERS = [
     (b"content-security-policy", b"sandbox allow-scripts allow-downloads allow-forms"),

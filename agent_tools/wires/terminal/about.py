@@ -18,8 +18,8 @@ from agent_tools.containers.spec import check_memory, contents
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
 from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill, with_catalogue
-from agent_tools.wires.http import Json, Operation, Routes, aside
-from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, TerminalWire, digest
+from agent_tools.wires.http import Json, Operation, Routes, aside, digest
+from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, TerminalWire
 
 MAX_SKILL_FILES = 50  # that are named with a skill
 MAX_POLICIES = 1_000  # of one key

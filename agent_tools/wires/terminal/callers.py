@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import posixpath
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,16 +16,18 @@ from agent_tools.containers.contents import Contents
 from agent_tools.containers.records import NAMED, ContainerRecord, Rows, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Routes, aside
+from agent_tools.wires.http import Routes, aside, digest
 from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
+from agent_tools.wires.paths import Home
 
 if TYPE_CHECKING:
     from agent_tools.wires.terminal.python import Notebook
 
 HOME = "/workspace"
+_HOME = Home(HOME, aliases=("/home/user", "/mnt/data", "~"))  # what models write for it
+resolved, inside, in_sandbox, check_spared = _HOME.resolved, _HOME.inside, _HOME.in_sandbox, _HOME.check_spared
 MAX_CWDS = 10_000
 MAX_SHELLS, MAX_COMMANDS, MAX_NOTEBOOKS = 4, 16, 2  # that are open in a container
-_ALIASES = ("/home/user", "/mnt/data", "~")  # what models write for HOME
 _NO_USERS = ("", "system")  # users by whom Open WebUI means itself
 T = TypeVar("T")
 
@@ -185,35 +185,3 @@ def caller_of(connection: HTTPConnection) -> Caller:
         policy,
         is_user=not scope["for_users"] or user not in _NO_USERS,
     )
-
-
-def digest(*parts: str) -> str:
-    """Return a digest of texts, in hex; no two lists of texts have the same."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def resolved(path: str, cwd: str = HOME) -> str:
-    """Return a path as an absolute one in normal form.
-
-    Raises:
-        HTTPException: 400, it holds a NUL.
-    """
-    for known in _ALIASES:
-        if path == known or path.startswith(f"{known}/"):
-            path = HOME + path[len(known) :]
-    if "\0" in path:
-        raise HTTPException(400, "A path has no NUL.")
-    return "/" + posixpath.normpath(posixpath.join(cwd, path)).lstrip("/")
-
-
-def inside(path: str) -> str | None:
-    """Return an absolute path relative to HOME, '' for HOME itself; None if it lies elsewhere."""
-    if path == HOME:
-        return ""
-    return path[len(HOME) + 1 :] if path.startswith(f"{HOME}/") else None
-
-
-def in_sandbox(path: str) -> str:
-    """Return an absolute path as a sandbox takes it, whose paths count from HOME."""
-    relative = inside(path)
-    return path if relative is None else relative or "."

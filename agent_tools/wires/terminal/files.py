@@ -21,11 +21,19 @@ from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside, unusable
-from agent_tools.wires.terminal.callers import HOME, ROUTES, Caller, TerminalRequest, in_sandbox, inside, resolved
+from agent_tools.wires.terminal.callers import (
+    HOME,
+    ROUTES,
+    Caller,
+    TerminalRequest,
+    check_spared,
+    in_sandbox,
+    inside,
+    resolved,
+)
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
 PIECE = MIB
-_SPARED = ("/", HOME)
 Line = Annotated[int, Field(ge=1, le=2**53)] | None
 Path = Annotated[str, Field(description="A path; a relative one counts from the working directory.")]
 FIRST = Field(description="The first line, from 1.")
@@ -194,8 +202,7 @@ async def _mkdir(call: TerminalRequest, path: str) -> Any:
 @ROUTES.on("DELETE", "/files/delete")
 async def _delete(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
-    if path in _SPARED:
-        raise HTTPException(400, "The home directory itself stays.")
+    check_spared(path)
 
     def work(sandbox: Sandbox) -> str:
         with _not_found("Path not found"):
@@ -209,8 +216,7 @@ async def _delete(call: TerminalRequest, path: str) -> Any:
 @ROUTES.on("POST", "/files/move")
 async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
     source, to = resolved(source), resolved(destination)
-    if source in _SPARED:
-        raise HTTPException(400, "The home directory itself stays.")
+    check_spared(source)
 
     def work(sandbox: Sandbox) -> None:
         with _not_found("Source path not found"):

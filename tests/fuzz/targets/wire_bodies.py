@@ -7,18 +7,19 @@ import json
 
 from starlette.exceptions import HTTPException
 
-from agent_tools.wires import e2b, librechat, sandboxfusion
-from agent_tools.wires.e2b.calls import Facts, in_sandbox, path_of
+from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
+from agent_tools.wires.e2b.calls import Facts
 from agent_tools.wires.e2b.connect import Envelopes, envelope
 from agent_tools.wires.e2b.processes import InputRequest, Selected, StartRequest
 from agent_tools.wires.http import checked
 from agent_tools.wires.librechat import _inside
 from agent_tools.wires.librechat.calls import MAX_PRINTED, ScriptLines, identifier
+from agent_tools.wires.paths import Home
 from tests.fuzz.oracle import Bound, Parts, Target
 
 MODELS = [
     model
-    for routes in (librechat.ROUTES, sandboxfusion.ROUTES, *e2b.ROUTES)
+    for routes in (terminal.ROUTES, terminal.POLICIES, librechat.ROUTES, sandboxfusion.ROUTES, *e2b.ROUTES)
     for each in routes.operations
     for model in (each.query, each.body)
 ] + [Facts, InputRequest, Selected, StartRequest]
@@ -36,11 +37,15 @@ def read_bodies(parts: Parts) -> None:
         read = [message for part in parts for message in envelopes.feed(part)]
         assert all(Envelopes().feed(envelope(message)) == [message] for message in read if "NaN" not in repr(message))
     text = b"".join(parts).decode("utf-8", "replace")
-    with contextlib.suppress(HTTPException):
-        path = path_of(text)
-        assert path.startswith("/")
-        assert ".." not in path.split("/")
-        assert "\0" not in in_sandbox(path)
+    home = Home("/home/user", aliases=("/workspace", "~"))
+    for cwd in ("", "/", "/tmp/x"):
+        with contextlib.suppress(HTTPException):
+            path = home.resolved(text, cwd)
+            assert path.startswith("/")
+            assert ".." not in path.split("/")
+            assert "\0" not in home.in_sandbox(path)
+            relative = home.inside(path)
+            assert relative is None or not relative.startswith("/")
     name = _inside(text)
     assert not name.startswith("/")
     assert ".." not in name.split("/")
@@ -60,6 +65,14 @@ TARGET = Target(
     bound=Bound(seconds_per_byte=40e-6, bytes_per_byte=256),
     words=(
         *(b'{"out": "', b'{"calls": [{"id": "', b'", "name": "', b'", "input": {', b"}}]}\n", b"\n", b"[" * 99),
+        *(
+            b'"path": "',
+            b'"replacements": [{"target": "',
+            b'"command": "',
+            b'"env": {',
+            b'"cell_index": -1',
+            b'"paths": [',
+        ),
         *(b"/mnt/data/", b"/workspace/", b"../", b"//", b"\0", b'{"code": "', b'"language": "python"', b'"files": {'),
         *(b"\0\0\0\0\2{}", b"\2\0\0\0\0", b"~/", b"/home/user/", b'"process": {"cmd": "', b'"pty": {"size": {'),
         *(b'"cells": [', b'"run_timeout": 1e999', b'"tool_results": [{"call_id": ', b'"lang": "py"', b"null"),
