@@ -24,10 +24,15 @@ from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import DISTRIBUTION
 from tests.docker.test_images import free_port, registry
-from tests.release.bundle import Island, island, load, pytestmark
+from tests.release.bundle import Island, island, load
 from tests.release.installing import PYPI, built, index_of
 
-__all__ = ["built", "island", "pytestmark"]
+__all__ = ["built", "island"]
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.needs_root(reason="only root can start an engine of the tests' own, in a network of its own"),
+    pytest.mark.timeout(3600),
+]
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show(); print(6 * 7)"
 LISTEN = """
 import socket, sys
