@@ -26,6 +26,7 @@ from agent_tools.engines.engine import Recipe
 from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from supply import release
 from tests.unit.runtime.egress.network import certificate
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]  # builds wait for each other
@@ -172,6 +173,25 @@ def test_the_first_use_pulls_what_was_pushed(
     assert docker_engine.has_image(tag)
     assert (said[0], said[-1]) == (f"Pulling {reference}", f"Pulled {tag} from {reference}")
     docker_engine.remove_image(reference)
+
+
+def test_a_release_pins_the_digest_that_the_registry_has(
+    docker_engine: DockerEngine,
+    small_image: Recipe,
+    repository: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tag, record = tag_for(small_image), tmp_path / "published.json"
+    monkeypatch.setattr(release, "RELEASED", record)
+    release.pin_images(repository, [small_image])
+    source = image.source_of(tag, record)
+    assert source
+    assert source.reference.startswith(f"{repository}@sha256:")
+    for name in (f"{repository}:{tag.partition(':')[2]}", tag):
+        docker_engine.remove_image(name)
+    image.pull(docker_engine, source, tag, lambda _: None)
+    assert docker_engine.has_image(tag)
 
 
 def test_an_image_goes_through_a_file_to_an_engine_that_lacks_it(

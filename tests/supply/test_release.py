@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_tools.engines.docker.context import tag_for
+from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import DISTRIBUTION
 from supply import release
 
@@ -113,6 +117,29 @@ def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
     assert release.notes(changelog, "0.1.0") == "* a\n"
     with pytest.raises(ValueError, match=r"no section of 0\.2"):
         release.notes(changelog, "0.2")
+
+
+BUILDX = """#!/bin/sh
+printf '%s\\n' "$@" >"$0.arguments"
+cat >/dev/null
+for each; do case $each in --metadata-file=*) echo '{"containerimage.digest": "sha256:1d"}' >"${each#*=}" ;; esac; done
+"""
+
+
+def test_an_image_for_several_platforms_is_pushed_by_buildx_on_the_one_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, recipe = tmp_path / "docker", Recipe(flavour="full")
+    program.write_text(BUILDX)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(release, "RELEASED", tmp_path / "published.json")
+    release.pin_images("registry.example.com/tools", [recipe], "linux/amd64,linux/arm64")
+    record = json.loads((tmp_path / "published.json").read_text())
+    assert record["digests"] == {tag_for(recipe).partition(":")[2]: "sha256:1d"}
+    asked = (tmp_path / "docker.arguments").read_text().split("\n")
+    below = f"registry.example.com/tools:{tag_for().partition(':')[2]}"
+    assert {"buildx", "--push", "--platform=linux/amd64,linux/arm64", f"--build-arg=STACK_IMAGE={below}"} <= set(asked)
 
 
 # -- installing -------------------------------------------------------------------------------------------------------
