@@ -101,7 +101,8 @@ def test_imports_point_down() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_core_install_is_lean() -> None:
+def core() -> set[str]:
+    """Return the distributions of an installation without extras."""
     found: set[str] = set()
     pending = [DISTRIBUTION]
     while pending:
@@ -111,7 +112,37 @@ def test_the_core_install_is_lean() -> None:
         found.add(name)
         requirements = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
         pending += [r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
-    assert 5 < len(found) <= 30, sorted(found)
+    return found
+
+
+def test_the_core_install_is_lean() -> None:
+    assert 5 < len(core()) <= 30, sorted(core())
+
+
+WITHOUT_EXTRAS = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import agent_tools.agents, agent_tools.code_mode, agent_tools.models, agent_tools.sandbox, agent_tools.tools
+from agent_tools.cli import cli
+for name in cli.list_commands(None):
+    assert (cli.get_command(None, name).short_help or "").startswith("Needs an extra") <= bool(cli._extras[name])
+"""
+
+
+def test_every_command_is_found_where_no_extra_is_installed() -> None:
+    known = {name.lower().replace("_", "-") for name in core()}
+    brought = importlib.metadata.packages_distributions()
+    others = [module for module, names in brought.items() if not {n.lower().replace("_", "-") for n in names} & known]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, *others], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_file_holds_more_than_600_lines() -> None:

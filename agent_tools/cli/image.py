@@ -6,69 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import click
-from cyclonedx.contrib.license.factories import LicenseFactory
-from cyclonedx.model import Property
-from cyclonedx.model.bom import Bom
-from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.output.json import JsonV1Dot6
-from packageurl import PackageURL
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from agent_tools import settings
 from agent_tools.cli.options import PathOption, recipe_options
-from agent_tools.cli.sbom import ImageContents, contents_of
+from agent_tools.cli.sbom import contents_of
 from agent_tools.engines import context
 from agent_tools.engines.docker import gateway_image
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import Origin, origin_of
+from agent_tools.engines.docker.image import origin_of
 from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike
 from agent_tools.extras import pip_install
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import DOCKER
-from agent_tools.version import __version__
-
-# The bill of materials of an image, in CycloneDX. Needs the extra `sbom`.
-
-
-def bill_of(tag: str, origin: Origin, contents: ImageContents) -> str:
-    """Return the bill of materials as JSON of CycloneDX 1.6."""
-    bom = Bom(components=_components(contents))
-    bom.metadata.component = image = Component(
-        name="agent-tools", version=tag.rpartition(":")[2], type=ComponentType.CONTAINER, bom_ref=tag
-    )
-    image.properties.update(_properties(origin))
-    bom.register_dependency(image, bom.components)
-    return str(JsonV1Dot6(bom).output_as_string(indent=2))
-
-
-def _components(contents: ImageContents) -> list[Component]:
-    found = [
-        _library(PackageURL("pypi", None, name.lower(), version), licence) for name, version, licence in contents.python
-    ]
-    for name, version, architecture in contents.debian:
-        qualifiers = {"arch": architecture, "distro": f"debian-{contents.release}"}
-        found.append(_library(PackageURL("deb", "debian", name, version, qualifiers)))
-    cpython = PackageURL("generic", None, "python", contents.interpreter)
-    found.append(
-        Component(
-            name="cpython", version=contents.interpreter, type=ComponentType.PLATFORM, purl=cpython, bom_ref="cpython"
-        )
-    )
-    return found
-
-
-def _library(purl: PackageURL, licence: str = "") -> Component:
-    licences = [LicenseFactory().make_from_string(licence)] if licence else []
-    return Component(name=purl.name, version=purl.version, purl=purl, bom_ref=str(purl), licenses=licences)
-
-
-def _properties(origin: Origin) -> list[Property]:
-    told = {"base.name": origin.base, "base.digest": origin.digest, "version": origin.version, "made_by": __version__}
-    return [Property(name=f"agent_tools:{name}", value=value) for name, value in told.items()]
-
 
 console = Console(stderr=True, highlight=False)
 
@@ -119,7 +72,7 @@ def sbom(**options: Any) -> None:
     A fresh sandbox of the image lists them; a missing image is built first. Needs the extra `sbom`.
     """
     try:
-        from agent_tools.cli.image import bill_of  # an extra of its own
+        from agent_tools.cli.bill import bill_of  # an extra of its own
     except ImportError as exc:
         raise click.ClickException(f"This needs the extra `sbom`: {pip_install('sbom')}") from exc
     recipe = Recipe.read(**options)

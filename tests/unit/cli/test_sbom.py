@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_tools.cli.image import bill_of
+from agent_tools.cli.bill import bill_of
 from agent_tools.cli.sbom import ImageContents
 from agent_tools.engines.docker.image import Origin
 from supply.audit import pinned
