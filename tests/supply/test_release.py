@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent_tools.engines.docker.context import tag_for
-from agent_tools.engines.recipe import Recipe
+from agent_tools.engines.context import tag_for
+from agent_tools.engines.engine import Recipe
 from agent_tools.extras import DISTRIBUTION
 from supply import release
 
