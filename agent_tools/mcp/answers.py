@@ -28,13 +28,13 @@ MAX_LINKS = 50  # to new and changed files
 _ON = "It goes on: call `wait` with this container for the rest."
 
 
-def told(activity: Activity) -> CallToolResult:
-    """Return what is new of an activity: all of it, if it is over and nothing was told before."""
+def told(activity: Activity, *, whole: bool = False) -> CallToolResult:
+    """Return what is new of an activity: all of it, if it is over and nothing was told before, or for the `whole`."""
     match activity:
         case CodeActivity():
-            return _code(activity)
+            return _code(activity, whole=whole)
         case CommandActivity():
-            return _command(activity)
+            return _command(activity, whole=whole)
     raise AssertionError(activity)
 
 
@@ -63,20 +63,20 @@ def mime_of(path: str) -> str:
     return mimetypes.guess_type(path, strict=False)[0] or "application/octet-stream"
 
 
-def _code(run: CodeActivity) -> CallToolResult:
-    outputs, whole = run.take()
-    new = Execution(outputs, changed=whole.changed if whole else Changes())
+def _code(run: CodeActivity, *, whole: bool) -> CallToolResult:
+    outputs, execution = (run.execution.outputs, run.execution) if whole and run.execution else run.take()
+    new = Execution(outputs, changed=execution.changed if execution else Changes())
     error = new.error
     files = files_of(run.place.container, new.changes)
     blocks: list[ContentBlock] = [TextContent(text=_head(run) + run.note)]
-    if whole or outputs:
+    if execution or outputs:
         blocks = _joined(blocks, text_and_pictures(outputs, (), pictures_of, "inline"))
     if files or not new.changes_complete:
         blocks.append(TextContent(text=_listing(files, new.changed)))
     ran = Ran(
         container=run.place.container,
-        status="done" if whole else "running",
-        ok=new.ok if whole else None,
+        status="done" if execution else "running",
+        ok=new.ok if execution else None,
         stdout=new.stdout,
         stderr=new.stderr,
         result=new.result.text if new.result else None,
@@ -94,8 +94,8 @@ def _code(run: CodeActivity) -> CallToolResult:
     )
 
 
-def _command(run: CommandActivity) -> CallToolResult:
-    stdout, stderr, result = run.take()
+def _command(run: CommandActivity, *, whole: bool) -> CallToolResult:
+    stdout, stderr, result = (run.texts["stdout"], run.texts["stderr"], run.result) if whole else run.take()
     ran = Ran(
         container=run.place.container,
         status="done" if result else "running",

@@ -43,6 +43,8 @@ class McpLimits:
     """The largest request over HTTP."""
     apps: bool = True
     """Clients of MCP Apps are offered a page that shows answers."""
+    tasks: bool = True
+    """Clients that declare tasks are answered with one where others are told to call `wait`."""
 
 
 @dataclass(frozen=True, kw_only=True)

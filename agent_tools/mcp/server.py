@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -16,7 +16,6 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
-    CallToolResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -27,17 +26,18 @@ from mcp_types import (
     Resource,
     ResourceTemplate,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.keys import ANYONE
 from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import AgentToolsError
-from agent_tools.mcp import apps, files
+from agent_tools.mcp import apps, files, tasks
 from agent_tools.mcp.activities import Activities, Prepare
 from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
-from agent_tools.mcp.services import McpCall, McpServices, is_ours
+from agent_tools.mcp.services import McpCall, McpServices, ToolAnswer, is_ours
 from agent_tools.mcp.skills import SkillResources
 from agent_tools.mcp.tools import TOOLS, McpTool
 from agent_tools.mcp.tracing import TracingMiddleware
@@ -89,7 +89,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
         lifespan=lifespan,
         get_tool_input_schema=schemas.get,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=cast("Any", call_tool),  # the library passes the results of extensions on, and has no type for it
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_list_prompts=list_prompts,
@@ -99,10 +99,14 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
     skills.add_to(server)
     if bounds.apps:
         server.extensions[apps.EXTENSION] = {}
+    if bounds.tasks:
+        server.extensions[tasks.EXTENSION] = {}
+        for method, handler in (("get", get_task), ("update", update_task), ("cancel", cancel_task)):
+            server.add_request_handler(f"tasks/{method}", tasks.TaskParams, handler)
     return server
 
 
-async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+async def call_tool(context: Context, params: CallToolRequestParams) -> ToolAnswer:
     """Call a tool; what goes wrong with that is an answer that the model reads."""
     tool, call = TOOLS.get(params.name), _call(context)
     if tool is None:
@@ -159,6 +163,34 @@ async def read_resource(context: Context, params: ReadResourceRequestParams) -> 
         raise MCPError(code, call.reason(exc), {"uri": str(params.uri)[:200]}) from exc
 
 
+async def get_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    """Return the state of a task, and its result.
+
+    Raises:
+        MCPError: the client does not declare tasks, or has no such task.
+    """
+    return {"resultType": "complete", **_task(context, params).state()}
+
+
+async def update_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    """Take answers to questions of a task: none asks any. Errors as for `get_task`."""
+    _task(context, params)
+    return {"resultType": "complete"}
+
+
+async def cancel_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    """End the run of a task; variables stay. Errors as for `get_task`."""
+    await _task(context, params).cancel()
+    return {"resultType": "complete"}
+
+
+def _task(context: Context, params: tasks.TaskParams) -> tasks.RunTask:
+    call = _call(context)
+    if not call.takes_tasks:
+        raise tasks.undeclared()
+    return call.services.tasks.find(call.owner, params.task_id)
+
+
 def _call(context: Context) -> McpCall:
     """Return the call of a request: its owner is who the way in says, or the one client of a server on stdio."""
     owner = context.request.scope["owner"] if context.request else ANYONE
@@ -168,8 +200,10 @@ def _call(context: Context) -> McpCall:
 
     known = context.session.client_capabilities
     extensions = (known and known.extensions) or {}
-    has_page = apps.EXTENSION in extensions and context.lifespan_context.bounds.apps
-    return McpCall(context.lifespan_context, owner, report, has_page)
+    bounds, is_modern = context.lifespan_context.bounds, context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    has_page = bounds.apps and apps.EXTENSION in extensions
+    takes_tasks = bounds.tasks and is_modern and tasks.EXTENSION in extensions
+    return McpCall(context.lifespan_context, owner, report, has_page, takes_tasks)
 
 
 def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 import anyio
 import anyio.to_thread
@@ -17,8 +17,11 @@ from agent_tools.mcp.answers import failed, read_handle, told
 from agent_tools.mcp.apps import PageRuns
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles, Stock
+from agent_tools.mcp.tasks import RunTasks
 
 T = TypeVar("T")
+ToolAnswer = Union[CallToolResult, dict[str, Any]]
+"""The answer of a tool, or a task for it."""
 
 
 class McpServices:
@@ -32,16 +35,18 @@ class McpServices:
         self.handles = Handles(stock)
         self.contents = Contents(stock.containers, stock.rows)
         self.runs = PageRuns(stock.containers.config.figures)
+        self.tasks = RunTasks(bounds.max_timeout)
 
 
 @dataclass(frozen=True)
 class McpCall:
-    """One call of a tool; `has_page` if its client shows the page for answers."""
+    """One call of a tool: `has_page` if its client shows the page for answers, `takes_tasks` if it polls tasks."""
 
     services: McpServices
     owner: str
     report: Report
     has_page: bool = False
+    takes_tasks: bool = False
 
     def container(self, handle: str, *, make: bool = False) -> str:
         """Return the handle of the container that is meant; without one, of a new one or of the usual.
@@ -74,8 +79,11 @@ class McpCall:
 
         return await anyio.to_thread.run_sync(done)
 
-    async def answer(self, kind: Kind, begin: Callable[[], Activity], container: str) -> CallToolResult:
-        """Begin an activity in its turn, and answer once it is over, or with what there is after `answer_within`."""
+    async def answer(self, kind: Kind, begin: Callable[[], Activity], container: str) -> ToolAnswer:
+        """Begin an activity in its turn, and answer once it is over, or with what there is after `answer_within`.
+
+        A client that takes tasks is answered with a task then.
+        """
         activities, until = self.services.activities, anyio.current_time() + self.services.bounds.answer_within
         before: CallToolResult | None = None
         while earlier := activities.find(self.owner, container, kind):
@@ -88,25 +96,29 @@ class McpCall:
             activities.forget(earlier)
         activity = begin()
         activities.begin(kind, activity)
-        answer = await self.attend(activity, until - anyio.current_time())
-        return answer if before is None else answer.model_copy(update={"content": [*before.content, *answer.content]})
+        await activities.attend(activity, until - anyio.current_time(), self.report)
+        if self.takes_tasks and not activity.is_over:
+            return self.services.tasks.add(activity, lambda over: _joined(before, self._told(over, whole=True))).created
+        return _joined(before, self._taken(activity))
 
     async def attend(self, activity: Activity, within: float) -> CallToolResult:
         """Wait for an activity, so many seconds at most, and answer with what is new of it."""
-        activities = self.services.activities
-        await activities.attend(activity, within, self.report)
+        await self.services.activities.attend(activity, within, self.report)
+        return self._taken(activity)
+
+    def _taken(self, activity: Activity) -> CallToolResult:
         is_over = activity.is_over
         answer = self._told(activity)
         if is_over:
-            activities.forget(activity)
+            self.services.activities.forget(activity)
         return answer
 
     def show(self, activity: Activity) -> None:
         """Have the page for answers show what a run that is over has put out."""
         self.services.runs.add(activity, self.reason(activity.failure) if activity.failure else "")
 
-    def _told(self, activity: Activity) -> CallToolResult:
-        answer = told(activity)
+    def _told(self, activity: Activity, *, whole: bool = False) -> CallToolResult:
+        answer = told(activity, whole=whole)
         if self.has_page and activity.is_over:
             self.show(activity)
         if not activity.failure:
@@ -119,6 +131,10 @@ class McpCall:
         if is_ours(failure) and not self.services.stock.is_alone:
             return "The server cannot run code now: its engine does not work."
         return getattr(failure, "message", None) or str(failure) or type(failure).__name__
+
+
+def _joined(before: CallToolResult | None, answer: CallToolResult) -> CallToolResult:
+    return answer if before is None else answer.model_copy(update={"content": [*before.content, *answer.content]})
 
 
 def is_ours(failure: Exception) -> bool:

@@ -18,7 +18,7 @@ from agent_tools.limits import Limits
 from agent_tools.mcp import apps, files
 from agent_tools.mcp.activities import ActivityPlace, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import said
-from agent_tools.mcp.services import McpCall
+from agent_tools.mcp.services import McpCall, ToolAnswer
 from agent_tools.mcp.shapes import (
     ContainerNote,
     FileListing,
@@ -40,14 +40,14 @@ from agent_tools.mcp.shapes import (
 # The tools that run something, and those that begin anew.
 
 
-async def run_python(call: McpCall, given: RunPython) -> CallToolResult:
+async def run_python(call: McpCall, given: RunPython) -> ToolAnswer:
     """Run code."""
     code, timeout = checked_code(given.code, Limits()), _timeout(call, given.timeout)
     container = call.container(given.container, make=True)
     return await call.answer("code", lambda: CodeActivity(call.place(container), code, timeout), container)
 
 
-async def run_command(call: McpCall, given: RunCommand) -> CallToolResult:
+async def run_command(call: McpCall, given: RunCommand) -> ToolAnswer:
     """Run a command, beside the code."""
     command, timeout, most = checked_code(given.command, Limits()), _timeout(call, given.timeout), Limits.max_text_chars
     container = call.container(given.container, make=True)
@@ -120,7 +120,7 @@ class McpTool:
 
     title: str
     description: str
-    call: Callable[[McpCall, Any], Awaitable[CallToolResult]]
+    call: Callable[[McpCall, Any], Awaitable[ToolAnswer]]
     takes: type[ToolInput]
     answers: type[BaseModel]
     shows_page: bool = False

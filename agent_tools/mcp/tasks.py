@@ -1,0 +1,126 @@
+"""Runs as tasks, for clients that declare them: a call that goes on is answered with a task, which the client polls.
+
+The protocol is https://github.com/modelcontextprotocol/ext-tasks (SEP-2663). A task belongs to the key that made it.
+Its result is the whole answer, as one call would have had it. All is in memory: tasks end with the server.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import anyio.to_thread
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolResult, RequestParams
+
+from agent_tools.mcp.activities import TAIL, Activity
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+MAX_ENDED = 16  # tasks of one key that are over; the oldest is forgotten first
+LASTING = 3_600.0  # seconds that a result can be had, after the longest run
+POLL, POLL_LATER = 1_000, 5_000  # milliseconds between two polls: in the first minute, and then
+_MINUTE = 60.0
+
+Tell = Callable[[Activity], CallToolResult]
+"""Returns the whole answer of an activity that is over."""
+
+
+class TaskParams(RequestParams):
+    """The parameters of `tasks/get` and `tasks/cancel`; others, such as those of `tasks/update`, are ignored."""
+
+    task_id: str
+
+
+class RunTask:
+    """A run that its client polls. Once it is over, its answer is all that is left of it."""
+
+    def __init__(self, activity: Activity, ttl: float, tell: Tell) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.owner = activity.place.owner
+        self.expires = time.time() + ttl
+        self._facts = {"taskId": self.id, "createdAt": _iso(time.time()), "ttlMs": round(ttl * 1000)}
+        self._activity: Activity | None = activity
+        self._tell = tell
+        activity.attendants += 1  # for ever: no later call has to tell of it
+
+    @property
+    def is_over(self) -> bool:
+        """Its state changes no more."""
+        return self._activity is None
+
+    @property
+    def created(self) -> dict[str, Any]:
+        """The answer to the call that began it, a CreateTaskResult."""
+        return {"resultType": "task", **self.state()}
+
+    def state(self) -> dict[str, Any]:
+        """Return the task, with its result if there is one: a DetailedTask."""
+        activity, facts = self._activity, {**self._facts, "lastUpdatedAt": _iso(time.time())}
+        if activity is None:
+            return self._facts
+        if not activity.is_over:
+            poll = POLL if activity.seconds < _MINUTE else POLL_LATER
+            message = activity.progress_line[-TAIL:]
+            return {**facts, "status": "working", "statusMessage": message, "pollIntervalMs": poll}
+        if activity.was_cancelled:
+            self._facts = {**facts, "status": "cancelled"}
+        else:
+            result = self._tell(activity).model_dump(by_alias=True, mode="json", exclude_none=True)
+            self._facts = {**facts, "status": "completed", "result": result}
+        self._activity = None
+        return self._facts
+
+    async def cancel(self) -> None:
+        """End the run, if it is under way; variables stay."""
+        if (activity := self._activity) and not activity.is_over:
+            await anyio.to_thread.run_sync(activity.cancel)
+
+
+class RunTasks:
+    """The tasks of a server, in its event loop. `longest` are the seconds that a run may take at most."""
+
+    def __init__(self, longest: float) -> None:
+        self._ttl = longest + LASTING
+        self._tasks: dict[str, RunTask] = {}
+
+    def add(self, activity: Activity, tell: Tell) -> RunTask:
+        """Make a task of a run that goes on."""
+        task = RunTask(activity, self._ttl, tell)
+        self._tasks[task.id] = task
+        self._forget(task.owner)
+        return task
+
+    def find(self, owner: str, id_: str) -> RunTask:
+        """Return a task.
+
+        Raises:
+            MCPError: this owner has none of this id, or no longer.
+        """
+        self._forget(owner)
+        task = self._tasks.get(id_)
+        if task is None or task.owner != owner:
+            raise MCPError(INVALID_PARAMS, "There is no such task here, or it was over long ago: run the code again.")
+        return task
+
+    def _forget(self, owner: str) -> None:
+        """Forget tasks that have expired, and the oldest that are over of this owner."""
+        now = time.time()
+        self._tasks = {id_: task for id_, task in self._tasks.items() if task.expires > now}
+        for task in self._tasks.values():
+            task.state()
+        ended = [task.id for task in self._tasks.values() if task.owner == owner and task.is_over]
+        for id_ in ended[:-MAX_ENDED]:
+            del self._tasks[id_]
+
+
+def undeclared() -> MCPError:
+    """Return the error for a client that asks for a task without declaring that it knows them."""
+    needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+    return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"Declare the extension {EXTENSION} to use tasks.", needed)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
