@@ -60,6 +60,7 @@ def _python(code: str) -> str:
         "agent_tools.code_mode",
         "agent_tools.tools",
         "agent_tools.models",
+        "agent_tools.sandbox.async_sandbox",
         "agent_tools.agents.turn.loop",
         "agent_tools.agents.react.agent",
         "agent_tools.agents.two_agents",

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Union
 
-from agent_tools.code_mode.frame import rich_value
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.errors import InvalidParams, ReplayError
 from agent_tools.guest.wire.budget import Unbounded
 from agent_tools.guest.wire.values import decode, encode

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from agent_tools.code_mode.frame import rich_value
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.replay import recorded
 from agent_tools.code_mode.script import AsyncScript, Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent_tools.code_mode.frame import rich_value
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.replay import recorded
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.runtime.host_calls.function import HostFunction

@@ -13,7 +13,7 @@ import numpy
 import pandas
 import pyarrow  # noqa: F401  (where it is not loaded, its memory is not counted)
 
-from agent_tools.code_mode.frame import rich_value
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.frames import CallReader, FrameError
 from agent_tools.guest.wire.values import decode, encode

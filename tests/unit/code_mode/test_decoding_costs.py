@@ -20,6 +20,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.frame import (
     MAX_CATEGORIES,
     MAX_FIELDS,
@@ -27,7 +28,6 @@ from agent_tools.code_mode.frame import (
     MAX_NAME_CHARS,
     MAX_SCHEMA_BYTES,
     PIECE_ROWS,
-    rich_value,
 )
 from agent_tools.guest.wire.budget import (
     FREE_BYTES,

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.code_mode.frame import Attachment, rich_value
+from agent_tools.code_mode.attachments import Attachment, rich_value
 from agent_tools.guest.wire.values import LONG_TEXT, MAX_DECIMAL_EXPONENT, MAX_DEPTH, NotEncodable, decode, encode
 
 
