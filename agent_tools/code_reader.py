@@ -1,4 +1,4 @@
-r"""The code and the arguments that a model wrote: taken as they are, or repaired where exactly one reading is left.
+r"""Read the code and the arguments that a model wrote: unchanged, or repaired where exactly one reading is left.
 
 Theory of operation. Code that is valid Python is never changed. The host does not parse it to find that out: the host's
 Python may be older than the image's, and CPython's parser may crash on hostile text. Instead the scanner of
@@ -28,7 +28,7 @@ from agent_tools.limits import Limits
 from agent_tools.python_scanner import CELL_MAGIC, Part, is_sound, parts
 from agent_tools.text import neutralise
 
-MAX_JSON5_CHARS = 64 * 1024  # the JSON5 parser is slow; longer text must be JSON, or plain code
+MAX_JSON5_CHARS = 64 * 1024  # bytes; the JSON5 parser is slow, so longer text must be JSON, or plain code
 MAX_JSON5_PARTS = 2_000  # commas, colons and opening brackets, in strings too: each may take a tenth of a millisecond
 _SHOWN = 'Give JSON such as {"code": "print(1)"}, a fenced Python block, or the code itself.'
 _ONE_BLOCK = "Nothing was run: send one block of Python, without other blocks."
@@ -36,7 +36,7 @@ _ONE_BLOCK = "Nothing was run: send one block of Python, without other blocks."
 
 @dataclass(frozen=True)
 class Reading:
-    """The code that runs. `notes` say what of the text was changed or left out; () for text that runs as it is."""
+    """The code that runs. `notes` name what was changed or left out; () for text that runs unchanged."""
 
     code: str
     notes: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def checked_code(code: str, limits: Limits) -> str:
     """Return code that can be run as text.
 
     Raises:
-        InvalidParams: it is no text, longer than `max_code_bytes`, or no valid Unicode.
+        InvalidParams: it is not text, is longer than `max_code_bytes`, or is not valid Unicode.
     """
     if not isinstance(code, str):
         raise InvalidParams(f"The code is of type {type(code).__name__}; give it as text.")
@@ -113,7 +113,7 @@ class _SeveralObjects(ValueError):
 
 @dataclass(frozen=True)
 class JsonReading:
-    """A JSON value. `lone` are the backslashes that begin no JSON escape, with the character after each."""
+    """A JSON value. `lone` lists the backslashes that begin no JSON escape, each with the character after it."""
 
     value: Any
     lone: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class JsonReading:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note of how the lone backslashes were read; () without any."""
+        """A note that says how the lone backslashes were read; () if there are none."""
         shown = neutralise(", ".join(dict.fromkeys(self.lone[:1_000]))[:60])
         note = f"The JSON had invalid escapes ({shown}), read {self.quotes}. In JSON, write \\\\ for a backslash."
         return (note,) if self.lone else ()
@@ -135,11 +135,11 @@ def load_json(text: str) -> Any:
 def read_json(text: str, is_sound: Callable[[Any], bool] | None = None) -> JsonReading:
     r"""Parse JSON or JSON5, with a fence around it or without. A backslash that begins no JSON escape is kept.
 
-    Such a backslash before a quote (`\'`) may be one that JSON5 takes away, or one of the text. `is_sound` decides by
-    the value that results; without it, JSON5's meaning holds.
+    A backslash before a quote (`\'`) is either removed, as JSON5 does, or part of the text. `is_sound` chooses by the
+    resulting value; without it, JSON5 decides.
 
     Raises:
-        ValueError: it is neither, or `is_sound` refuses all readings, or holds several objects that differ.
+        ValueError: it is neither, `is_sound` accepts no reading, or the text holds several objects that differ.
     """
     text = text.strip()
     if text.startswith("```") and len(blocks := _blocks(text)[0]) == 1:
@@ -161,14 +161,14 @@ def _read_json(text: str, is_sound: Callable[[Any], bool] | None) -> JsonReading
             return kept
         if len(text) > MAX_JSON5_CHARS or sum(map(text.count, ",:[{")) > MAX_JSON5_PARTS:
             raise
-    import json5  # only what is no plain JSON needs it
+    import json5  # only text that is not plain JSON needs it
 
     lone = tuple(each for each in lone if each not in ("\\'", "\\\n"))
     return JsonReading(json5.loads(_ESCAPE.sub(_left_to_json5, text)), lone)
 
 
 def _kept(text: str, lone: tuple[str, ...], is_sound: Callable[[Any], bool] | None) -> JsonReading | None:
-    """Return the JSON in which lone backslashes are kept; None if it is not JSON even so."""
+    """Parse the JSON with its lone backslashes kept; None if it is still not JSON."""
     try:
         literal = _only_value(_ESCAPE.sub(_doubled, text))
         if "\\'" not in lone:
@@ -184,7 +184,7 @@ def _kept(text: str, lone: tuple[str, ...], is_sound: Callable[[Any], bool] | No
 
 
 def kept_backslashes(text: str) -> str:
-    """Return JSON in which each backslash that begins no escape stands for itself, but for one before a quote."""
+    """Double each backslash that begins no escape, except one before a quote."""
     return _ESCAPE.sub(_without_quotes, text)
 
 
@@ -220,7 +220,7 @@ def _only_value(text: str) -> Any:
 
 
 def _read_object(text: str) -> Reading | None:
-    """Return the code of a JSON object; None for text that is none, and does not begin as an object with code."""
+    """Return the code of a JSON object; None for text that is not JSON and does not begin like an object with code."""
     text = _decoded_once(text.strip())
     if not text.startswith("{"):
         return None
@@ -241,7 +241,7 @@ def _read_object(text: str) -> Reading | None:
     reading = _read_text(code)
     if ("\b" in code or "\f" in code) and (swallowed := _SWALLOWED.search(code)):
         escape = _CONTROLS[swallowed[0]]
-        note = f"The code holds a control character: that is what {escape} is in JSON. For a backslash, write \\\\."
+        note = f"The code holds a control character, the meaning of {escape} in JSON. For a backslash, write \\\\."
         return replace(reading, notes=(*reading.notes, note))
     return reading
 
@@ -271,7 +271,7 @@ def _has_sound_code(value: Any) -> bool:
 
 
 def _with_controls_escaped(code: str) -> str:
-    r"""Return code in whose strings control characters are escapes: who writes `\d` in JSON wrote `\b`, too."""
+    r"""Write control characters in strings as escapes: a model that writes `\d` in JSON also meant `\b` literally."""
     if not any(each in code for each in _CONTROLS):
         return code
     pieces, place = [], 0
@@ -293,7 +293,7 @@ _LITERALS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def _read_text(text: str, may_hold_json: bool = False) -> Reading:
-    r"""Read code that may be in a fence, or on one line with `\n` in place of line ends."""
+    r"""Read code that may be in a fence, or on one line with `\n` instead of line ends."""
     notes: tuple[str, ...] = ()
     if "\\" in text and "\n" not in text.strip() and "\\n" in text:
         reading = _with_line_ends(text)
@@ -362,11 +362,11 @@ def python_blocks(text: str) -> tuple[str, ...]:
 
 
 def _unfenced(text: str, may_hold_json: bool) -> Reading | None:
-    """Return the code in the fences of a text; None if the text itself is code, with fences in its strings alone."""
+    """Return the code in the fences of a text; None if the text itself is code, with fences only in its strings."""
     if CELL_MAGIC.match(text):
         return None
     first = next((part for part in parts(text) if part.kind in ("fence", "ticks", "open")), None)
-    if first is not None and first.kind == "open":  # no Python, so fences count wherever they are
+    if first is not None and first.kind == "open":  # not Python, so fences count wherever they are
         line = _FENCE_LINE.search(text)
         first = Part("fence", line.start(), line.end()) if line else None
     if first is None:
@@ -381,7 +381,7 @@ def _unfenced(text: str, may_hold_json: bool) -> Reading | None:
 
 
 def _chosen(blocks: list[Block], has_text: bool, may_hold_json: bool) -> Reading:
-    """Return the code of the blocks that are Python, or of the only one without a tag."""
+    """Return the code of the blocks marked as Python, or of the only block without a tag."""
     filled = [block for block in blocks if block.code.strip()]
     if not filled and not has_text and all(block.is_python or not block.tag for block in blocks):
         return Reading("")
@@ -394,8 +394,8 @@ def _chosen(blocks: list[Block], has_text: bool, may_hold_json: bool) -> Reading
     if not chosen:
         tags = neutralise(", ".join(dict.fromkeys(block.tag[:20] or "empty" for block in blocks))[:80])
         raise UnclearCode(
-            f"The text has no block of Python (but: {tags}). Nothing was run: send Python; for the shell, let the code "
-            "begin with %%bash."
+            f"The text has no block of Python (but: {tags}). Nothing was run: send Python; for the shell, begin the "
+            "code with %%bash."
         )
     if len(chosen) > 1 and any(CELL_MAGIC.match(block.code) for block in chosen):
         raise UnclearCode(f"A block that begins with %% cannot run together with others. {_ONE_BLOCK}")
@@ -405,7 +405,7 @@ def _chosen(blocks: list[Block], has_text: bool, may_hold_json: bool) -> Reading
 
 
 def _unmarked(filled: list[Block], has_text: bool) -> list[Block]:
-    """Return the only block without a tag; none if all have one."""
+    """Return the only block without a tag, in a list; an empty list if all have one."""
     found = [block for block in filled if not block.tag]
     if len(found) > 1:
         raise UnclearCode(f"The text has {len(found)} blocks, and none is marked as Python. {_ONE_BLOCK}")
@@ -435,7 +435,7 @@ def _blocks(text: str, start: int = 0) -> tuple[list[Block], bool]:
 
 
 def _block(text: str, opening: re.Match[str], is_blind: bool) -> tuple[Block, bool]:
-    """Return the block that opens here, and whether a string in it is never closed: then strings no longer count."""
+    """Return the block that opens here, and whether it has an unclosed string, after which strings are ignored."""
     tag, ticks, start = opening["info"].strip(), len(opening["ticks"]), min(opening.end() + 1, len(text))
     end = None
     if CELL_MAGIC.match(text, start):
@@ -485,7 +485,7 @@ def _end_by_line(text: str, start: int, ticks: int) -> _End:
 
 
 def _end_by_nesting(text: str, start: int, ticks: int) -> _End:
-    """Return the end of a cell that begins with `%%`, whose text is anything: fences with a tag open blocks in it."""
+    """Return the end of a cell that begins with `%%` and may hold any text: a fence with a tag opens a nested block."""
     depth, end = 0, None
     for found in _FENCE_LINE.finditer(text, start):
         if len(found["ticks"]) < ticks:

@@ -1,7 +1,7 @@
-"""The exceptions: failures of the house. A failure of the guest's code is a value (execution.py), never one of these.
+"""The exceptions of this package, for its own failures. A failure of user code is a value (execution.py) instead.
 
 AgentToolsError
-├── ToolServiceError        all that a tool's caller sees
+├── ToolServiceError        the only exception that a tool's caller sees
 │   └── InvalidParams
 │       └── UnclearCode
 ├── EngineError
@@ -26,8 +26,9 @@ AgentToolsError
 ├── FileRejected
 └── ModelError
 
-Exceptions that stay within one folder stand there and derive from AgentToolsError too. Two kinds do not: an answer of
-the gateway (ApiError), which no caller of the package sees, and what the guest raises, which knows none of our classes.
+Exceptions used in one folder only are defined there and derive from AgentToolsError too. Two kinds do not: an error
+answer of the gateway (ApiError), which no caller of the package sees, and exceptions of the guest, which cannot import
+these classes.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class AgentToolsError(Exception):
 
 
 class ToolServiceError(AgentToolsError):
-    """A tool could not do its work.
+    """A tool failed for a reason other than user code.
 
     Attributes:
-        exception: the failure underneath, if there was one.
+        exception: the exception that caused it, or None.
         code: a short stable name of the failure, for programs.
         message: what happened and what to do next, for people and models; never empty.
         extra: further facts, or None.
@@ -81,11 +82,11 @@ class UnclearCode(InvalidParams):
 
 
 class EngineError(AgentToolsError):
-    """The engine failed, or refused a request."""
+    """The container engine failed, or rejected a request."""
 
 
 class EngineUnavailable(EngineError):
-    """No engine answers."""
+    """No container engine answers."""
 
 
 class ImageBuildError(EngineError):
@@ -97,7 +98,7 @@ class ImageBuildError(EngineError):
 
 
 class SandboxStartError(EngineError):
-    """A sandbox did not come up. `log` holds the end of what it printed."""
+    """A sandbox did not start. `log` holds the end of its output."""
 
     def __init__(self, message: str, log: str = "") -> None:
         super().__init__(message)
@@ -105,11 +106,11 @@ class SandboxStartError(EngineError):
 
 
 class HostFull(EngineError):
-    """No machine takes another sandbox now; close some, or wait."""
+    """No machine has room for another sandbox now; close some, or wait."""
 
 
 class SessionLost(EngineError):
-    """The machine that ran a session is gone, with its variables. Whether the last code ran to its end is not known.
+    """The machine that ran a session is gone, with its variables. The last code may or may not have finished.
 
     The next call starts on another machine.
     """
@@ -120,7 +121,7 @@ class KernelError(AgentToolsError):
 
 
 class KernelDied(KernelError):
-    """The kernel ended, or never became ready. `reason` is a sentence."""
+    """The kernel ended, or did not become ready. `reason` is a sentence."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -128,7 +129,7 @@ class KernelDied(KernelError):
 
 
 class CheckpointMissing(KernelError):
-    """There is no checkpoint to go back to, or none can be taken now. The variables are as they were."""
+    """There is no checkpoint to go back to, or a checkpoint cannot be taken now. The variables are unchanged."""
 
 
 class PreludeError(AgentToolsError):
@@ -144,7 +145,7 @@ class ProtocolViolation(KernelError):
 
 
 class CodeModeError(AgentToolsError):
-    """A function of a script did not return. `execution` holds all that its code produced."""
+    """A function of a script did not return. `execution` holds everything that its code produced."""
 
     def __init__(self, message: str, execution: Any = None) -> None:
         super().__init__(message)
@@ -162,7 +163,7 @@ class GuestError(CodeModeError):
 
 
 class GuestTimeout(CodeModeError):
-    """The script passed its time limit; the message says whether its state is kept."""
+    """The script exceeded its time limit; the message says whether its state is kept."""
 
 
 class GuestDied(CodeModeError):
@@ -178,24 +179,24 @@ class SessionBusy(AgentToolsError):
 
 
 class SandboxGone(AgentToolsError):
-    """The sandbox ended while something was done in it; what it held beside work_dir is lost."""
+    """The sandbox ended during an operation; everything in it except work_dir is lost."""
 
 
 class FileRejected(AgentToolsError):
-    """A file could not be taken into or out of the work_dir."""
+    """A file could not be copied into or out of work_dir."""
 
 
 class ModelError(AgentToolsError):
     """The language model could not be reached, or broke off its answer.
 
-    The message never holds the request, the key, or the server's own words, which may repeat both.
+    The message never holds the request, the key, or the server's own text, which may repeat both.
 
     Attributes:
         status: the HTTP status of the answer, or None if there was none.
         code: the server's short name of the failure, or None.
         is_retryable: the same request may succeed later.
-        detail: the server's own words, for those who may see the conversation; '' by default.
-        retry_after: seconds, or a date, as HTTP's Retry-After has them; '' if the server said nothing of it.
+        detail: the server's own text, only for readers who may see the conversation; '' by default.
+        retry_after: the value of HTTP's Retry-After, seconds or a date; '' if the server sent none.
     """
 
     def __init__(

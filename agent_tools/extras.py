@@ -1,4 +1,4 @@
-"""Packages that an extra of ours brings, and what to do where one is not there."""
+"""Import packages that belong to an extra of agent_tools, with an error that says how to install a missing one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ DISTRIBUTION = "agent-tools-sandbox"
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Import what an extra of ours brings.
+    """Import a module that an extra of agent_tools installs.
 
     Raises:
-        ModuleNotFoundError: a package is not there; the message says how to get it.
+        ModuleNotFoundError: a package is not installed; the message says how to install it.
     """
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise ModuleNotFoundError(f"{exc.msg}. It comes with an extra: {pip_install(name)}", name=exc.name) from exc
+        raise ModuleNotFoundError(f"{exc.msg}. It needs an extra: {pip_install(name)}", name=exc.name) from exc
 
 
 def pip_install(name: str) -> str:
@@ -33,7 +33,7 @@ def pip_install(name: str) -> str:
 
 
 def requirement(name: str) -> str:
-    """Return a requirement, with extras divided by commas, from the source of this installation.
+    """Return the requirement of agent_tools with extras, divided by commas, from the source of this installation.
 
     pip and uv take it. The source is a folder, a repository, or the package index if this installation came from there.
     """

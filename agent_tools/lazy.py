@@ -19,7 +19,7 @@ def lazy_exports(package: str, names: Mapping[str, str]) -> Exports:
 
     Args:
         package: its name.
-        names: module -> the names that the package exports from it, divided by blanks.
+        names: module -> the names that the package exports from it, separated by spaces.
     """
     homes = {name: module for module, exported in names.items() for name in exported.split()}
 

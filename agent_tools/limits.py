@@ -19,18 +19,18 @@ _SIZES = frozenset(
 
 
 def size_of(value: object) -> object:
-    """Return text that is a size, such as '512m', '4g' or '1.5 GiB', as bytes; every other value as it is."""
+    """Return a size given as text, such as '512m', '4g' or '1.5 GiB', in bytes; any other value unchanged."""
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else value
 
 
 def with_sizes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options in which every size that is text, by the name of its option, is bytes."""
+    """Return the options with sizes converted from text to bytes; the name of an option says whether it is a size."""
     return {name: size_of(value) if name in _SIZES or "bytes" in name else value for name, value in options.items()}
 
 
 def size_text(size: float) -> str:
-    """Return bytes for people: '2 GiB', '1.5 KiB', '7 bytes'."""
+    """Format a number of bytes for people: '2 GiB', '1.5 KiB', '7 bytes'."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

@@ -41,7 +41,7 @@ class _Fields:
         return key in self.keys() and getattr(self, str(key)) is not None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field's value, or `default` if it is None or there is no such field."""
+        """Return the value of a field; `default` if it is None or does not exist."""
         value = getattr(self, key) if key in self.keys() else None
         return default if value is None else value
 
@@ -55,7 +55,7 @@ class _Fields:
         return {key: _plain(self[key]) for key in self.keys() if self[key] is not None}
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """Return `to_dict()`: the name that pydantic models have for it. Every option is ignored."""
+        """Return `to_dict()`, under the name that pydantic models use. All options are ignored."""
         return self.to_dict()
 
 
@@ -124,7 +124,8 @@ Content = Union[str, tuple[ContentItem, ...]]
 class Message(_Fields):
     """One message. A model's reply with several calls is several messages, each with its `function_call`.
 
-    `extra` holds all that has no field of its own; `extra['function_id']` ties a result (role FUNCTION or TOOL) to its
+    `extra` holds all keys without a field of their own; `extra['function_id']` ties a result (role FUNCTION or TOOL) to
+    its
     call.
     """
 
@@ -234,7 +235,7 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-# The language of an agent's own phrases: its user's.
+# An agent's own phrases are in the language of its user.
 
 
 Language = Literal["en", "zh"]
@@ -244,7 +245,10 @@ _KANA = re.compile("[\u3040-\u30ff]")
 
 
 def language_of(messages: Iterable[Message]) -> Language:
-    """Return 'zh' if the user's last text is Chinese; without any, the system's last text decides."""
+    """Return 'zh' if the user's last text is Chinese, else 'en'.
+
+    Without a user's text, the system's last text decides.
+    """
     written = [(message.role, message.text) for message in messages if message.role in (USER, SYSTEM)]
     texts = [text for role, text in written if role == USER and text.strip()] or [text for _, text in written]
     last = texts[-1] if texts else ""

@@ -1,11 +1,11 @@
-"""Spans sent as OTLP over HTTP, to where the environment says. Imports OpenTelemetry's SDK."""
+"""Send spans as OTLP over HTTP to the address in the environment. Imports OpenTelemetry's SDK."""
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk import resources, trace
 
 
 def provider() -> trace.TracerProvider:
-    """Return a provider that sends what it is given in batches, as the service that OTEL_SERVICE_NAME names."""
+    """Return a provider that sends spans in batches, as the service named by OTEL_SERVICE_NAME."""
     ours = resources.Resource({"service.name": "agent-tools"})
     named = resources.OTELResourceDetector().detect()
     made = trace.TracerProvider(resource=resources.Resource.create().merge(ours).merge(named))

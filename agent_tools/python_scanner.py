@@ -1,8 +1,8 @@
-r"""A scanner for the text of Python: its strings, comments and magics, and what no version of Python accepts.
+r"""A scanner for Python code: finds strings, comments and magics, and text that no version of Python accepts.
 
 The rules for strings and comments are the same in all versions of Python, so the scanner can judge code for an image
-whose Python is newer than the host's. It reads hostile text in time linear in its length, and never recurses deeply,
-which CPython's own parser does not promise.
+whose Python is newer than the host's. It reads hostile text in time linear in its length and without deep recursion;
+CPython's own parser does not promise either.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 CELL_MAGIC = re.compile(r"\s*%%\w")
-"""The beginning of a cell whose text is anything, such as `%%bash`."""
+"""The beginning of a cell that may hold any text, such as `%%bash`."""
 Kind = Literal["string", "comment", "magic", "fence", "ticks", "stray", "unclosed", "open"]
-_MAX_NESTING = 20  # formatted strings within fields of others
-_MAX_FAILURES = 8  # formatted strings of a text whose fields do not end; the others are read as plain strings
+_MAX_NESTING = 20  # levels of f-strings nested in fields of other f-strings
+_MAX_FAILURES = 8  # f-strings of a text whose fields do not end; further ones are read as plain strings
 _QUOTES = ("'", '"', "'''", '"""')
 _QUOTE = r"(?:(?<!\w)(?P<prefix>[rRbBuUfFtT]{1,2}))?(?P<quote>'''|\"\"\"|'|\")"
 _PART = re.compile(
@@ -35,7 +35,7 @@ _IN_FORMATTED = {
 
 
 class Part(NamedTuple):
-    """A part of code that matters here.
+    """A part of code that decides how the text is read.
 
     A `fence` is a line; `ticks` are a fence at a line's end, after code; a `stray` backslash is one outside of strings
     that does not continue a line; an `unclosed` string ends with its line; an `open` one, with the text.
@@ -47,14 +47,14 @@ class Part(NamedTuple):
 
 
 def is_sound(code: str) -> bool:
-    """Return whether all strings are closed, and no backslash stands outside of them: all else is no Python at all."""
+    """Return whether all strings are closed and no stray backslash is outside of them: other text cannot be Python."""
     if CELL_MAGIC.match(code):
         return True
     return all(part.kind not in ("stray", "unclosed", "open") for part in parts(code))
 
 
 def parts(code: str, place: int = 0) -> Iterator[Part]:
-    """Yield the parts of code from a place on, which is outside of strings. Nothing follows an `open` string."""
+    """Yield the parts of code from a position outside of strings on. An `open` string is the last part."""
     failures = 0
     while found := _PART.search(code, place):
         kind: Any = found.lastgroup
@@ -93,7 +93,7 @@ def _end_of_string(code: str, place: int, quote: str) -> int:
 
 
 def _end_of_formatted(code: str, place: int, quote: str, depth: int = 0) -> int:
-    """Return the end of an f-string, whose fields may hold its own quotes since Python 3.12; -1 if it has none."""
+    """Return the end of an f-string, whose fields may hold its own quotes since Python 3.12; -1 if it has no end."""
     while found := _IN_FORMATTED[quote].search(code, place):
         place = found.end()
         if found[0] == quote:
@@ -108,7 +108,7 @@ def _end_of_formatted(code: str, place: int, quote: str, depth: int = 0) -> int:
 
 
 def _end_of_field(code: str, place: int, depth: int) -> int:
-    """Return the place after the brace that closes a field; -1 if none does."""
+    """Return the position after the brace that closes a field; -1 if there is no such brace."""
     brackets, is_format = 0, False
     while place >= 0 and brackets >= 0 and depth < _MAX_NESTING and (found := _IN_FIELD.search(code, place)):
         place, part = found.end(), found[0]

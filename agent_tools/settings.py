@@ -1,4 +1,4 @@
-"""The settings that the environment makes: the only place that reads its variables."""
+"""Settings from environment variables: the only module that reads them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Endpoint:
     api_key: str = field(repr=False)
 
     def without_key(self, text: str) -> str:
-        """Return a text that the server sent without the key, which some servers repeat in their errors."""
+        """Remove the key from a text of the server: some servers repeat it in their errors."""
         return text.replace(self.api_key, "***") if len(self.api_key) >= MIN_SECRET_CHARS else text
 
 
@@ -56,7 +56,7 @@ def dashscope_key(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def model_endpoint(model: str, environ: Mapping[str, str] = os.environ) -> Endpoint | None:
-    """Return the server of a model that was named without one; None if the environment names no server.
+    """Return the server for a model that was configured without one; None if the environment names no server.
 
     It is OPENAI_BASE_URL (with OPENAI_API_KEY, if its server wants one); else DashScope if DASHSCOPE_API_KEY is set,
     for models named qwen or if no other key is set; else OpenAI with OPENAI_API_KEY.
@@ -70,7 +70,7 @@ def model_endpoint(model: str, environ: Mapping[str, str] = os.environ) -> Endpo
 
 
 def default_workspace(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of all tools: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
+    """Return the parent of the tools' folders: DEFAULT_WORKSPACE, QWEN_AGENT_DEFAULT_WORKSPACE, or 'workspace'."""
     return Path(environ.get("DEFAULT_WORKSPACE") or environ.get("QWEN_AGENT_DEFAULT_WORKSPACE") or "workspace")
 
 
@@ -106,10 +106,10 @@ def ca_bundle(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the URL of the proxy through which this machine reaches a host; None if it does so itself.
+    """Return the URL of the proxy through which this machine reaches a host; None for a direct connection.
 
-    It is HTTPS_PROXY, for port 80 HTTP_PROXY, else ALL_PROXY, in small letters first; NO_PROXY lists names with all
-    below them, with or without a port, or '*'.
+    It is HTTPS_PROXY, for port 80 HTTP_PROXY, else ALL_PROXY; the lower-case names come first. NO_PROXY lists names,
+    each with or without a port and with all its subdomains, or is '*'.
     """
 
     def given(name: str) -> str:
@@ -123,7 +123,7 @@ def next_hop(host: str, port: int, environ: Mapping[str, str] = os.environ) -> s
 
 
 def engine(environ: Mapping[str, str] = os.environ) -> str:
-    """Return AGENT_TOOLS_ENGINE, the engine of whoever names none: 'docker' by default."""
+    """Return AGENT_TOOLS_ENGINE, the engine to use if the caller names none: 'docker' by default."""
     return environ.get("AGENT_TOOLS_ENGINE") or "docker"
 
 
@@ -133,14 +133,15 @@ def kubernetes_options(environ: Mapping[str, str] = os.environ) -> dict[str, str
 
 
 def package_index(environ: Mapping[str, str] = os.environ) -> str:
-    """Return PIP_INDEX_URL, the package index of this machine; '' for Python's own."""
+    """Return PIP_INDEX_URL, the package index of this machine; '' for PyPI."""
     return environ.get("PIP_INDEX_URL", "")
 
 
 def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the arguments of image builds that describe this machine: package indexes, mirror and proxies.
 
-    A proxy is given by both of its names, in small letters first, since apt reads only those and others only the large.
+    Each proxy is passed under both of its names: apt reads only the lower-case one, other programs only the upper-case
+    one.
     """
     names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "DEBIAN_MIRROR")
     found = {name: environ[name] for name in names if environ.get(name)}
@@ -151,14 +152,14 @@ def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def all_variables() -> dict[str, str]:
-    """Return the environment as it is now, for a library that reads it by itself."""
+    """Return a copy of the environment, for a library that reads it itself."""
     return dict(os.environ)
 
 
 def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of run directories: `agent_tools-<uid>` in AGENT_TOOLS_RUN_DIR, XDG_RUNTIME_DIR or /tmp.
 
-    XDG_RUNTIME_DIR may still be that of the user who ran su or sudo: it counts if it belongs to this user.
+    After su or sudo, XDG_RUNTIME_DIR may still be another user's folder: it is ignored unless this user owns it.
     """
     own = environ.get("XDG_RUNTIME_DIR", "")
     base = environ.get("AGENT_TOOLS_RUN_DIR") or (own if _belongs_to_this_user(own) else "/tmp")
@@ -173,12 +174,12 @@ def _belongs_to_this_user(folder: str) -> bool:
 
 
 def builds_dir() -> Path:
-    """Return the folder of the locks of image builds: one for this user and machine, since they share an engine."""
+    """Return the folder for the locks of image builds: one per user and machine, since they share an engine."""
     return Path(f"/tmp/agent_tools-builds-{os.getuid()}")
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the command line's history: `agent_tools` below XDG_STATE_HOME or ~/.local/state."""
+    """Return the folder for the command line's history: `agent_tools` below XDG_STATE_HOME or ~/.local/state."""
     return Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agent_tools"
 
 
@@ -188,7 +189,7 @@ def gateway_options(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def notify_socket(environ: Mapping[str, str] = os.environ) -> str:
-    """Return NOTIFY_SOCKET, where systemd waits for a word of a service of `Type=notify`; '' if nobody does."""
+    """Return NOTIFY_SOCKET, where systemd waits for the start of a `Type=notify` service; '' without systemd."""
     return environ.get("NOTIFY_SOCKET", "")
 
 
@@ -202,7 +203,7 @@ def _options(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def jupyter_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return AGENT_TOOLS_JUPYTER_TOKEN, what requests to `agent-tools jupyter serve` must carry."""
+    """Return AGENT_TOOLS_JUPYTER_TOKEN, the token that requests to `agent-tools jupyter serve` must have."""
     return environ.get("AGENT_TOOLS_JUPYTER_TOKEN") or None
 
 

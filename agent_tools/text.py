@@ -1,9 +1,9 @@
-"""Untrusted text made safe to show: on a terminal, in Markdown, in a model's context.
+"""Make untrusted text safe to show on a terminal, in Markdown and in a model's context.
 
-A person and a model have to read the same. What a model reads and a person does not see is therefore shown as Python
-escapes: tags, joiners, selectors, fillers and direction marks (Default_Ignorable_Code_Point of
+A person and a model have to read the same. Characters that a model reads but a person does not see are therefore shown
+as Python escapes: tags, joiners, selectors, fillers and direction marks (Default_Ignorable_Code_Point of
 https://www.unicode.org/Public/UCD/latest/ucd/DerivedCoreProperties.txt), the line and paragraph separators, and
-interlinear annotations. Some scripts need some of them, and keep these, one at a time and only there:
+interlinear annotations. Some scripts need some of them; these stay, one at a time and only in these places:
 
 * emoji: a selector of the presentation after a symbol, ZWJ between two, a keycap's selector, and the flags of England,
   Scotland and Wales (https://www.unicode.org/reports/tr51/, emoji-zwj-sequences.txt, RGI tag sequences);
@@ -14,7 +14,7 @@ interlinear annotations. Some scripts need some of them, and keep these, one at 
 * Chinese and Japanese: a variation selector after an ideograph (https://www.unicode.org/reports/tr37/);
 * Mongolian: a variation selector or the vowel separator after a letter (StandardizedVariants.txt).
 
-What remains to hide in is at most one such character beside each visible one.
+At most one such character can remain beside each visible one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but backspace, tab, newline, carriage return
-_HIDDEN = re.compile(  # each run of characters that a person does not see
+_HIDDEN = re.compile(  # each run of characters that people do not see
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-_EMOJI = (  # with what is like them: arrows, technical and geometric symbols, dingbats
+_EMOJI = (  # and similar symbols: arrows, technical and geometric symbols, dingbats
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
     "\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
@@ -49,7 +49,7 @@ _JOINED = (  # Arabic, Syriac, N'Ko, Mandaic, Indic, and those before
 _IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _FLAGS = "|".join("".join(chr(0xE0000 + ord(char)) for char in f"{name}\x7f") for name in ("gbeng", "gbsct", "gbwls"))
 _BACKTICKS = re.compile(r"`+")
-_MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # all that moves the cursor still
+_MOVES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"})  # all characters left that move the cursor
 
 
 def neutralise(text: str) -> str:
@@ -70,7 +70,7 @@ def _without_controls(text: str) -> str:
 
 @cache
 def _needed() -> re.Pattern[str]:
-    """Such a run where a script needs it. Compiled with the first of them, which takes milliseconds."""
+    """Matches hidden characters where a script needs them. Compiled at first use, since that takes milliseconds."""
     return re.compile(
         f"(?<=[{_EMOJI}])\ufe0f?\u200d(?=[{_EMOJI}])|(?<=[{_EMOJI}])[\ufe0e\ufe0f]|(?<=[#*0-9])\ufe0f(?=\u20e3)"
         f"|(?<=\U0001f3f4)(?:{_FLAGS})"
@@ -88,7 +88,7 @@ def _seen(run: re.Match[str]) -> str:
 
 
 def one_line(name: str) -> str:
-    """Neutralise a text that must not leave its line, such as a file's name: what moves the cursor is escaped."""
+    """Neutralise a text that must stay on its line, such as a file name, and escape line breaks and the like."""
     return neutralise(name).translate(_MOVES)
 
 
@@ -120,7 +120,7 @@ def fence(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Keep the first and last part of a text, `limit` characters in all, with an exact note of what was left out."""
+    """Keep the first and last part of a text, `limit` characters in all, with a note of how many were left out."""
     if len(text) <= limit:
         return text
     head, tail = limit - limit // 2, limit // 2
@@ -128,17 +128,17 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[len(text) - tail :]}"
 
 
-# The count of a JSON text's parts before it is parsed: each may become an object many times its size.
+# Count the parts of a JSON text before parsing it: each may become an object many times its size.
 
 
-MAX_BODY_PARTS = 500_000  # of a request; each costs up to 100 bytes once parsed
+MAX_BODY_PARTS = 500_000  # parts of a request; each costs up to 100 bytes once parsed
 
 _MARKS = (b",", b"[", b"{")
-_STEP = 1 << 20  # bytes counted at once: the count ends soon after there are too many
+_STEP = 1 << 20  # bytes counted at once, so that the count ends soon after the limit
 
 
 def has_more_parts(data: bytes | bytearray, most: int) -> bool:
-    """Return True if a JSON text has more than `most` commas and opening brackets, those within strings included."""
+    """Return True if a JSON text has more than `most` commas and opening brackets, within strings too."""
     if len(data) <= most:
         return False
     found = 0

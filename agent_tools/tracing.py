@@ -1,6 +1,6 @@
-"""OpenTelemetry, where it is installed and the environment names a receiver: tracers, and trace contexts that travel.
+"""OpenTelemetry tracing, active if it is installed and the environment names a receiver of spans.
 
-A trace context is `traceparent` and `tracestate` of W3C Trace Context, as headers of HTTP or members of MCP's `_meta`.
+A trace context is `traceparent` and `tracestate` of W3C Trace Context, in HTTP headers or in MCP's `_meta`.
 Baggage is neither read nor sent on: it may hold anything.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_tools import settings
 
-try:  # an extra: without it there is no provider either
+try:  # an optional extra; without it there is no provider either
     from opentelemetry.context import attach, detach
     from opentelemetry.trace import set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def configured_provider() -> Any:
-    """Return a TracerProvider as the environment configures it; None if it does not, or a package is missing."""
+    """Return the TracerProvider that the environment configures; None if it configures none or a package is missing."""
     if not settings.is_tracing_wanted():
         return None
     try:
@@ -40,7 +40,7 @@ def configured_provider() -> Any:
 
 
 def context_of(carrier: Mapping[str, Any] | None) -> Any:
-    """Return the trace context that a client sent; the current one if it sent none, or one that is not valid."""
+    """Return the trace context that a client sent; the current one if it sent none or an invalid one."""
     texts = {name: value for name, value in (carrier or {}).items() if isinstance(value, str)}
     assert _propagator
     return _propagator.extract(texts)
@@ -48,7 +48,7 @@ def context_of(carrier: Mapping[str, Any] | None) -> Any:
 
 @contextlib.contextmanager
 def continued(carrier: Mapping[str, Any]) -> Iterator[None]:
-    """Go on with a client's trace in the block."""
+    """Continue a client's trace within the `with` block."""
     token = attach(context_of(carrier))
     try:
         yield
@@ -57,11 +57,11 @@ def continued(carrier: Mapping[str, Any]) -> Iterator[None]:
 
 
 def make_current(span: Any) -> None:
-    """Make a span the parent of what this thread, or a task of its own, begins and sends from now on."""
+    """Make a span the parent of all spans and requests that this thread or task starts from now on."""
     attach(set_span_in_context(span))
 
 
 def send_context(request: Any) -> None:
-    """Add the current trace context to the headers of an HTTP request; nothing where no span is current."""
+    """Add the current trace context to the headers of an HTTP request; no change if there is no current span."""
     if _propagator:
         _propagator.inject(request.headers)

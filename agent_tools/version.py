@@ -1,3 +1,3 @@
-"""The version of this package, and nothing else: the build reads it here, and so does everything that shows it."""
+"""The version of this package. The build and everything that shows a version read it here."""
 
 __version__ = "0.1.0"

@@ -29,13 +29,13 @@ from agent_tools.text import fence, fold_lines, one_line
 NOTHING = "Finished execution."
 PictureStyle = Literal["inline", "name", "none"]
 PicturesIn = Callable[[Output], tuple[Picture, ...]]
-"""Gives the pictures of an output."""
+"""Returns the pictures of an output."""
 Show = Callable[[int, Picture], "str | Picture"]
-"""Gives what stands for a figure, of which the first in a run has the number 1."""
+"""Returns the text for a figure, given its number in the run, from 1."""
 
 
 def blocks_of(outputs: Sequence[Output], pictures_in: PicturesIn, show: Show) -> list[str | Picture]:
-    """Return blocks in the order of the outputs, of which none can close the fence of another.
+    """Return blocks in the order of the outputs; the text of a block cannot close the fence of another.
 
     Their headings are `stdout:`, `stderr:`, `execute_result:`, `display_data:`, `error:` and `note:`.
     """
@@ -48,7 +48,7 @@ def blocks_of(outputs: Sequence[Output], pictures_in: PicturesIn, show: Show) ->
 def text_and_pictures(
     outputs: Sequence[Output], files: Sequence[StagedFile], pictures_in: PicturesIn, style: PictureStyle
 ) -> list[Text | Picture]:
-    """Return blocks for a chat model: neighbouring text is one `Text`. No path of the host is in them."""
+    """Return blocks for a chat model, with neighbouring text joined into one `Text`, and without paths of the host."""
     told = [replace(file, source=PurePath(file.source).name) for file in files]
     notes = file_notes(told)
     joined: list[Text | Picture] = [Text(notes)] if notes else []
@@ -63,13 +63,13 @@ def text_and_pictures(
 
 
 def file_notes(files: Sequence[StagedFile]) -> str:
-    """Return a block that names the staged files which have another name or could not be brought in; '' without any."""
+    """Return a block that names staged files which were renamed or could not be copied; '' if there are none."""
     lines = [one_line(_note(file)) for file in files if file.is_renamed or file.name is None]
     return block("files", "\n".join(lines)) if lines else ""
 
 
 def block(heading: str, text: str) -> str:
-    """Return text under a heading, in a fence that nothing inside can close."""
+    """Return text under a heading, in a fence that the text cannot close."""
     return f"{heading}:\n\n{fence(text)}"
 
 
@@ -91,7 +91,7 @@ _SHOWN: dict[PictureStyle, Show] = {
 
 
 class _Writer:
-    """Collects blocks; stream text that belongs together becomes one block, notes of missing text included."""
+    """Collects blocks and joins consecutive text of a stream, with notes of missing text, into one block."""
 
     def __init__(self, pictures_in: PicturesIn, show: Show) -> None:
         self.pictures_in = pictures_in
@@ -123,7 +123,7 @@ class _Writer:
 
     def finish(self) -> list[str | Picture]:
         self._end_stream()
-        if self.has_failed and self.host_calls:  # what was done cannot be undone, and should not be done twice
+        if self.has_failed and self.host_calls:  # host calls cannot be undone and should not be repeated
             self._add("host calls made before", "\n".join(self.host_calls))
         return self.blocks
 

@@ -1,4 +1,4 @@
-"""Commands of a sandbox as values: what one printed and how it ended."""
+"""Results of commands in a sandbox, as values: output, exit code and reason."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], object]
-"""Is called with the name of the stream and the bytes as they come."""
+"""Called with the name of the stream and its bytes as they come."""
 
 TIMED_OUT = 124
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
-SIGNALLED = 128  # and the number of the signal
+SIGNALLED = 128  # plus the number of the signal
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class CommandResult:
     """A command that has ended.
 
     Attributes:
-        exit_code: its own; 128 + n for signal n, 124 if its time was up, 127 if there is no such program or folder,
-            126 if the program cannot be run.
-        stdout: the bytes it wrote; where these are more than `max_output`, the last of them.
+        exit_code: the command's own; 128 + n for signal n, 124 for a time-out, 127 if there is no such program or
+            folder, 126 if the program cannot be run.
+        stdout: the bytes it wrote, at most the last `max_output`.
         stderr: likewise.
-        timed_out: True if it was ended at its time limit.
-        omitted_stdout: bytes of stdout that are left out before those that are there.
+        timed_out: True if it was killed at its time limit.
+        omitted_stdout: bytes of stdout that were left out at the beginning.
         omitted_stderr: likewise.
         duration: seconds from its start to its end, as the host saw it.
-        reason: why it ended, where that is not its own doing: a sentence without its full stop, else ''.
+        reason: why the sandbox ended it, as a sentence without its full stop; '' if it ended by itself.
     """
 
     exit_code: int
@@ -52,12 +52,12 @@ class CommandResult:
 
     @property
     def output(self) -> str:
-        """Both streams as text, stdout first; bytes that are no UTF-8 are replaced."""
+        """Both streams as text, stdout first; bytes that are not UTF-8 are replaced."""
         return (self.stdout + self.stderr).decode("utf-8", "replace")
 
     @property
     def texts(self) -> tuple[str, str]:
-        """Stdout and stderr as text; bytes that are no UTF-8 are replaced, and a first line tells what was left out."""
+        """Stdout and stderr as text. Bytes that are not UTF-8 are replaced; a first line says how much was left out."""
         return _told(self.stdout, self.omitted_stdout), _told(self.stderr, self.omitted_stderr)
 
 
@@ -67,7 +67,7 @@ def _told(data: bytes, omitted: int) -> str:
 
 
 class Cursor(NamedTuple):
-    """A place in the output of a command: bytes of each stream since its start."""
+    """A position in the output of a command: bytes of each stream since its start."""
 
     stdout: int = 0
     stderr: int = 0
@@ -79,7 +79,7 @@ class CommandOutput:
 
     Attributes:
         cursor: where to read on.
-        omitted: bytes after the given cursor that are not kept any more.
+        omitted: bytes after the given cursor that are no longer kept.
     """
 
     stdout: bytes

@@ -1,4 +1,4 @@
-"""One run of code with all its outputs, as a value. outputs.py has what it can yield, and so has this."""
+"""One run of code with all its outputs, as a value. Exports the outputs of outputs.py, too."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Execution:
     """One run of code with all its outputs.
 
     Attributes:
-        outputs: in order of arrival; consecutive stream texts joined, replaced and cleared displays settled.
-        files: staged files, one for each that was passed in.
+        outputs: in order of arrival, with stream texts joined and with replaced and cleared displays applied.
+        files: one StagedFile for each file that was passed in.
         changed: the files in work_dir that the run has made or changed; `changes` has them.
         duration: seconds the code ran, as the host saw it.
         queued: seconds this call waited for an earlier one on the same session.
         saved: the pictures after the tool saved them, in order, each once; empty if nothing saved them.
-        connections: what the code did on its network by list since the last execution, in the order in which it ended.
-        connections_left_out: how many more there were than are kept.
+        connections: network connections since the last execution, in the order in which they ended.
+        connections_left_out: the number of further connections that are not listed.
     """
 
     outputs: tuple[Output, ...] = ()
@@ -89,19 +89,19 @@ class Execution:
     def changes(self) -> tuple[FileChange, ...]:
         """The files in work_dir that the run has made or changed, by name.
 
-        Reading it for the first time looks at up to `max_listed_entries` (10,000) entries of work_dir. Read it before
-        files are changed again or deleted, by a later run for example: those are left out.
+        The first access looks at up to `max_listed_entries` (10,000) entries of work_dir. Read it before a later run
+        changes or deletes files again: such files are left out.
         """
         return self.changed.files
 
     @property
     def changes_complete(self) -> bool:
-        """False if `changes` may lack files: not all could be looked at, or some have been changed since the run."""
+        """False if `changes` may lack files: some could not be looked at, or have changed since the run."""
         return self.changed.is_complete
 
     @property
     def ok(self) -> bool:
-        """True if the code had all files that were passed in, and ran to its end without an exception or a time-out."""
+        """True if all files passed in were staged, and the code ended without an exception or a time-out."""
         return self.error is None and all(file.name is not None for file in self.files)
 
     @property
@@ -126,24 +126,24 @@ class Execution:
 
     @property
     def value(self) -> Any:
-        """The value of the last expression where it is plain data: numbers, text, None, and containers of these.
+        """The value of the last expression if it is plain data: numbers, text, None, and containers of these.
 
-        It is read from the text that the kernel shows, so what is abbreviated there, and every other object, such as a
-        DataFrame or an array, is None. Scalars of NumPy are numbers. Mind `nan` and `inf` where JSON is to be written
-        from it: they are floats, and JSON has neither.
+        It is read from the text that the kernel shows: abbreviated values, and other objects such as a DataFrame or an
+        array, are None. NumPy scalars are numbers. `nan` and `inf` are floats, which JSON does not have.
         """
         return plain_value(self.result.text) if self.result else None
 
     def blocks(self, pictures: PictureStyle = "inline") -> list[Text | Picture]:
-        """Return what a chat model is handed: text as Markdown and pictures, in order, without any path of the host.
+        """Return the content for a chat model: text as Markdown and pictures, in order, without paths of the host.
 
-        `pictures` are 'inline', among the text, or only told by 'name' or by 'none'.
+        `pictures` is 'inline' to include them; with 'name' or 'none' the text only mentions them, with or without a
+        name.
         """
         return text_and_pictures(self.outputs, self.files, self.pictures_in, pictures)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences of the sandbox about the run, such as what was repaired in the code before it ran, or left out."""
+        """Notes of the sandbox on the run, such as a repair of the code before it ran, or text that was left out."""
         return tuple(output.text for output in self.outputs if isinstance(output, Notice))
 
     @property
@@ -167,7 +167,7 @@ class Execution:
         return tuple(picture.path for picture in self.saved)
 
     def __repr__(self) -> str:
-        """Show it in one line: how it ended, and how much of what it has; changed files once they were looked for."""
+        """Show the run in one line: how it ended and its number of outputs; changed files if they were looked for."""
         match self.error:
             case None:
                 parts = ["ok" if self.ok else "a file is missing"]
@@ -187,7 +187,7 @@ class Execution:
         return f"Execution({', '.join(parts)}, {self.duration:.3g} s)"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Show it in a notebook, with its pictures; HTML of the code's is shown as text."""
+        """Show the run in a notebook, with its pictures; HTML from user code is shown as text."""
         self.changed.look()
         shown = [
             f"<pre>{html.escape(each.text)}</pre>" if isinstance(each, Text) else f'<img src="{each.data_url}">'
@@ -196,7 +196,7 @@ class Execution:
         return {"text/plain": repr(self), "text/html": "\n".join(shown)}
 
     def pictures_in(self, output: Output) -> tuple[Picture, ...]:
-        """Return the pictures of one of its outputs, with their paths once they are saved."""
+        """Return the pictures of one output, with their paths once they are saved."""
         return tuple(next((each for each in self.pictures if each == own), own) for own in pictures_of(output))
 
     def _stream(self, name: str) -> str:
@@ -224,7 +224,7 @@ def finished(
         outputs.close()
 
 
-# Plain data from the text that a kernel shows of it. The text is a guest's: it is bounded, parsed, and never run.
+# Plain data is read from the text that the kernel shows. The text is untrusted: it is bounded, parsed, and never run.
 
 
 MAX_CHARS = 64 * 1024
@@ -235,7 +235,7 @@ SCALARS = frozenset(
     )
 )
 """Types of NumPy whose values are shown as `np.float64(1.5)`."""
-MAX_PARTS = 10_000  # commas and brackets: each may become an object many times its size
+MAX_PARTS = 10_000  # commas and brackets; each may become an object many times its size
 
 
 def plain_value(text: str) -> Any:
@@ -247,7 +247,7 @@ def plain_value(text: str) -> Any:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in what was never meant as source
+            warnings.simplefilter("ignore")  # SyntaxWarnings about escapes: the text is not source code
             found = ast.literal_eval(_Numbers().visit(ast.parse(text.strip(), mode="eval")))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
@@ -255,7 +255,7 @@ def plain_value(text: str) -> Any:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Puts literals for what is plain data, but has no literal in Python."""
+    """Replaces values without a literal in Python, such as `nan`, by constants."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(float(node.id)) if node.id in ("nan", "inf") else node
@@ -276,7 +276,7 @@ def _is_numpy(node: ast.Attribute) -> bool:
 
 
 def _is_cut(value: Any) -> bool:
-    """Return whether something was left out of it, for which `...` stands."""
+    """Return whether a value holds `...`, which stands for values that were left out."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -289,7 +289,7 @@ def _is_cut(value: Any) -> bool:
     return False
 
 
-# A connection of the code on its network by list, as a value: names and numbers only.
+# A network connection of user code, as a value: names and numbers only.
 
 
 ConnectionStatus = Literal["open", "closed", "refused", "failed"]
@@ -297,18 +297,18 @@ ConnectionStatus = Literal["open", "closed", "refused", "failed"]
 
 @dataclass(frozen=True)
 class NetworkConnection:
-    """One connection that the code made through its network by list, or would have made.
+    """One network connection that user code made or tried to make through the egress allowlist.
 
     A connection that outlives its run is reported as 'open', and again by the next execution.
 
     Attributes:
-        host: the name or address asked for; '' if none could be read.
-        port: 0 if none could be read.
-        status: 'refused' where the list does not allow it, 'failed' where it could not be made or was cut.
+        host: the requested name or address; '' if it could not be read.
+        port: 0 if it could not be read.
+        status: 'refused' if the list does not allow it, 'failed' if it could not be made or broke.
         reason: a few words, '' for 'open' and 'closed'.
-        bytes_in: bytes that came in; in this execution.
-        bytes_out: bytes that went out; in this execution.
-        duration: seconds since it was begun.
+        bytes_in: bytes received in this execution.
+        bytes_out: bytes sent in this execution.
+        duration: seconds since it began.
     """
 
     host: str
@@ -321,7 +321,7 @@ class NetworkConnection:
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The connection in one line for people."""
         ending = f" ({self.reason})" if self.reason else ""
         sizes = f"{self.bytes_in:,} bytes in, {self.bytes_out:,} out"
         return f"{self.host or '?'}:{self.port} {self.status}{ending}, {sizes}, {self.duration:.3g} s"
@@ -338,8 +338,8 @@ class FileInfo:
     """One entry of a folder.
 
     Attributes:
-        name: its name in the folder. A byte that is no UTF-8 stands in it as Python has it (`surrogateescape`).
-        path: the path that leads to it, as the caller asked for the folder.
+        name: its name in the folder. Bytes that are not UTF-8 are decoded with `surrogateescape`.
+        path: the caller's path of the folder, with the name.
         size: bytes.
         modified: seconds since 1970.
         mode: permission bits.

@@ -1,7 +1,7 @@
-"""Notebooks of sessions: runs of code with their outputs, as a Jupyter notebook.
+"""Write the runs of a session, with their outputs, as a Jupyter notebook.
 
 The format is nbformat 4.5 (https://nbformat.readthedocs.io/en/latest/format_description.html). The same runs make the
-same bytes: the id of a cell is a digest of its place and code.
+same bytes: the id of a cell is a digest of its position and code.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class History:
         return [(code, execution) for code, execution, _ in self._runs]
 
     def add(self, code: str, execution: Execution) -> None:
-        """Add a run; the oldest go where there is no room for it."""
+        """Add a run; the oldest runs are dropped if there is no room."""
         execution.changed.look()  # later runs change files again
         size = len(code) + sum(map(_size, execution.outputs))
         if len(self._runs) == self._runs.maxlen:
@@ -65,7 +65,7 @@ class History:
         self._bytes += size
 
     def copy(self) -> History:
-        """Return a history of its own that begins with these runs."""
+        """Return an independent history that begins with these runs."""
         copied = History(self._runs.maxlen or 0)
         copied._runs.extend(self._runs)
         copied._bytes = self._bytes
@@ -109,7 +109,7 @@ def notebook_from(cells: Sequence[Json]) -> Json:
 
 
 def code_cell(number: int, code: str, outputs: Sequence[Json], about: Mapping[str, Any] | None = None) -> Json:
-    """Return a cell of code, with outputs in the notebook's own form and what is known of its run."""
+    """Return a code cell, with outputs in the notebook's format and metadata about the run."""
     return {
         "id": _id(number, code),
         "cell_type": "code",
@@ -154,7 +154,7 @@ def _output(output: Output, number: int, places: dict[str, Json], *, rich: bool,
         case Display(data, display_id, is_update):
             shown = display(data, rich=rich)
             if display_id and is_update and display_id in places:
-                places[display_id].update(shown)  # the place where it was displayed shows the new value
+                places[display_id].update(shown)  # the earlier display shows the new value
                 return None
             if display_id:
                 places[display_id] = shown
@@ -183,7 +183,7 @@ def _id(number: int, text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text as nbformat has them: each with its end, which is a line feed and nothing else."""
+    """Return the lines of a text as nbformat has them: each with its line feed; only line feeds end a line."""
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]

@@ -20,7 +20,7 @@ MimeBundle = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Stream:
-    """Text the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
+    """Text that the code printed. It may hold carriage returns; `text.fold_lines` applies them as a terminal does."""
 
     name: Literal["stdout", "stderr"]
     text: str
@@ -39,7 +39,7 @@ class _Rich:
 
 
 def _shown(output: _Rich) -> str:
-    """Return an output in one line, with no picture and no long text in it."""
+    """Return an output in one line, without pictures and long text."""
     shown = []
     for mime, value in output.data.items():
         text = size_text(len(value)) if isinstance(value, bytes) else repr(value)
@@ -66,7 +66,7 @@ class Display(_Rich):
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure the code drew, as the kernel sent it. Two are equal if their bytes are, wherever they are saved.
+    """A figure that the code drew, as the kernel sent it. Pictures with equal bytes are equal, wherever they are saved.
 
     Attributes:
         path: the file it was saved as; '' if it is not saved.
@@ -78,7 +78,7 @@ class Picture:
 
     @property
     def suffix(self) -> str:
-        """The ending of its file's name."""
+        """The suffix of its file name."""
         return ".png" if self.mime == "image/png" else ".jpg"
 
     @property
@@ -89,7 +89,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cleared:
-    """The code cleared its outputs so far; with `wait`, once the next output comes."""
+    """The code cleared its outputs so far: now, or with `wait` when the next output comes."""
 
     wait: bool = False
 
@@ -114,9 +114,9 @@ class TimedOut:
 
     Attributes:
         timeout: in seconds.
-        state_kept: the variables are there, as the code left them or, with `variables.kept`, as they were before it.
+        state_kept: True if variables exist: as the code left them or, with `variables.kept`, as they were before it.
         where: the traceback of the interruption, or ''.
-        variables: what became of them if the code did not stop when it was interrupted.
+        variables: their state if the code did not stop when it was interrupted.
     """
 
     timeout: float
@@ -146,8 +146,8 @@ Cause = Literal["", "work_dir_quota", "protocol_violation"]
 class Died:
     """The kernel ended while the code ran.
 
-    `reason` is a sentence without its full stop. `cause` names the bound that the code broke, if it was killed for one.
-    `variables` says what became of them.
+    `reason` is a sentence without its full stop. `cause` names the limit for which the code was killed, if any.
+    `variables` says whether they are lost.
     """
 
     reason: str
@@ -165,7 +165,7 @@ class Died:
 
 @dataclass(frozen=True)
 class Restarted:
-    """The kernel had ended before this code ran, so it ran in another one; `variables` says what that one knows."""
+    """The kernel had ended before this code ran, so the code ran in another kernel; `variables` says which it has."""
 
     reason: str
     variables: Variables = field(default=LOST, compare=False)
@@ -190,7 +190,7 @@ class Omitted:
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence of the sandbox about the run, in which nothing is missing."""
+    """A note of the sandbox on the run; no output is missing."""
 
     text: str
 
@@ -203,8 +203,8 @@ class HostCall:
         id: the guest's number of the call.
         arguments: a preview, cut to 200 characters.
         start: seconds since the run began.
-        duration: seconds, waiting for its turn and for an approval included.
-        error: the exception's type and message, as far as the code was told; '' if there was none.
+        duration: seconds, with the time in the queue and the wait for an approval.
+        error: the exception's type and message as sent to the code; '' if there was none.
         bytes_in: bytes of the arguments.
         bytes_out: bytes of the result.
     """
@@ -228,7 +228,7 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of an answer for a chat model, beside its pictures."""
+    """A text block of an answer for a chat model."""
 
     text: str
 
@@ -243,7 +243,7 @@ class FileChange:
     Attributes:
         name: relative to work_dir.
         size: in bytes, when it was looked at.
-        is_new: the run made the file; False, too, where the file system does not keep when a file was made.
+        is_new: True if the run made the file; always False if the file system does not store creation times.
     """
 
     name: str
@@ -252,9 +252,9 @@ class FileChange:
 
 
 class Changes:
-    """The files in work_dir that a run has made or changed, by name. `find` looks for them when they are asked for.
+    """The files in work_dir that a run has made or changed, by name. `find` looks for them at first access.
 
-    Pickling looks, too. A file that was changed again since the run is left out, and then `is_complete` is False.
+    Pickling looks for them, too. A file that has changed again since the run is left out; `is_complete` is then False.
     """
 
     def __init__(
@@ -270,22 +270,22 @@ class Changes:
 
     @property
     def known(self) -> int:
-        """The number of files that were found; 0 as long as none were looked for."""
+        """The number of files found; 0 before `look`."""
         return len(self._files)
 
     @property
     def is_complete(self) -> bool:
-        """False if not all files were looked at, or some have been changed since."""
+        """False if some files could not be looked at, or have changed since the run."""
         self.look()
         return self._is_complete
 
     @property
     def note(self) -> str:
-        """A sentence for people and models if some may be missing; '' otherwise."""
+        """A sentence for people and models if files may be missing; '' otherwise."""
         return "" if self.is_complete else "Not all files of work_dir could be looked at: some may be missing here."
 
     def look(self) -> None:
-        """Look for the files now, unless that was done."""
+        """Look for the files now, unless this was done before."""
         if find := self._find:
             found = find()
             self._files, self._is_complete, self._find = found.files, found.is_complete, None
@@ -302,7 +302,7 @@ def _changes(files: tuple[FileChange, ...], is_complete: bool) -> Changes:
 class StagedFile:
     """A file that was passed in, and its name in work_dir.
 
-    `source` is as the caller gave it; `name` is None if the file could not be brought in, and then `error` says why.
+    `source` is the caller's path or URL; `name` is None if the file could not be copied, and `error` says why.
     """
 
     source: str
@@ -315,7 +315,7 @@ _PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "
 
 
 def pictures_of(output: Output) -> tuple[Picture, ...]:
-    """Return the pictures of one output; only the PNG of a figure that comes in both formats."""
+    """Return the pictures of one output; of a figure in both formats only the PNG."""
     if not isinstance(output, _Rich):
         return ()
     found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))

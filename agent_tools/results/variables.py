@@ -1,4 +1,4 @@
-"""Checkpoints of the variables as a caller sees them: what became of them at a crash, and a moment to go back to."""
+"""The state of variables after a crash, restore points and saved variables, as values for callers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _HINDRANCES: dict[Hindrance, str] = {
 
 
 def because(hindrance: Hindrance) -> str:
-    """Return what kept a checkpoint from being taken, in brackets after a space; '' if it is not known."""
+    """Return the reason why no checkpoint was taken, in brackets after a space; '' if it is not known."""
     return f" ({_HINDRANCES[hindrance]})" if hindrance else ""
 
 
 @dataclass(frozen=True)
 class Variables:
-    """The fate of the variables when the kernel ended.
+    """The state of the variables after the kernel ended.
 
     Attributes:
-        kept: a checkpoint of them went on as the kernel.
-        undone: how many calls that checkpoint does not know of; 1 if it was taken just before the code that ended the
-            kernel, 0 after it.
-        hindrance: what kept a later checkpoint from being taken, or any; '' if it is not known.
+        kept: True if a checkpoint of them continues as the kernel.
+        undone: the number of calls after that checkpoint, which are undone; 1 if it was taken just before the code that
+            ended the kernel, 0 after it.
+        hindrance: why there is no later checkpoint, or none at all; '' if it is not known.
     """
 
     kept: bool = False
@@ -64,21 +64,21 @@ LOST = Variables()
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """A moment of a session to go back to: the id of its container, and the number of the run before it."""
+    """A point in a session to go back to: the id of its container, and the number of the run before it."""
 
     sandbox: str
     run: int
 
 
-# The state of a sandbox outside of it: an archive, and a report on each variable.
+# The saved state of a sandbox: an archive, and a report on each variable.
 
 
-MAX_TOLD = 20  # names of each kind in the text
+MAX_TOLD = 20  # names listed in the text, of each kind
 
 
 @dataclass(frozen=True)
 class MissingVariable:
-    """A variable that was not saved, or could not be loaded, and the reason as a clause."""
+    """A variable that was not saved or not loaded, and the reason as a clause."""
 
     name: str
     reason: str
@@ -86,12 +86,12 @@ class MissingVariable:
 
 @dataclass(frozen=True)
 class VariablesReport:
-    """The fate of the variables when they were saved or loaded. As text it says so in sentences.
+    """Report on variables that were saved or loaded; `str()` returns it as sentences.
 
     Attributes:
-        kept: the names of those that were saved, or are there again.
-        missing: the others. After loading, those that were missing when they were saved are among them.
-        problem: the reason for which nothing is known of the rest, as a clause; '' as a rule.
+        kept: the names of variables that were saved or loaded.
+        missing: the other variables; after loading, with those that were not saved.
+        problem: why the report ends early, as a clause; '' normally.
     """
 
     kept: tuple[str, ...] = ()
@@ -117,11 +117,11 @@ class VariablesReport:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A sandbox as `save(variables=True)` returns it: `load` brings it back, here or on another machine.
+    """The result of `save(variables=True)`; `load` restores it, here or on another machine.
 
     Attributes:
-        tar: the files of work_dir, and the variables as members that only a sandbox reads.
-        variables: what was saved, and what not.
+        tar: the files of work_dir, and the variables as members that are read only in a sandbox.
+        variables: the report on saved and missing variables.
     """
 
     tar: bytes = field(repr=False)

@@ -1,4 +1,4 @@
-"""The sandbox as programs use it: code, commands and files in one container. Names are imported at first use."""
+"""The sandbox API for programs: code, commands and files in one container. Names are imported at first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of a sandbox's methods, checked before anything is asked of the sandbox."""
+"""Check the arguments of a sandbox's methods before anything is sent to the sandbox."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, BinaryIO, Union
 from agent_tools.errors import InvalidParams
 
 StrPath = Union[str, "os.PathLike[str]"]
-"""A path in the sandbox: text, or a path object, whose slashes are the sandbox's."""
+"""A path in the sandbox: text, or a path object with the sandbox's slashes."""
 
 
 def path_text(path: object, name: str = "path") -> str:
     """Return a path as text.
 
     Raises:
-        InvalidParams: it is none.
+        InvalidParams: it is not a path.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
@@ -27,10 +27,10 @@ def path_text(path: object, name: str = "path") -> str:
 
 
 def whole_number(value: object, name: str, least: int = 0) -> int:
-    """Return a whole number that is at least so much.
+    """Return a whole number that is at least `least`.
 
     Raises:
-        InvalidParams: it is none.
+        InvalidParams: it is not a whole number, or is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidParams(f"{name}={value!r:.80} is not usable: give a whole number of at least {least}.")
@@ -38,7 +38,7 @@ def whole_number(value: object, name: str, least: int = 0) -> int:
 
 
 def given_bytes(value: object, name: str) -> bytes | None:
-    """Return bytes, or None for none.
+    """Return bytes, or None if there are none.
 
     Raises:
         InvalidParams: it is something else.
@@ -49,7 +49,7 @@ def given_bytes(value: object, name: str) -> bytes | None:
 
 
 def bytes_or_file(value: bytes | BinaryIO | None, name: str) -> bytes | BinaryIO | None:
-    """Return bytes, a file that was opened for reading bytes, or None for none.
+    """Return bytes, a file opened for reading bytes, or None if there is none.
 
     Raises:
         InvalidParams: it is something else.
@@ -61,10 +61,10 @@ def bytes_or_file(value: bytes | BinaryIO | None, name: str) -> bytes | BinaryIO
 
 
 def check_file(given: object, name: str, *, to_write: bool = False) -> None:
-    """Check that something is a file that was opened for reading, or for writing, as bytes.
+    """Check that a value is a file opened for reading, or for writing, as bytes.
 
     Raises:
-        InvalidParams: it is none.
+        InvalidParams: it is not such a file.
     """
     method, mode, other = ("write", "wb", "") if to_write else ("read", "rb", "bytes, or ")
     can = getattr(given, "writable" if to_write else "readable", None)
@@ -73,23 +73,23 @@ def check_file(given: object, name: str, *, to_write: bool = False) -> None:
         raise InvalidParams(f"{name} is of type {kind}: give {other}a file that was opened with open(path, '{mode}').")
 
 
-# Variables from the host to the code: JSON values, set by a line of Python that the code does not see.
+# Variables that the host passes to user code: JSON values, set by a line of Python that the code does not see.
 
 
 def assignments(variables: Mapping[str, Any]) -> str:
     """Return the code that sets variables.
 
     Raises:
-        InvalidParams: a name is no name of Python's, or a value is no JSON value.
+        InvalidParams: a name is not a Python identifier, or a value is not a JSON value.
     """
     for name, value in variables.items():
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            raise InvalidParams(f"variables has {name!r:.80}, which is no name that code could use.")
+            raise InvalidParams(f"variables has {name!r:.80}, which is not a Python identifier: rename it.")
         try:
             json.dumps(value)
         except (TypeError, ValueError, RecursionError) as exc:
             raise InvalidParams(
-                f"The variable {name} is no JSON value ({exc}). Write it to a file with write_file, and read it there."
+                f"The variable {name} is not a JSON value ({exc}). Write it to a file with write_file; read it there."
             ) from exc
-    own_globals = "(lambda: 0).__globals__"  # whatever the code calls `globals`
+    own_globals = "(lambda: 0).__globals__"  # the code may have redefined `globals`
     return f"{own_globals}.update(__import__('json').loads({json.dumps(dict(variables))!r}))"

@@ -1,4 +1,4 @@
-"""The sandbox for asyncio and trio: the same methods, awaited. There is one implementation; each call hops once."""
+"""The sandbox for asyncio and trio. Each method runs the method of `Sandbox` in a worker thread."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-LOOK_EVERY = 0.25  # seconds that one look at a command in the background waits in its thread
+LOOK_EVERY = 0.25  # seconds that one poll of a background command waits in its thread
 
 
 def awaited(
     method: Callable[Concatenate[Sandbox, P], T],
 ) -> Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]]:
-    """Return the method of `AsyncSandbox` that runs this one of `Sandbox` in a thread, with its types and docstring."""
+    """Return an async method that runs a method of `Sandbox` in a thread, with the same types and docstring."""
 
     @wraps(method)
     async def call(self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -44,9 +44,9 @@ def awaited(
 
 
 class AsyncSandbox:
-    """`Sandbox`, whose docstrings hold here, too. Cancelling a call ends what it does, and waits for that end.
+    """`Sandbox` for async code; its docstrings apply here too. Cancelling a call stops its work and waits for the end.
 
-    Functions given to `on_output` are called in another thread. `sync` is the sandbox underneath.
+    `on_output` functions are called in another thread. `sync` is the `Sandbox` that does the work.
     """
 
     root = Sandbox.root
@@ -63,22 +63,22 @@ class AsyncSandbox:
 
     @property
     def id(self) -> str:
-        """Its name in this process."""
+        """The sandbox's name in this process."""
         return self.sync.id
 
     @property
     def is_alive(self) -> bool:
-        """True while its container runs."""
+        """True while the container runs."""
         return self.sync.is_alive
 
     @property
     def is_busy(self) -> bool:
-        """True while code runs in it."""
+        """True while code runs in the sandbox."""
         return self.sync.is_busy
 
     @property
     def skills(self) -> tuple[Skill, ...]:
-        """The skills that are mounted read-only in it, below /skills."""
+        """The skills mounted read-only in the sandbox, below /skills."""
         return self.sync.skills
 
     start = awaited(Sandbox.start)
@@ -92,7 +92,7 @@ class AsyncSandbox:
         variables: Mapping[str, Any] | None = None,
         on_output: Callable[[Output], object] | None = None,
     ) -> Execution:
-        """Run Python; being cancelled interrupts it, and variables stay."""
+        """Run Python; cancelling interrupts it, and variables stay."""
         given = {"timeout": timeout, "variables": variables, "on_output": on_output}
         return await self._cancellable(partial(self.sync.run_code, code, **given))  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ class AsyncSandbox:
         max_output: int | None = None,
         on_output: OnOutput | None = None,
     ) -> CommandResult:
-        """Run a command to its end; being cancelled ends it with all of its session."""
+        """Run a command to its end; cancelling kills it with all processes of its session."""
         given = {"stdin": stdin, "cwd": cwd, "env": env, "timeout": timeout, "max_output": max_output}
         work = partial(self.sync.run_command, command, on_output=on_output, **given)  # type: ignore[arg-type]
         return await self._cancellable(work)
@@ -187,7 +187,7 @@ class AsyncSandbox:
     reset = awaited(Sandbox.reset)
 
     async def close(self) -> None:
-        """Remove the container; also when it is cancelled meanwhile."""
+        """Remove the container, even if this call is cancelled."""
         await to_its_end(self.sync.close)
 
     async def __aenter__(self) -> AsyncSandbox:
@@ -199,7 +199,7 @@ class AsyncSandbox:
         await self.close()
 
     def to_config(self) -> Config:
-        """Return its options as JSON values."""
+        """Return the sandbox's options as JSON values."""
         return self.sync.to_config()
 
     @classmethod
@@ -216,38 +216,38 @@ class AsyncSandbox:
 
 
 class AsyncProcess:
-    """A command in the background, awaited; the docstrings of `Process` hold. `sync` is the one underneath."""
+    """`Process`, a background command, for async code; its docstrings apply. `sync` is the `Process` underneath."""
 
     def __init__(self, sync: Process) -> None:
         self.sync = sync
 
     @property
     def pid(self) -> int:
-        """Its pid within the sandbox; 0 until it runs."""
+        """The pid within the sandbox; 0 until the command runs."""
         return self.sync.pid
 
     @property
     def is_over(self) -> bool:
-        """True once there is nothing more to come."""
+        """True once the command has ended and no more output will come."""
         return self.sync.is_over
 
     @property
     def place(self) -> Cursor:
-        """The end of what it has printed so far."""
+        """The end of the output so far."""
         return self.sync.place
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code; None while the command runs."""
         return self.sync.poll()
 
     async def wait(self) -> CommandResult:
-        """Wait for its end; being cancelled leaves it running."""
+        """Wait for the command's end; cancelling leaves it running."""
         while not self.sync.is_over:
             await self.changed(self.sync.place)
         return self.sync.result()
 
     async def changed(self, cursor: tuple[int, int]) -> None:
-        """Wait until it has printed more than up to a cursor, or has ended. With asyncio no thread waits for that."""
+        """Wait for output after a cursor, or for the command's end. With asyncio no thread waits."""
         asyncio = sys.modules.get("asyncio")
         try:
             loop = asyncio.get_running_loop() if asyncio else None
@@ -269,30 +269,30 @@ class AsyncProcess:
                 event.clear()
 
     async def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:
-        """Return what it printed from a cursor on; if that is nothing, wait for more."""
+        """Return the output from a cursor on; wait if there is none yet."""
         return await _do(partial(self.sync.read, cursor, wait))
 
     async def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
-        """Write to its stdin."""
+        """Write to the command's stdin."""
         await _do(partial(self.sync.write_stdin, data, timeout))
 
     def close_stdin(self) -> None:
-        """End its stdin, after all that was written."""
+        """Close stdin after everything that was written."""
         self.sync.close_stdin()
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process group."""
+        """Send a signal to the command's process group."""
         self.sync.signal(number)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal another size."""
+        """Resize the command's terminal."""
         self.sync.resize(rows, columns)
 
     def kill(self) -> None:
-        """End it at once, with all of its session."""
+        """Kill the command at once, with all processes of its session."""
         self.sync.kill()
 
 
 async def _do(work: Callable[[], T]) -> T:
-    """Do something that is over soon, in a thread."""
+    """Run a short call in a thread."""
     return await in_thread(work, lambda: None)

@@ -27,7 +27,7 @@ from agent_tools.results.command import CommandResult
 from agent_tools.results.execution import Died, Error, Execution, TimedOut
 
 VERSION = 1
-MAX_LINE = 64 * KIB  # bytes; the code, if it is written, may come to as much again
+MAX_LINE = 64 * KIB  # bytes; the code, if written, may add as many again
 MAX_ITEMS = 50  # files, connections and host calls of a run that are listed
 MAX_PATH = 1_024  # characters
 CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
@@ -36,19 +36,19 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK |
 
 
 class AuditUnavailable(AgentToolsError):
-    """The audit log cannot be written, so nothing runs."""
+    """The audit log is required and cannot be written, so nothing runs."""
 
 
 class AuditLog:
-    """A file of lines, to which threads, processes and gateways of one machine may append at the same time.
+    """An audit log file. Threads, processes and gateways of one machine may append to it at the same time.
 
     It is made with mode 0600, never through a symbolic link, and may be moved away at any time (logrotate).
 
     Args:
         path: the file, or '-' for stdout.
-        code: write the code of runs and the words of commands as well.
-        required: nothing runs while the log cannot be written; without it, work goes on unaudited.
-        fields: what each of its lines has.
+        code: also write the code of runs and the arguments of commands.
+        required: nothing runs while the log cannot be written; if False, work goes on unaudited.
+        fields: fields added to each line.
     """
 
     def __init__(self, path: str | Path, *, code: bool = False, required: bool = True, **fields: str) -> None:
@@ -56,11 +56,11 @@ class AuditLog:
         self._has_code, self._is_required, self._fields = code, required, fields
 
     def of(self, **fields: str) -> AuditLog:
-        """Return the same log, with fields that each of its lines has, such as owner and container."""
+        """Return the same log with fields added to each line, such as owner and container."""
         return AuditLog(self.path, code=self._has_code, required=self._is_required, **{**self._fields, **fields})
 
     def write(self, event: str, **fields: Any) -> None:
-        """Append a line; None and empty fields are left out.
+        """Append a line, without fields that are None or empty.
 
         Raises:
             AuditUnavailable: it could not be written, and the log is required.
@@ -77,7 +77,7 @@ class AuditLog:
 
     @contextlib.contextmanager
     def run(self, code: str) -> Iterator[AuditedRun]:
-        """Write that code begins and, at the end of the block, how it ended. Errors as for `write`, before the code."""
+        """Write a line before the code of the block and one after it. Errors as for `write`, before the code."""
         yield from _ended(self.begun(code))
 
     @contextlib.contextmanager
@@ -86,7 +86,7 @@ class AuditLog:
         yield from _ended(self.command_begun(words))
 
     def begun(self, code: str) -> AuditedRun:
-        """Write that code begins, whose end is for the caller to note. Errors as for `write`."""
+        """Write that code begins; the caller reports its end. Errors as for `write`."""
         return self._begun("", code)
 
     def command_begun(self, words: str | Iterable[str]) -> AuditedRun:
@@ -121,24 +121,24 @@ class AuditedRun:
         self.about: Mapping[str, Any] = {}
 
     def end(self, outcome: str) -> None:
-        """Write how it ended: as was noted, or with this outcome. The log's failure is none of what has run already."""
+        """Write how the run ended: as reported before, or with this outcome. A failing log raises nothing here."""
         duration = round(time.monotonic() - self._began, 3)
         with contextlib.suppress(AuditUnavailable):
             self._write(**{"duration": duration, **(self.about or {"outcome": outcome})})
 
     def end_command(self, result: Callable[[], CommandResult]) -> None:
-        """Write how a command in the background ended."""
+        """Write how a background command ended."""
         self.commanded(result())
         self.end("ok")
 
     def replied(self, reply: Mapping[str, Any]) -> None:
-        """Note how code ended by Jupyter's `execute_reply`."""
+        """Take the outcome of code from Jupyter's `execute_reply`."""
         name = str(reply.get("ename", ""))
         is_error = reply.get("status") == "error"
         self.about = {"outcome": "error", "error": _class_name(name)} if is_error else {"outcome": "ok"}
 
     def executed(self, execution: Execution) -> None:
-        """Note how code ended, and what it touched."""
+        """Take the outcome of code, and its files, connections and host calls, from its execution."""
         files, connections, calls = execution.changes, execution.connections, execution.host_calls
         self.about = {
             **ending(execution.error),
@@ -162,13 +162,13 @@ class AuditedRun:
         }
 
     def commanded(self, result: CommandResult) -> None:
-        """Note how a command ended."""
+        """Take the outcome of a command from its result."""
         outcome = "timed_out" if result.timed_out else "ok" if result.ok else "error"
         self.about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
 
 
 def ending(error: Error | TimedOut | Died | None) -> dict[str, Any]:
-    """Return `outcome`: ok, error, timed_out or died; and what caused the last two, `error` or `cause`."""
+    """Return the fields `outcome` (ok, error, timed_out or died) and, for a failure, `error` or `cause`."""
     match error:
         case None:
             return {"outcome": "ok"}
@@ -211,12 +211,12 @@ def _now() -> str:
 
 
 def _append(path: str, line: bytes) -> None:
-    file = 1 if path == STDOUT else os.open(path, FLAGS, 0o600)  # anew for each line: the file may be rotated
+    file = 1 if path == STDOUT else os.open(path, FLAGS, 0o600)  # opened for each line, since the file may be rotated
     try:
         if path != STDOUT and not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(None, "it is no regular file")
+            raise OSError(None, "it is not a regular file")
         if os.write(file, line) != len(line):
-            os.write(file, b"\n")  # the next line begins anew
+            os.write(file, b"\n")  # so that the next line begins on a line of its own
             raise OSError(None, "the disk is full")
     finally:
         if path != STDOUT:

@@ -1,4 +1,4 @@
-"""The host's side of a sandbox's functions: who serves their calls, and the code that defines them in the sandbox."""
+"""The host's side of a sandbox's host functions: the service for their calls, and their definitions for user code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agent_tools.sandbox.options import Options
 
 
 class HostSide:
-    """Made use of by sandboxes that have functions of the host, or may have some later."""
+    """Host functions of a sandbox that has some, or may get some later."""
 
     @staticmethod
     def none_yet(options: Options) -> HostCalls:
-        """Return the service without functions of a pre-warmed sandbox."""
+        """Return the service of a pre-warmed sandbox, which has no functions yet."""
         return HostCalls({}, options.call_limits)
 
     @staticmethod
     def of(options: Options) -> tuple[HostCalls, str]:
-        """Return the service of the functions that the options name, and the code that defines them in the sandbox."""
+        """Return the service for the functions in the options, and the code that defines them in the sandbox."""
         toolset = Toolset.of(options.hostcalls or ())
         functions = recorded(toolset.functions, options.record, options.replay)
         return HostCalls(functions, options.call_limits, rich_value), toolset.source()
@@ -39,6 +39,6 @@ class HostSide:
 
     @staticmethod
     def put(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:
-        """Likewise with these functions alone."""
+        """Like `added`, with only these functions."""
         toolset = Toolset.of(functions)
         return replace(options, hostcalls=toolset), toolset.functions, toolset.source()

@@ -1,4 +1,4 @@
-"""The session of one sandbox, opened when it is first needed, and the folder that goes with it."""
+"""The session of one sandbox, opened at first use, and its folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Opening:
-    """Opens at most one session at a time; thread-safe. What it opened ends with it, if nobody closes it before."""
+    """Opens at most one session at a time; thread-safe. When it is garbage-collected, its session is closed."""
 
     def __init__(self, options: Options, runtime: Sessions | None, *, takes_functions: bool) -> None:
         self.options = options
@@ -39,11 +39,11 @@ class Opening:
         self._folder = options.work_dir
         self._workspace: Workspace | None = None
         self._finalizer: Callable[[], Any] | None = None
-        self._pid = 0  # of the process that it was opened in
+        self._pid = 0  # pid of the process that opened it
         self._lock = threading.RLock()
 
     def session(self) -> SessionLike:
-        """Return the session, opened if there is none; its container starts with its first use."""
+        """Return the session, opened if needed; its container starts at first use."""
         with self._lock:
             self._leave_to_parent()
             runtime = self._open_runtime()
@@ -57,7 +57,7 @@ class Opening:
             return runtime.open(self.key, spec)
 
     def prepare_pool(self, patience: float) -> int:
-        """Begin to fill the pool, and wait so many seconds at most until it is full; return how many are ready."""
+        """Begin to fill the pool, wait up to `patience` seconds until it is full, and return how many are ready."""
         with self._lock:
             folder = self.options.work_dir or Path(tempfile.gettempdir(), "any")
             spec = self._spec(Path(os.path.abspath(os.path.expanduser(folder))))
@@ -71,12 +71,12 @@ class Opening:
         return options.session_spec(tag, work_dir)
 
     def find(self) -> SessionLike | None:
-        """Return the open session, if there is one."""
+        """Return the open session, or None."""
         return self._runtime.find(self.key) if self._runtime else None
 
     @property
     def workspace(self) -> Workspace:
-        """Its work_dir as the host sees it."""
+        """The work_dir on the host."""
         with self._lock:
             self._leave_to_parent()
             if self._workspace is None or not self._workspace.path.is_dir():
@@ -88,7 +88,7 @@ class Opening:
             return self._workspace
 
     def add_functions(self, functions: HostCallsLike) -> None:
-        """Let the code call further functions of the host, from now on and in every later kernel."""
+        """Add host functions that user code can call, from now on and in every later kernel."""
         with self._lock:
             self.options, further, source = _host_side().added(self.options, functions)
             session = self.find()
@@ -96,7 +96,7 @@ class Opening:
             session.add_functions(further, source)
 
     def put_functions(self, functions: HostCallsLike) -> None:
-        """Let the code call these functions of the host, and no others, from now on."""
+        """Replace all host functions that user code can call by these, from now on."""
         with self._lock:
             self.options, alone, source = _host_side().put(self.options, functions)
             session = self.find()
@@ -104,17 +104,17 @@ class Opening:
             session.add_functions(alone, source, others=False)
 
     def close(self) -> None:
-        """Remove the container, and the folder if nobody gave it."""
+        """Remove the container, and the folder if the caller did not choose it."""
         with self._lock:
-            if self._workspace and self.options.work_dir is None:  # the folder goes, too
+            if self._workspace and self.options.work_dir is None:  # the folder is removed, too
                 self._workspace.settle()
             finalizer, self._finalizer = self._finalizer, None
-            self._workspace, self._folder = None, self.options.work_dir  # a use meanwhile has a folder of its own
+            self._workspace, self._folder = None, self.options.work_dir  # a use in the meantime makes a new folder
         if finalizer:
             finalizer()
 
     def _own_folder(self) -> Path:
-        """The folder given, or a fresh one that goes with the session."""
+        """The configured folder, or a fresh one that is removed with the session."""
         if self.options.work_dir is None and (self._folder is None or not self._folder.is_dir()):
             with start_errors():
                 self._folder = make_temp_work_dir()
@@ -128,13 +128,13 @@ class Opening:
             self._finalizer = weakref.finalize(self, _end, self._open_runtime(), self.key, folder, self._pid)
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: begin anew, and let the parent have what it had."""
+        """In a forked child: start without a session, since the open one belongs to the parent."""
         if self._finalizer is not None and self._pid != os.getpid():
             self._finalizer, self._workspace, self._folder = None, None, self.options.work_dir
 
     @property
     def _has_functions(self) -> bool:
-        """True if it has functions of the host, or may have some later, which the extra `code-mode` is for."""
+        """True if it has host functions, or may get some later; they need the extra `code-mode`."""
         return bool(self.options.hostcalls) or (self._takes_functions and _has_code_mode())
 
     def _open_runtime(self) -> Sessions:
@@ -154,7 +154,7 @@ def _host_side() -> type[HostSide]:
 
 
 def _end(runtime: Sessions, key: str, folder: Path | None, pid: int) -> None:
-    """Close a session, and remove the folder that was its own; not in a forked child, whose parent has both."""
+    """Close a session and remove its own folder; do nothing in a forked child, whose parent owns both."""
     if pid != os.getpid():
         return
     try:

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 """Options, by name."""
 FRESH = "fresh"
-MAX_POOL = 32  # sandboxes of one kind that are kept ready
-"""As `work_dir`: a temporary folder that goes with the sandbox."""
+MAX_POOL = 32  # ready sandboxes of one kind, at most
+"""As `work_dir`: a temporary folder that is removed with the sandbox."""
 MAX_HISTORY = 100_000  # runs
 Size = Union[int, float, str]
 """Bytes, or text such as '512m' and '4g'."""
 
 
 class Keywords(TypedDict, total=False):
-    """The options that `Sandbox` and `CodeInterpreter` take as keywords, too; beside `hostcalls` and `runtime`."""
+    """The options that `Sandbox` and `CodeInterpreter` also take as keywords, beside `hostcalls` and `runtime`."""
 
     work_dir: str | Path | None
     timeout: float
@@ -85,12 +85,12 @@ class Keywords(TypedDict, total=False):
 def config_of(
     cfg: object, keywords: Mapping[str, Any], hostcalls: object, runtime: Sessions | str | None
 ) -> tuple[Config, Sessions | None]:
-    """Return all options of a constructor, keywords first, and the owner of its sessions, if `runtime` is one.
+    """Return all options of a constructor, where keywords win, and `runtime` if it is a Runtime.
 
-    Text as `runtime` is the option of that name: an OCI runtime.
+    A text as `runtime` is the option of that name: an OCI runtime.
 
     Raises:
-        InvalidParams: `cfg` is no dict.
+        InvalidParams: `cfg` is not a dict.
     """
     if not isinstance(cfg, (Mapping, type(None))):
         raise InvalidParams(f"cfg={cfg!r:.80} is not usable: give a dict of options.")
@@ -103,7 +103,7 @@ def config_of(
 
 
 def read_options(pairs: Sequence[str]) -> Config:
-    """Return options from texts NAME=VALUE, of which the value is JSON or else text. A limit's name is one as well.
+    """Parse options NAME=VALUE, whose value is JSON or else text. Names of limits are accepted as well.
 
     Raises:
         InvalidParams: there is no '='.
@@ -169,11 +169,11 @@ class Options:
 
     @property
     def ahead(self) -> Ahead:
-        """The sandboxes to keep ready."""
+        """The number of sandboxes to keep ready."""
         return Ahead(self.pool, self.preload)
 
     def session_spec(self, image: str, work_dir: Path) -> SessionSpec:
-        """Return the makings of a session with these options, without functions."""
+        """Return everything needed to create a session with these options, without host functions."""
         return SessionSpec(
             image,
             work_dir,
@@ -223,18 +223,18 @@ class Options:
 
 
 def _image(cfg: Config) -> str | None:
-    """Return the image to use as it is, into which nothing can be installed."""
+    """Check the image to use unchanged, into which nothing can be installed."""
     image = _text(cfg, "image")
     for name in ("packages", "debian_packages"):
         if image and cfg.get(name):
             raise InvalidParams(
-                f"image={image!r:.80} is used as it is: leave out {name}, or image, for one to be built."
+                f"image={image!r:.80} is used unchanged: leave out {name}, or leave out image to build one."
             )
     return image
 
 
 def timeout_of(timeout: object, default: float, name: str = "timeout") -> float:
-    """Return a time limit in seconds, that of an option of this name; for None, the default.
+    """Check a time limit in seconds, the option `name`; None means the default.
 
     Raises:
         InvalidParams: it is not a positive, finite number, or is above 24 hours.
@@ -249,7 +249,7 @@ def timeout_of(timeout: object, default: float, name: str = "timeout") -> float:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Say which known name is meant by an unknown one, or which there are."""
+    """Return a sentence that suggests the known name closest to an unknown one, or lists all."""
     near = difflib.get_close_matches(name, known, 1)
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
 
@@ -273,11 +273,11 @@ def _path(cfg: Config, name: str) -> Path | None:
 
 
 def _folder(cfg: Config, name: str) -> Path | None:
-    """Return a folder that is there, or can be made, as far as its rights tell."""
+    """Check a folder: it must exist, or permissions must allow to make it."""
     if path := _path(cfg, name):
         nearest = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise InvalidParams(f"{name}={str(path)!r} is not usable: it is no folder that this user may write to.")
+            raise InvalidParams(f"{name}={str(path)!r} is not usable: it is not a folder that this user may write to.")
     return path
 
 
@@ -341,10 +341,10 @@ def _audit(cfg: Config) -> AuditLog | None:
 
 
 def read_skills(given: object, shelf: Path) -> tuple[Skill, ...]:
-    """Return the skills in folders, with their copies on a shelf.
+    """Return the skills in the given folders, copied to the shelf.
 
     Raises:
-        InvalidParams: it is no list of folders, or one of them has no usable skill.
+        InvalidParams: it is not a list of folders, or one of them has no usable skill.
     """
     if not isinstance(given, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in given):
         raise InvalidParams(f"skills={given!r:.80} is not usable: give a list of folders, e.g. ['~/skills'].")
@@ -362,8 +362,8 @@ def _preload(names: Any, pool: int, isolation: Isolation) -> tuple[str, ...]:
         raise InvalidParams("preload is for sandboxes that are made ahead: give pool=1 or more as well.")
     if names and isolation.policy:
         raise InvalidParams(
-            "preload does not go with a network by list: what is installed later could not take the place of a module "
-            "that every kernel is born with. Leave out one of them."
+            "preload cannot be combined with an egress allowlist: a package installed later could not replace a module "
+            "that every kernel has already imported. Leave out one of them."
         )
     return tuple(dict.fromkeys(names))
 

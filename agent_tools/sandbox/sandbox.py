@@ -1,4 +1,4 @@
-"""The one public seam: a container in which code and commands run and files lie. It knows of no framework."""
+"""`Sandbox`: a container that runs code and commands and holds files. Independent of any agent framework."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from agent_tools.skills.skill import Skill
 
 
-# The opening of a fork: its session is there from the beginning, and once.
+# The opening of a fork: its session is open from the beginning and cannot be opened again.
 
 
 class ForkedOpening(Opening):
-    """Keeps what it was forked from open: that is closed with it if nobody else holds it, and not before."""
+    """Holds a reference to the sandbox that it was forked from, which stays open at least as long as the fork."""
 
     def __init__(self, parent: Opening) -> None:
         runtime = parent._open_runtime()
@@ -62,37 +62,37 @@ class ForkedOpening(Opening):
         self._end = weakref.finalize(self, self._session.close)
 
     def session(self) -> Session:
-        """Return the session; once it is closed, its methods say so."""
+        """Return the session; once it is closed, its methods raise `SessionClosed`."""
         return self._session
 
     def find(self) -> Session | None:
-        """Return the session if it is open."""
+        """Return the session if it is open, else None."""
         return None if self._session.is_closed else self._session
 
     @property
     def workspace(self) -> Workspace:
-        """The work_dir of the sandbox as the host sees it."""
+        """The sandbox's work_dir on the host."""
         return self._parent.workspace
 
     def close(self) -> None:
-        """End the fork."""
+        """Close the fork."""
         self._end()
 
 
 _EMPTY = "get_ipython().reset(new_session=True)"
 Self = TypeVar("Self", bound="Sandbox")
-WORK_DIR = "."  # as the file service sees it
+WORK_DIR = "."  # the working folder of the file service
 
 
 class Sandbox:
-    """A container for code, commands and files. Nothing starts before the first use; any thread may use it.
+    """A container for code, commands and files. The container starts at first use; all methods are thread-safe.
 
-    Code is served one run at a time, in turn; commands and files beside it, and beside each other. Paths are the
-    sandbox's own, relative ones count from its work_dir, /workspace.
+    Runs of code wait for each other in a queue; commands and file operations run at the same time as code and each
+    other. Paths are paths in the sandbox; relative paths start at its work_dir, /workspace.
 
     Args:
         cfg: the options of `CodeInterpreter`, whose docstring explains each. Without `work_dir`, the sandbox has a
-            folder of its own that goes with it.
+            folder of its own, removed with it.
         hostcalls: functions of the host that the code can call.
         runtime: the owner of the sessions, the shared one by default; or, as text, the option: an OCI runtime.
         options: options as keywords, which win over those in `cfg`.
@@ -103,7 +103,7 @@ class Sandbox:
 
     root = GUEST_WORK_DIR
     takes_functions = True
-    """True if functions can be added later; the tool, which has none, spares its runs the wait for calls."""
+    """True if functions can be added later. The tool sets False if it has none: its runs need not wait for calls."""
 
     def __init__(
         self,
@@ -115,47 +115,47 @@ class Sandbox:
     ) -> None:
         self.cfg, owner = config_of(cfg, options, hostcalls, runtime)
         if owner and self.cfg.get("engine"):
-            raise InvalidParams("Give engine or runtime, not both: a runtime has its engine already.")
+            raise InvalidParams("Give engine or runtime, not both: a runtime already has an engine.")
         self._opening = Opening(Options.read(self.cfg), owner, takes_functions=self.takes_functions)
         self._history = History(self.options.history) if self.options.history else None
 
     @property
     def id(self) -> str:
-        """Its name in this process."""
+        """The sandbox's name in this process."""
         return self._opening.key
 
     @property
     def options(self) -> Options:
-        """Its options, checked, with defaults filled in."""
+        """The sandbox's options, checked, with defaults filled in."""
         return self._opening.options
 
     @property
     def workspace(self) -> Workspace:
-        """Its work_dir as the host sees it."""
+        """The sandbox's work_dir on the host."""
         return self._opening.workspace
 
     @property
     def skills(self) -> tuple[Skill, ...]:
-        """The skills that are mounted read-only in it, below /skills."""
+        """The skills mounted read-only in the sandbox, below /skills."""
         return self.options.skills
 
     # -- code ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the container and its kernel now; otherwise the first use does.
+        """Start the container and its kernel now instead of at first use.
 
         Raises:
-            EngineError: the engine is not there, or cannot start it.
+            EngineError: the engine cannot be reached, or cannot start the container.
         """
         self._opening.session().open()
 
     def prepare_pool(self, patience: float = 0.0) -> int:
-        """Begin to fill the pool (`pool`), without starting this sandbox; its first use would do so, too.
+        """Begin to fill the pool (`pool`) without starting this sandbox; otherwise the first use begins to fill it.
 
-        Waits `patience` seconds at most until it is full, and returns how many are ready.
+        Waits up to `patience` seconds until it is full, and returns how many sandboxes are ready.
 
         Raises:
-            EngineError: the engine is not there.
+            EngineError: the engine cannot be reached.
         """
         return self._opening.prepare_pool(patience) if self.options.pool else 0
 
@@ -168,15 +168,16 @@ class Sandbox:
         on_output: Callable[[Output], object] | None = None,
         cancelled: threading.Event | None = None,
     ) -> Execution:
-        """Run Python and return all it printed, returned, raised and drew; variables stay for the next run.
+        """Run Python and return everything it printed, returned, raised and drew; variables stay for the next run.
 
         Args:
-            code: Python as IPython takes it, magics and `await` included; or text with Python in a fence, of which a
-                `Notice` names what was left out. Text that can be read in several ways is an `Error` and does not run.
-            timeout: seconds it may run; the sandbox's default otherwise. It returns within this and three seconds.
-            variables: names and JSON values that are set before.
-            on_output: is called with each output while the code runs, in this thread.
-            cancelled: an event that, set and followed by `cancel`, ends the run.
+            code: Python as IPython accepts it, magics and `await` included; or text with Python in a fence, where a
+                `Notice` names the text that was left out. Text that can be read in several ways is an `Error` and does
+                not run.
+            timeout: seconds it may run; None for the sandbox's default. The call returns within `timeout` + 3 s.
+            variables: names and JSON values to set before the code runs.
+            on_output: function called with each output while the code runs, in this thread.
+            cancelled: an event; to end the run, set it and call `cancel`.
 
         Raises:
             InvalidParams: the code, the time or a variable is unusable.
@@ -191,7 +192,7 @@ class Sandbox:
     ) -> Generator[Output, None, Execution]:
         """Yield the outputs of code while it runs, and return the whole `Execution`. Errors as for `run_code`.
 
-        Closing the generator early interrupts the code, and so does `cancel` with the event given here.
+        Closing the generator early interrupts the code, as does `cancel` with the event passed as `cancelled`.
         """
         seconds = timeout_of(timeout, self.options.timeout)
         try:
@@ -202,7 +203,7 @@ class Sandbox:
             return Execution((error,))
         notes = tuple(map(Notice, reading.notes))
         yield from notes
-        workspace = self.workspace  # which makes work_dir anew where it is gone
+        workspace = self.workspace  # which makes work_dir again if it is gone
         with self._audited(reading.code) as run:
             with contextlib.closing(self._opening.session().stream(reading.code, seconds, cancelled)) as outputs:
                 execution = yield from outputs
@@ -218,7 +219,7 @@ class Sandbox:
     def notebook(self, *, rich: bool = False) -> dict[str, Any]:
         """Return the last `history` runs of code as a Jupyter notebook (nbformat 4.5), for `json.dump`.
 
-        HTML, SVG and JavaScript of the code's are left out, unless `rich`: a browser runs them in a trusted notebook.
+        HTML, SVG and JavaScript outputs are left out, unless `rich` is set: a browser runs them in a trusted notebook.
 
         Raises:
             InvalidParams: the sandbox was made without `history`.
@@ -231,25 +232,25 @@ class Sandbox:
         return self.options.audit.run(code) if self.options.audit else contextlib.nullcontext()
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the run or the command that was given this event. Variables stay. For any thread."""
+        """End the run or the command that was started with this event. Variables stay. Any thread may call it."""
         cancelled.set()
         if session := self._opening.find():
             session.cancel(cancelled)
 
     def add_functions(self, functions: HostCallsLike) -> None:
-        """Let the code call further functions of the host, from now on and in every later kernel.
+        """Add host functions that user code can call, from now on and in every later kernel.
 
         Raises:
-            NotCrossing: a signature has a type that cannot cross, or a name is taken.
+            NotCrossing: a signature has a type that cannot be sent, or a name is taken.
             SessionBusy: code is running in this thread.
         """
         self._opening.add_functions(functions)
 
     def put_functions(self, functions: HostCallsLike) -> None:
-        """Let the code call these functions of the host in place of all others, from now on and in every later kernel.
+        """Replace all host functions that user code can call by these, from now on and in every later kernel.
 
-        Names that were defined for others stay in the kernel, and calls of them fail. The sandbox must have been made
-        with functions, or to take them.
+        Names of earlier functions stay defined in the kernel, and calling them fails. The sandbox must have been made
+        with functions, or so that they can be added later.
 
         Raises:
             SessionBusy: code is running in this thread.
@@ -270,24 +271,24 @@ class Sandbox:
         on_output: OnOutput | None = None,
         cancelled: threading.Event | None = None,
     ) -> CommandResult:
-        """Run a command to its end, beside whatever code runs.
+        """Run a command to its end; code may run at the same time.
 
         Args:
-            command: a text for the shell (bash), or a list of texts: the program and its arguments, taken as they are.
-            stdin: bytes for its stdin, which is at its end otherwise; or a file opened with 'rb', such as
-                `sys.stdin.buffer`, which is read by a thread while the command runs.
+            command: a text for the shell (bash), or a list of texts: the program and its arguments, unchanged.
+            stdin: bytes for stdin, or a file opened with 'rb', such as `sys.stdin.buffer`, which a thread reads while
+                the command runs; by default stdin is empty.
             cwd: the folder it starts in.
-            env: variables beside those of the sandbox.
-            timeout: seconds until SIGTERM, and two more until SIGKILL; `command_timeout` (60) otherwise.
-            max_output: bytes kept of each stream, the last ones; `max_command_output` (10 MiB) otherwise.
-            on_output: is called with each piece of output as it comes, in this thread.
+            env: environment variables to add to the sandbox's.
+            timeout: seconds until SIGTERM; SIGKILL follows 2 s later. Default: `command_timeout` (60).
+            max_output: bytes kept at the end of each stream. Default: `max_command_output` (10 MiB).
+            on_output: function called with each piece of output as it comes, in this thread.
             cancelled: an event that, once set, ends the command.
 
         Raises:
             InvalidParams: an argument is unusable.
             SandboxGone: the sandbox ended before the command did.
             EngineError: a container was needed and could not be started.
-            KeyboardInterrupt: Ctrl-C; the command got SIGINT, and `command_grace` seconds (2) to end.
+            KeyboardInterrupt: Ctrl-C; the command gets SIGINT and has `command_grace` (2) seconds to end.
         """
         limits = self.options.limits
         seconds = timeout_of(timeout, limits.command_timeout)
@@ -313,9 +314,9 @@ class Sandbox:
     ) -> Process:
         """Start a command in the background; it ends by itself, at its time limit if it has one, or with the sandbox.
 
-        Arguments and errors are those of `run_command`, but for these: `stdin` is what its stdin begins with, b'' for
-        nothing, and `write_stdin` adds more; without `timeout` it runs as long as the sandbox lives; `terminal` are the
-        rows and columns of a pseudo-terminal for it, instead of pipes.
+        Arguments and errors as for `run_command`, with these differences: `stdin` is the first bytes of stdin, b'' for
+        an open and empty one, and `write_stdin` adds more; without `timeout` the command runs as long as the sandbox;
+        `terminal` is (rows, columns) of a pseudo-terminal to use instead of pipes.
         """
         limits = self.options.limits
         request = self._request(command, cwd, env, max_output)
@@ -339,18 +340,20 @@ class Sandbox:
 
         Raises:
             InvalidParams: an argument is of another type.
-            OSError: `FileNotFoundError` and its kin, as the code itself would have it; EFBIG if `max_bytes` was not
-                given and the file has more than `max_transfer_bytes` (100 MiB).
-            SandboxGone: the sandbox ended meanwhile.
+            OSError: the error that user code would get, such as `FileNotFoundError`; EFBIG if `max_bytes` was not given
+            and the file has more than `max_transfer_bytes` (100 MiB).
+            SandboxGone: the sandbox ended in the meantime.
         """
         most = None if max_bytes is None else whole_number(max_bytes, "max_bytes")
         return self._files().read(path_text(path), whole_number(offset, "offset"), most)
 
     def write_file(self, path: StrPath, data: bytes | str | BinaryIO, *, append: bool = False) -> None:
-        """Write a file anew, or at its end; folders above it are made. Text is written as UTF-8. Errors as above.
+        """Replace a file, or append to it; parent folders are made. Text is written as UTF-8.
+
+        Errors as for `read_file`.
 
         Raises:
-            InvalidParams: the data are neither bytes nor text, nor a file opened for reading.
+            InvalidParams: the data are not bytes, text or a file opened for reading.
         """
         if not isinstance(data, (str, bytes, bytearray, memoryview)):
             check_file(data, "data")
@@ -361,11 +364,11 @@ class Sandbox:
         return self._files().scan(path_text(path))
 
     def stat(self, path: StrPath, *, follow: bool = True) -> FileInfo:
-        """Return one file or folder; with `follow`, what a link leads to. Errors as for `read_file`."""
+        """Return one file or folder; with `follow`, the target of a link. Errors as for `read_file`."""
         return self._files().stat(path_text(path), follow=follow)
 
     def exists(self, path: StrPath) -> bool:
-        """Return whether there is a file or folder of this path."""
+        """Return whether a file or folder of this path exists."""
         try:
             self.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -373,27 +376,32 @@ class Sandbox:
         return True
 
     def move(self, path: StrPath, to: StrPath) -> None:
-        """Move or rename a file or folder; folders above its new place are made. Errors as for `read_file`."""
+        """Move or rename a file or folder; parent folders of the new path are made. Errors as for `read_file`."""
         self._files().move(path_text(path), path_text(to, "to"))
 
     def remove(self, path: StrPath, *, recursive: bool = False) -> None:
-        """Remove a file, a link or an empty folder; with `recursive`, a folder with all in it. Errors as above."""
+        """Remove a file, a link or an empty folder, or with `recursive` a full one. Errors as for `read_file`."""
         self._files().remove(path_text(path), recursive=recursive)
 
     def make_dir(self, path: StrPath) -> None:
-        """Make a folder and those above it; one that is there is no error. Errors as for `read_file`."""
+        """Make a folder and its parents; no error if it exists. Errors as for `read_file`."""
         self._files().make_dir(path_text(path))
 
     def stage(self, files: Iterable[str]) -> tuple[StagedFile, ...]:
-        """Bring files of the host, or of http(s) URLs, into work_dir; the result names those that could not be had."""
+        """Copy files from the host or from http(s) URLs into work_dir.
+
+        The result names files that could not be copied.
+        """
         return self.workspace.stage(list(files))
 
     # -- variables ----------------------------------------------------------------------------------------------------
 
     def undo(self) -> None:
-        """Take the variables back to where they were before the last code; files stay as they are.
+        """Restore the variables as they were before the last code; files stay as they are.
 
-        There is a checkpoint after each call that no other follows within 50 ms; once one was asked for, after each.
+        A checkpoint is taken after each run that is not followed by another within 50 ms; after the first use of
+        `undo`,
+        `rollback`, `checkpoint` or `fork`, after every run.
 
         Raises:
             CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.
@@ -402,7 +410,7 @@ class Sandbox:
         self._opening.session().variables.undo()
 
     def checkpoint(self) -> RestorePoint:
-        """Keep the variables as they are now, for `rollback`. Up to 16 are kept, until a restart.
+        """Save the variables as they are now, for `rollback`. Up to 16 checkpoints are kept, until a restart.
 
         Raises:
             CheckpointMissing: threads of the code, or processes that it has started, are running.
@@ -410,29 +418,29 @@ class Sandbox:
         return self._opening.session().variables.checkpoint()
 
     def rollback(self, mark: RestorePoint) -> None:
-        """Take the variables to where they were at a mark, as often as you like; files stay as they are.
+        """Restore the variables as they were at a checkpoint, any number of times; files stay as they are.
 
         Raises:
-            CheckpointMissing: the mark is kept no more; the variables are as they were.
+            CheckpointMissing: the checkpoint is no longer kept; the variables are unchanged.
             KernelDied: restoring the checkpoint failed, or took too long.
-            InvalidParams: the mark is none.
+            InvalidParams: the mark was not returned by `checkpoint`.
         """
         if not isinstance(mark, RestorePoint):
-            raise InvalidParams(f"{mark!r:.80} is no mark: give what `checkpoint` returned.")
+            raise InvalidParams(f"{mark!r:.80} is not a checkpoint: give the value that `checkpoint` returned.")
         self._opening.session().variables.rollback(mark)
 
     def fork(self: Self) -> Self:
         """Return another kernel in the same container, which goes on from the variables as they are now.
 
-        Both go on independently, also at the same time: each has its own variables, time limits, interrupts,
+        Both continue independently and may run at the same time: each has its own variables, time limits, interrupts,
         checkpoints and calls of host functions. Files, commands, network, memory and CPUs are the container's. Up to 32
-        (`max_branches`) are open at once, forks of forks included. `undo` leads back to the fork at most, and so does
-        `restart`. Closing a fork ends its code, and the forks made of it; closing the sandbox ends all of them.
+        (`max_branches`) are open at once, forks of forks included. `undo` and `restart` go back to the moment of the
+        fork at most. Closing a fork ends its code and closes its own forks; closing the sandbox closes all of them.
 
         Raises:
             CheckpointMissing: threads of the code, or processes that it has started, are running.
             InvalidParams: there are too many forks.
-            KernelDied: the fork did not come up within `restart_timeout`.
+            KernelDied: the fork was not ready within `restart_timeout`.
             EngineError: a container was needed and could not be started.
         """
         forked = object.__new__(type(self))
@@ -443,7 +451,7 @@ class Sandbox:
     def fresh_kernel(self: Self) -> Self:
         """Return another kernel in the same container, as `fork` does, without the variables of this one.
 
-        Modules that are imported stay so. After a crash it goes on from its last checkpoint, as a fork does. Errors as
+        Imported modules stay imported. After a crash it continues from its last checkpoint, as a fork does. Errors as
         for `fork`.
         """
         forked = self.fork()
@@ -469,9 +477,9 @@ class Sandbox:
         return SavedState(archive.getvalue(), report) if variables else archive.getvalue()
 
     def save_to(self, archive: BinaryIO, *, files: bool = True, variables: bool = True) -> VariablesReport:
-        """Write what `save` returns to a file of the host, piece by piece; return what became of the variables.
+        """Write the archive of `save` to a file on the host, piece by piece; return a report on the variables.
 
-        Without `files` it holds the variables alone. Errors as for `save`.
+        Without `files` it holds only the variables. Errors as for `save`.
         """
         check_file(archive, "archive", to_write=True)
         most = self._opening.options.limits.max_archive_bytes
@@ -479,13 +487,13 @@ class Sandbox:
         return self._opening.session().variables.save(path, most, archive.write, variables=variables)
 
     def load(self, tar: bytes | BinaryIO | SavedState, *, variables: bool = True) -> VariablesReport:
-        """Unpack what `save` gave into work_dir, within the sandbox, and set its variables; return what became of them.
+        """Unpack an archive of `save` into work_dir, within the sandbox, set its variables, and report on them.
 
-        Variables that are there keep their values, but for those of the same names. What an archive holds is read in
-        the sandbox alone: one from a stranger can do there what code of his could.
+        Existing variables keep their values, unless the archive has the same names. The archive is read only inside the
+        sandbox, where an untrusted archive can do as much as untrusted code.
 
         Raises:
-            InvalidParams: it is no archive of this kind.
+            InvalidParams: it is not an archive of `save`.
             OSError: as for `write_file`.
         """
         if not isinstance(tar, (SavedState, bytes, bytearray, memoryview)):
@@ -493,7 +501,7 @@ class Sandbox:
         has_variables, archive = opened(tar.tar if isinstance(tar, SavedState) else tar)
         return self._opening.session().variables.load(WORK_DIR, archive, variables=has_variables and variables)
 
-    # -- its life -----------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
         """Interrupt the running code as Ctrl-C would; variables stay. Does nothing when nothing runs."""
@@ -506,7 +514,7 @@ class Sandbox:
             session.restart()
 
     def reset(self) -> None:
-        """Begin anew: a fresh kernel, no commands, and no files in work_dir, /tmp and HOME.
+        """Reset the sandbox: a fresh kernel, no commands, and no files in work_dir, /tmp and HOME.
 
         Raises:
             EngineError: the sandbox could not be started again.
@@ -516,24 +524,24 @@ class Sandbox:
             session.reset()
 
     def close(self) -> None:
-        """Remove the container, and the folder if it is the sandbox's own. The next use would start a new one."""
+        """Remove the container, and work_dir if it is the sandbox's own folder. The next use starts a new container."""
         self._opening.close()
 
     @property
     def is_alive(self) -> bool:
-        """True while its container runs."""
+        """True while the container runs."""
         session = self._opening.find()
         return session is not None and session.is_alive
 
     @property
     def is_busy(self) -> bool:
-        """True while code runs in it."""
+        """True while code runs in the sandbox."""
         session = self._opening.find()
         return session is not None and session.is_busy
 
     @property
     def container(self) -> Container | None:
-        """The container that runs now, by the engine's id, if there is one."""
+        """The engine's id of the running container, or None."""
         session = self._opening.find()
         return session.sandbox if session else None
 
@@ -548,13 +556,13 @@ class Sandbox:
     # -- its configuration --------------------------------------------------------------------------------------------
 
     def to_config(self) -> Config:
-        """Return its options as JSON values; `from_config` makes another sandbox like it, with nothing in it yet.
+        """Return the sandbox's options as JSON values, from which `from_config` makes a new, empty sandbox.
 
         Raises:
-            InvalidParams: it has host functions, which are no values.
+            InvalidParams: it has host functions, which are not JSON values.
         """
         if self.options.hostcalls:
-            raise InvalidParams("A sandbox with host functions has no configuration: functions are no JSON values.")
+            raise InvalidParams("A sandbox with host functions has no configuration: functions are not JSON values.")
         return {name: plain(value) for name, value in self.cfg.items()}
 
     @classmethod

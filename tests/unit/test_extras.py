@@ -14,7 +14,7 @@ GIT = {"url": "https://git.example/a.git", "vcs_info": {"vcs": "git", "commit_id
 
 
 def test_a_missing_package_names_the_extra_that_brings_it() -> None:
-    how = re.escape(f"No module named 'nowhere'. It comes with an extra: {pip_install('some')}")
+    how = re.escape(f"No module named 'nowhere'. It needs an extra: {pip_install('some')}")
     with pytest.raises(ModuleNotFoundError, match=how) as caught, extra("some"):
         import nowhere  # type: ignore[import-not-found]  # noqa: F401
     assert caught.value.name == "nowhere"
