@@ -3,6 +3,7 @@
 It runs once in each kernel. Charts are made where the image has the package e2b-charts.
 """
 
+import importlib
 import json
 from typing import Any
 
@@ -36,9 +37,7 @@ def data_of(table: Any) -> dict[str, Any]:
 def chart_of(figure: Any) -> Any:
     """Return a figure as E2B's own package describes it, None if that cannot be had."""
     try:
-        from e2b_charts import chart_figure_to_dict  # is in the image of few sandboxes
-
-        return chart_figure_to_dict(figure)
+        return importlib.import_module("e2b_charts").chart_figure_to_dict(figure)  # few images have it
     except Exception:  # noqa: BLE001  (the picture of the figure is shown in any case)
         return None
 
