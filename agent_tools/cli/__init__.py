@@ -98,7 +98,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
         "kubernetes": "kubernetes",
         **dict.fromkeys(("doctor", "clean"), ""),
     },
-    modules={"keys": "backup", "restore": "backup", "clean": "doctor"},
+    modules={**dict.fromkeys(("keys", "backup", "restore"), "gateway_data"), "clean": "doctor"},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="agent-tools")

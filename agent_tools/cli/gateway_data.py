@@ -1,4 +1,4 @@
-"""`agent-tools backup` and `restore`: the gateway's database and files."""
+"""`agent-tools keys`, `backup` and `restore`: the keys, the database and the files of a gateway, while it runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving import backup as backups
 from agent_tools.gateway.serving.backup import purge
 from agent_tools.gateway.serving.serve import opened_store
-
-# `agent-tools keys`: the gateway's named keys, while it runs.
 
 _LIMITS = (
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
