@@ -4,8 +4,8 @@ Pure, so that one test can hold the whole of it. It passes Pod Security's level 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 
 A pod has no field for some limits: PID 1 sets those of descriptors, file size and core dumps at its start
-(guest/pid1/hold.py); that of processes is the kubelet's (`podPidsLimit`); folders in memory cannot be made "noexec". It
-has no log limit either, and nothing is logged: what PID 1 and the code print goes nowhere.
+(guest/pid1/supervisor.py); that of processes is the kubelet's (`podPidsLimit`); folders in memory cannot be made
+"noexec". It has no log limit either, and nothing is logged: what PID 1 and the code print goes nowhere.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import NamedTuple
 
-from .framing import FrameBuffer
+from .mux import FrameBuffer
 
 SHELL, IOPUB, CONTROL, STDIN = range(1, 5)
 MIN_PARTS, MAX_PARTS = 4, 64

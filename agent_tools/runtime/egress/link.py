@@ -13,8 +13,19 @@ from collections.abc import Callable
 from typing import cast
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.guest.wire.framing import WINDOW, Window
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WORDS, MuxError, credit, cut, frames, read_credit
+from agent_tools.guest.wire.mux import (
+    CREDIT,
+    HEADER,
+    MAX_FRAME,
+    WINDOW,
+    WORDS,
+    MuxError,
+    Window,
+    credit,
+    cut,
+    frames,
+    read_credit,
+)
 from agent_tools.limits import EgressLimits
 from agent_tools.runtime.egress.journal import EgressRefused, Entry
 

@@ -16,10 +16,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.macro import Macro
 from traitlets.config import Config
 
-from agent_tools.guest.kernel import cells, lazy_names
+from agent_tools.guest.kernel import cells
 from agent_tools.guest.kernel.cells import CellCompiler, CellHistory, CellTransformer
-from agent_tools.guest.kernel.lazy_names import LazyNames
-from agent_tools.guest.kernel.shell import SandboxShell
+from agent_tools.guest.kernel.shell import NAMES, LazyNames, SandboxShell
 
 PIECES = st.sampled_from(
     (
@@ -218,7 +217,7 @@ def test_a_module_that_cannot_be_imported_leaves_its_name_undefined(
 ) -> None:
     (tmp_path / "broken_module.py").write_text(reason)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(lazy_names.NAMES, "np", ("broken_module", None))
+    monkeypatch.setitem(NAMES, "np", ("broken_module", None))
     namespace: dict[str, object] = {}
     LazyNames(namespace).look_at("np.zeros(3)")
     assert not namespace

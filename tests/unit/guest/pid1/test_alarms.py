@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from agent_tools.guest.pid1.alarms import Alarms
+from agent_tools.guest.pid1.init import Alarms
 from agent_tools.guest.processes import processor_time
 from agent_tools.guest.wire.words import MAX_GRACES
 

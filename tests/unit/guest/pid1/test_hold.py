@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.pid1 import hand_over, hold
-from agent_tools.guest.pid1.hold import Hold, limit
+from agent_tools.guest.pid1 import hand_over, supervisor
+from agent_tools.guest.pid1.supervisor import Hold, limit
 from agent_tools.guest.processes import WholeSandbox
 
 FEW, LONG = "256", "30"
@@ -22,9 +22,9 @@ FEW, LONG = "256", "30"
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> str:
     address = f"\0agent_tools.test.{os.getpid()}"
-    monkeypatch.setattr(hold, "ADDRESS", address)
-    monkeypatch.setattr(hold, "limit", lambda what, most: None)  # which is for good
-    monkeypatch.setattr(hold, "silence", lambda: None)
+    monkeypatch.setattr(supervisor, "ADDRESS", address)
+    monkeypatch.setattr(supervisor, "limit", lambda what, most: None)  # which is for good
+    monkeypatch.setattr(supervisor, "silence", lambda: None)
     return address
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.framing import WINDOW
-from agent_tools.guest.wire.mux import MAX_FRAME, Mux
+from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW, Mux
 from agent_tools.runtime.transport.transport import MAX_WORDS, Relay, SocketStdio
 
 FOREVER = 10.0  # seconds: only a failing test waits this long

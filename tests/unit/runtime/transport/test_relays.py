@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.framing import WINDOW
-from agent_tools.guest.wire.mux import MAX_OUT, Mux
+from agent_tools.guest.wire.mux import MAX_OUT, WINDOW, Mux
 from agent_tools.machine import event_loop
 from agent_tools.runtime.transport.transport import Relay, SocketStdio
 from tests.waiting import until
