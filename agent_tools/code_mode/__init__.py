@@ -1,4 +1,4 @@
-"""Code mode: host functions that the code in a sandbox calls by name, with types, limits and a record of every call.
+"""Code mode: host functions that user code calls by name, with types, limits and a record of every call.
 
 Names are imported at first use.
 """

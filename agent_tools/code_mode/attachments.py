@@ -25,7 +25,7 @@ def rich_value(kind: str, content: bytes, budget: Budget | None = None) -> Any:
 
     Raises:
         ValueError: the content is malformed, or costs more than the budget.
-        GivenUp: the call that waited for it is over.
+        GivenUp: the call that waited for it has ended.
     """
     if kind == "png":
         return content
@@ -37,7 +37,7 @@ def rich_value(kind: str, content: bytes, budget: Budget | None = None) -> Any:
         raise
     except TooCostly as exc:
         raise TooCostly(f"a {kind} that cannot be read ({exc})") from exc
-    except Exception as exc:  # a library may raise anything at a guest's content
+    except Exception as exc:  # a library may raise any exception for hostile content
         raise ValueError(f"a {kind} that cannot be read ({str(exc)[:200]})") from exc
 
 
@@ -53,7 +53,7 @@ def _array(content: bytes, budget: Budget) -> Any:
     """Read the array of an npy file. Its header is compared with the size of its data before any memory is taken.
 
     Raises:
-        ValueError: it is no npy file, it holds Python objects, or its data has another size than its header says.
+        ValueError: it is not an npy file, it holds Python objects, or its data has another size than its header says.
     """
     import numpy.lib.format  # loads numpy, which need not be installed
 
@@ -66,7 +66,7 @@ def _array(content: bytes, budget: Budget) -> Any:
     shape, is_fortran, dtype = read_header(file)
     count, start = math.prod(shape), file.tell()
     if dtype.hasobject:
-        raise ValueError("Python objects are not taken")
+        raise ValueError("Python objects are not accepted")
     if dtype.itemsize > max(len(content), MAX_EMPTY_ITEM_BYTES) or (count and not dtype.itemsize):
         raise ValueError("the size of its items is impossible")
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(content) - start:

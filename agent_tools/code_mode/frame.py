@@ -1,7 +1,7 @@
-"""A guest's DataFrame: its cost is computed from Arrow's lengths before it is made, and it is made in pieces.
+"""Read a guest's DataFrame: its cost is computed from Arrow's lengths before it is made, and it is made in pieces.
 
-The number of bytes says little about the size of a frame: nulls take none, and columns may share theirs. So its types
-are checked first (frame_schema.py), then its memory is charged, then its data is validated, and only then it is read.
+The number of bytes says little about the size of a frame: nulls take no bytes, and columns may share theirs. So the
+types are checked first, then the memory is charged to the budget, then the data is validated, and only then it is read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def checked_schema(message: Any) -> tuple[Any, list[str]]:
     """Return the schema in a frame's first message, and the names of its index columns. No data is read.
 
     Raises:
-        ValueError: it is no schema, it is too large, or one of its types does not cross.
+        ValueError: it is not a schema, it is too large, or one of its types cannot be sent.
     """
     data = message.metadata.to_pybytes()
     if message.type != "schema" or len(data) > MAX_SCHEMA_BYTES:
@@ -58,10 +58,10 @@ def checked_schema(message: Any) -> tuple[Any, list[str]]:
 
 
 def check_type(kind: Any, depth: int = 0) -> None:
-    """Check that a type crosses. Views, run ends, unions and dictionaries in lists unpack to more than their bytes.
+    """Check that a type can be sent. Views, run ends, unions and dictionaries in lists unpack to more than their bytes.
 
     Raises:
-        ValueError: it does not cross.
+        ValueError: it cannot be sent.
     """
     if depth > MAX_LEVELS:
         raise ValueError(f"types nested deeper than {MAX_LEVELS} levels")
@@ -151,7 +151,7 @@ def _check_name(name: Any) -> None:
 
 MAX_CHUNKS = 100_000  # record batches times columns
 MAX_CATEGORIES = 50_000  # categories of one column
-MAX_LEVEL_TEXTS = 20_000  # texts in an index of several levels: anybody can foresee pandas' hashes of them
+MAX_LEVEL_TEXTS = 20_000  # texts in an index of several levels: pandas' hashes of them are predictable
 PIECE_ROWS = 2_000  # rows of Python objects that are made at once; between two pieces other threads can run
 
 _TEXT, _OBJECT, _LIST, _STRUCT, _NUMBER = 32, 64, 128, 256, 16  # bytes of a cell in memory, besides those of its data
@@ -161,7 +161,7 @@ def read_frame(content: bytes, budget: Budget) -> Any:
     """Read the DataFrame of an Arrow IPC stream.
 
     Raises:
-        ValueError: it is no such stream, or has types that do not cross.
+        ValueError: it is not such a stream, or has types that cannot be sent.
         TooCostly: it would take more than the budget.
     """
     messages = pyarrow.ipc.MessageReader.open_stream(content)
@@ -267,7 +267,7 @@ def _check_message(message: Any) -> None:
     header = _field(data, _table(data, 0), 2)
     batch = header if message.type == "record batch" else _field(data, header, 1)
     if message.type == "schema" or _field(data, batch, 3, 0):
-        raise ValueError("compressed frames are not taken, nor a second schema")
+        raise ValueError("compressed frames and a second schema are not accepted")
 
 
 def _slot(data: bytes, table: int, slot: int) -> int:

@@ -1,4 +1,4 @@
-"""Host functions made of typed Python functions, payload handlers, and registered tools."""
+"""Make host functions of typed Python functions, payload handlers, and registered tools."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Pol
 from agent_tools.runtime.host_calls.reading import aside, look_up
 from agent_tools.text import has_more_parts
 
-# The check of an argument by its annotation: pydantic's own for small values, and a patient one for large values.
+# Check an argument by its annotation: by pydantic alone for small values, interruptibly for large ones.
 #
 # pydantic checks a value without releasing the interpreter's lock, so no other thread runs meanwhile. It also collects
 # every error, and builds sets of integers that may all have one hash. For large values its schema is therefore
-# rewritten: before every part runs a function of ours, which lets other threads run and stops when the call is over;
-# the first error ends a list, a set or a dict; and sets and dicts are built by guest/wire/budget.py, from the checked
+# rewritten: before each part a function of this module runs, which lets other threads run and stops when the call has
+# ended; the first error ends a list, a set or a dict; guest/wire/budget.py builds sets and dicts from the checked
 # parts.
 
 with extra("code-mode"):
@@ -50,8 +50,7 @@ class ArgumentCheck:
         """Return the value, converted to its annotation.
 
         Raises:
-            pydantic.ValidationError: it does not fit.
-            GivenUp: it is large, and the call is over.
+            pydantic.ValidationError: it does not match. GivenUp: it is large, and the call has ended.
         """
         if not _is_large(value):
             return self._adapter.validate_python(value)
@@ -87,7 +86,7 @@ def _validator(schema: Any) -> pydantic_core.SchemaValidator:
 
 
 def patient(schema: Any) -> Any:
-    """Return a core schema with our functions in it."""
+    """Return a core schema with the functions of this module in it."""
     if isinstance(schema, (list, tuple)):
         return type(schema)(patient(each) for each in schema)
     if not isinstance(schema, Mapping):
@@ -229,7 +228,7 @@ class TypedFunction:
 
 
 def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
-    """Return the names of the parameters; None if not all may be given by their place."""
+    """Return the names of the parameters; None if some cannot be passed by position."""
     parameters = signature.parameters.values()
     may_all = all(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
     return tuple(each.name for each in parameters) if may_all else None
@@ -254,7 +253,7 @@ class PayloadHandler:
 
 
 class Tool(Protocol):
-    """A tool as a model calls it; `agent_tools.tools.BaseTool` is one."""
+    """A tool that a model can call, such as `agent_tools.tools.BaseTool`."""
 
     @property
     def function(self) -> Mapping[str, Any]:
@@ -262,7 +261,7 @@ class Tool(Protocol):
         ...
 
     def call(self, params: str) -> Any:
-        """Do the work, with the arguments in JSON."""
+        """Run the tool with the arguments in JSON."""
         ...
 
 
@@ -296,7 +295,7 @@ async def _done(function: Callable[..., Any], is_async: bool, args: tuple[Any, .
 
 
 def _returned(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return a function's result. No thread can hand StopIteration on, which a coroutine would not raise either."""
+    """Return a function's result. StopIteration is wrapped: threads and coroutines cannot raise it."""
     try:
         return function(*args, **kwargs)
     except StopIteration as exc:

@@ -1,6 +1,7 @@
-"""Type hints as text: the annotations in a stub, with the classes that they mention.
+"""Write type hints as text, for the annotations in a stub, with the classes that they mention.
 
-Models (TypedDict, dataclass, pydantic) become TypedDicts, enums become Literals. Types that cannot cross are refused.
+Models (TypedDict, dataclass, pydantic) become TypedDicts, enums become Literals. Types that cannot be sent raise
+`NotCrossing`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _ABSTRACT = {
 
 
 class NotCrossing(AgentToolsError, TypeError):
-    """A type in a signature cannot cross to the guest."""
+    """A type in a signature cannot be sent to the guest."""
 
 
 class HintWriter:
@@ -68,7 +69,7 @@ class HintWriter:
         """Write a type hint; `where` is its place in error messages.
 
         Raises:
-            NotCrossing: the type cannot cross.
+            NotCrossing: the type cannot be sent.
         """
         hint, _ = without_notes(hint)
         origin, args = get_origin(hint), get_args(hint)
@@ -118,7 +119,7 @@ class HintWriter:
 
 
 def _own_doc(cls: type) -> str:
-    """Return the class's docstring; '' for those that dataclasses and dicts generate."""
+    """Return the class's docstring; '' for a generated one of a dataclass or dict."""
     doc = cls.__doc__ or ""
     return "" if doc.startswith(f"{cls.__name__}(") or "dict(" in doc[:12] else doc
 
@@ -133,7 +134,7 @@ class _Member:
 
 
 def _members(cls: type) -> dict[str, _Member] | None:
-    """Return the fields of a model; None for a class that is no model."""
+    """Return the fields of a model; None for a class that is not a model."""
     if typing_extensions.is_typeddict(cls):
         hints = typing_extensions.get_type_hints(cls, include_extras=True)
         return {name: _Member(hint, _is_required(cls, name, hint)) for name, hint in hints.items()}
@@ -155,7 +156,7 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _is_required(cls: Any, name: str, hint: Any) -> bool:
-    """Return whether a key of a TypedDict is required. The class itself does not know it of annotations in strings."""
+    """Return whether a key of a TypedDict is required. For annotations in strings the class itself does not say."""
     origin = get_origin(hint)
     if origin in (typing_extensions.NotRequired, typing_extensions.Required):
         return origin is typing_extensions.Required
@@ -190,7 +191,7 @@ class Field:
 
     @property
     def annotation(self) -> str:
-        """Return the text of its annotation, which may say that the key can be missing."""
+        """Return the text of its annotation, with `NotRequired` if the key can be missing."""
         return self.type if self.is_required else f"NotRequired[{self.type}]"
 
     @property
@@ -212,12 +213,12 @@ def typed_dict_source(name: str, fields: Iterable[Field], doc: str = "") -> str:
 
 
 def docstring_source(doc: str) -> str:
-    """Return a docstring as a literal; that of several lines ends on a line of its own."""
+    """Return a docstring as a literal; the quotes after several lines are on a line of their own."""
     text = doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     text = f'{text[:-1]}\\"' if text.endswith('"') else text
     return f'"""{text}"""' if "\n" not in text else f'"""{text}\n"""'
 
 
 def one_line(text: str) -> str:
-    """Return a text with every run of white space as one space: what follows a `#` must not leave its line."""
+    """Return a text with every run of white space as one space: a comment must stay on its line."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The tools of an MCP server as host functions: `inputSchema` and `outputSchema` become the stub's types."""
+"""Make host functions of an MCP server's tools: `inputSchema` and `outputSchema` become the stub's types."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WireMessage = dict[str, Any]
 async def mcp_tools(
     session: Any, *, prefix: str = "", include: Sequence[str] = ("*",), policy: Policy | None = None
 ) -> list[McpFunction]:
-    """Return the tools of a connected `mcp.ClientSession`; `get-user` there is `get_user` in the guest.
+    """Return the tools of a connected `mcp.ClientSession`; `get-user` becomes `get_user` in the guest.
 
     The session belongs to its event loop: run the code from there (`await tool.acall(...)`, `async with template...`).
 
     Args:
         session: connected and initialized.
-        prefix: the beginning of every name in the guest.
+        prefix: added before every name in the guest.
         include: patterns for the tools' own names, with wildcards as for files.
-        policy: the policy of all of them.
+        policy: the policy of all the functions.
     """
     found: list[McpFunction] = []
     params = None
@@ -43,7 +43,7 @@ async def mcp_tools(
 
 
 def _plain(message: Any) -> WireMessage:
-    """Return a message with the names of the wire: the SDK's own differ from version to version."""
+    """Return a message with the names of the protocol: the SDK's attribute names differ between versions."""
     return message.model_dump(by_alias=True)  # type: ignore[no-any-return]
 
 

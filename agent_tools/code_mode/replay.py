@@ -1,18 +1,18 @@
-"""A record of host calls in a file, and functions that answer from it: for resuming after a crash, and for tests.
+"""Record host calls in a file and answer them from it: for resuming after a crash, and for tests.
 
 Theory of operation. A `Journal` numbers the calls of a sandbox as they begin, and writes one line when a call is over:
 
     {"seq": 0, "name": "f", "args": sha256 of the arguments, "value": encoded, "attachments": [base64]}
     {"seq": 1, "name": "f", "args": ..., "error": {"type", "message", "is_argument"}}
-    {"from": 2}                         calls from this one on are void: the code took another way
+    {"from": 2}                         calls from this one on are void: the code called something else
 
 On replay, a call gets the recorded outcome if the entry of its number has the same name and arguments. At the first
 call that differs, a plain replay fails, and so do all later calls. A replay that resumes, because it records into the
 same file, voids the rest of the record there and makes the calls from then on.
 
-A call without an entry is not yet the end of the record: calls are recorded in the order in which they end, so at a
-crash a later one may have been over when an earlier one was not. Such a call is made again, and replay goes on until
-there are no later entries.
+A call without an entry need not be the end of the record: calls are recorded in the order in which they end, so at a
+crash a later call may have ended before an earlier one. Such a call is made again, and replay goes on until there are
+no later entries.
 
 A cancelled call is not recorded. Code cannot be replayed if its calls depend on time or chance, or on the order in
 which concurrent calls end.
@@ -55,7 +55,7 @@ class RecordedResult:
     attachments: list[bytes]
 
     def fields(self) -> Mapping[str, Any]:
-        """Return its part of the record's line."""
+        """Return its fields in the record's line."""
         return {"value": self.data, "attachments": [base64.b64encode(part).decode() for part in self.attachments]}
 
     def give(self) -> Any:
@@ -65,18 +65,18 @@ class RecordedResult:
 
 @dataclass(frozen=True)
 class RecordedFailure:
-    """The exception that a call ended with; `is_argument` if its arguments did not fit."""
+    """The exception that a call raised; `is_argument` if its arguments did not match."""
 
     type: str
     message: str
     is_argument: bool
 
     def fields(self) -> Mapping[str, Any]:
-        """Return its part of the record's line."""
+        """Return its fields in the record's line."""
         return {"error": {"type": self.type, "message": self.message, "is_argument": self.is_argument}}
 
     def give(self) -> Any:
-        """Raise the exception again, as one of a type with the same name."""
+        """Raise the exception again, with a type of the same name."""
         if self.is_argument:
             raise ArgumentError(self.message)
         raise type(self.type, (Exception,), {})(self.message)
@@ -91,7 +91,7 @@ def recorded(
 ) -> Mapping[str, HostFunction]:
     """Return the functions with their calls recorded in one file, or answered from another.
 
-    The same file as both resumes: calls are answered from it while they are those it holds, and then made and recorded.
+    If both are the same file, it is resumed: calls are answered from it while they match, then made and recorded.
 
     Raises:
         InvalidParams: the file to replay cannot be read.
@@ -103,12 +103,12 @@ def recorded(
 
 
 class CallRecording:
-    """The calls of one sandbox's life, in a file."""
+    """The calls of one sandbox, in a file."""
 
     def __init__(self, record: Path | None, replay: Path | None) -> None:
         self._lock = threading.Lock()
         self._begun = 0
-        self._differs = ""  # the message of the first call that is not the recorded one
+        self._differs = ""  # the message about the first call that differs from the record
         self._record = record
         self._is_resumed = record is not None and replay is not None and _is_same(record, replay)
         self._entries = _read(replay, is_new_allowed=self._is_resumed) if replay else {}
@@ -117,7 +117,7 @@ class CallRecording:
             _write(record, "", os.O_TRUNC)
 
     def begin(self, key: CallKey) -> tuple[int, Outcome | None]:
-        """Return the number of a call that begins, and its recorded outcome; None if the call is to be made.
+        """Return the number of a call that begins, and its recorded outcome; None if the call must be made.
 
         Raises:
             ReplayError: the record has another call here, or no call.
@@ -142,14 +142,14 @@ class CallRecording:
             return not self._is_live and key in rest
 
     def note(self, number: int, key: CallKey, outcome: Outcome) -> None:
-        """Record a call that is over."""
+        """Record a call that has ended."""
         if self._record:
             line = {"seq": number, "name": key.name, "args": key.digest, **outcome.fields()}
             with self._lock:
                 _write(self._record, json.dumps(line) + "\n")
 
     def _go_live(self, number: int, *, is_void: bool) -> None:
-        """Stop answering from the record, unless it has no entry of this call, but some of later ones."""
+        """Stop answering from the record, unless only this call's entry is missing and later ones exist."""
         if not is_void and any(each > number for each in self._entries):
             return
         self._is_live = True
@@ -158,7 +158,7 @@ class CallRecording:
 
 
 class _RecordedFunction:
-    """A host function whose calls go through a journal."""
+    """A host function whose calls are recorded or replayed."""
 
     def __init__(self, name: str, function: HostFunction, journal: CallRecording) -> None:
         self._name, self._function, self._journal = name, function, journal
@@ -167,7 +167,7 @@ class _RecordedFunction:
             self.policy = replace(function.policy, approve=self._approve)
 
     async def _approve(self, request: CallRequest) -> bool:
-        """Approve a call that the record will answer: it was approved and made before."""
+        """Approve a call without asking if the record answers it: it was approved and made before."""
         if self._journal.is_known(CallKey(self._name, await aside(_digest, request.args, request.kwargs))):
             return True
         assert self._function.policy.approve is not None
@@ -230,7 +230,7 @@ def _read(path: Path, *, is_new_allowed: bool) -> Entries:
                 entries[entry["seq"]] = CallKey(entry["name"], entry["args"]), _outcome(entry)
     except FileNotFoundError as exc:
         if not is_new_allowed:
-            raise InvalidParams(f"There is no record {str(path)!r} to replay.") from exc
+            raise InvalidParams(f"The record {str(path)!r} to replay does not exist.") from exc
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise InvalidParams(f"{str(path)!r} is not a record of host calls ({exc}).") from exc
     return entries

@@ -1,4 +1,4 @@
-"""Stubs made of JSON schemas, as tools and MCP servers describe their arguments."""
+"""Make stubs of JSON schemas, in which tools and MCP servers describe their arguments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agent_tools.code_mode.stubs import Stub, python_name
 
 Schema = Mapping[str, Any]
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-MAX_DEPTH = 8  # of schemas in each other; deeper ones are Any
+MAX_DEPTH = 8  # levels of nested schemas; deeper ones are Any
 
 
 def stub_of_schema(name: str, doc: str, schema: Any, result: Schema | None = None) -> Stub:
     """Make the stub of a function whose keyword arguments are an object of this schema.
 
-    A list of `{'name', 'type', 'description', 'required'}`, as in Qwen-Agent's tools, will do, too. A parameter whose
-    name is not valid in Python gets a valid one in the stub (`python_name`); the host still gets its own.
+    A list of `{'name', 'type', 'description', 'required'}`, as in Qwen-Agent's tools, is accepted, too. A parameter
+    whose name is not valid in Python gets a valid one in the stub (`python_name`); the host gets the original name.
     """
     if isinstance(schema, list):
         schema = {
@@ -79,7 +79,7 @@ class _SchemaWriter:
         return _PLAIN.get(str(kind), "Any")
 
     def _defined(self, name: str, depth: int) -> str:
-        """Write a definition once, however often it is mentioned; it may mention itself."""
+        """Write a definition once, however often it is used; it may refer to itself."""
         if name not in self.known:
             definition = self.definitions.get(name)
             is_class = isinstance(definition, Mapping) and _is_class(definition) and name.isidentifier()
@@ -111,7 +111,7 @@ def _is_name(name: object) -> bool:
 
 
 def _is_class(schema: Schema) -> bool:
-    """Return whether an object can be written as a class: it has fields, and all their names are valid."""
+    """Return whether an object can be written as a class: it has fields with valid names."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and bool(properties) and all(map(_is_name, properties))
 

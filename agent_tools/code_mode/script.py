@@ -1,4 +1,4 @@
-"""A script in a sandbox: its functions take and return Python values."""
+"""Scripts in a sandbox, whose functions take and return Python values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from agent_tools.limits import Limits
     from agent_tools.runtime.sessions import RunsCode
 
-MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may wait for their reader
-CLOSE_SECONDS = 0.05  # between two looks of a waiting `put` whether the queue is closed
+MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may be queued for the reader
+CLOSE_SECONDS = 0.05  # seconds between two checks of a waiting `put` whether the queue is closed
 _DONE = object()
 _call: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("call", default=None)
 
@@ -53,7 +53,7 @@ class ResultEvent:
 
 @dataclass(frozen=True)
 class HostCallEvent:
-    """A call of a host function is over."""
+    """A call of a host function has ended."""
 
     data: HostCall
 
@@ -69,7 +69,9 @@ Event = Union[StdoutEvent, StderrEvent, ResultEvent, HostCallEvent, EndEvent]
 
 
 class Script:
-    """A script of one sandbox, made by `Template.create`. It runs one call at a time, and refuses others meanwhile.
+    """A script of one sandbox, made by `Template.create`.
+
+    It runs one call at a time; others raise `SessionBusy` meanwhile.
 
     Attributes:
         last: the last call's execution, with all outputs.
@@ -87,7 +89,7 @@ class Script:
         """Run code; its functions and variables stay. It is read as by `Sandbox.run_code`: see `last.notes`.
 
         Raises:
-            InvalidParams: it is no text, or can be read in several ways.
+            InvalidParams: it is not text, or can be read in several ways.
             GuestError, GuestTimeout, GuestDied: the code did not reach its end.
         """
         reading = read_code(code, self._limits)
@@ -101,7 +103,7 @@ class Script:
             GuestError: the function raised. GuestTimeout: it ran longer than `timeout` seconds.
             GuestDied: its kernel ended.
             SessionBusy: another call is running.
-            ValueError: an argument is of a type that cannot cross to the guest.
+            ValueError: an argument is of a type that cannot be sent to the guest.
         """
         code = _call_code(name, bool(args or kwargs), is_streamed=False)
         call = _script_call(name, args, kwargs, lambda _: None)
@@ -130,16 +132,16 @@ class Script:
             yield EndEvent(call.result)
 
     def cancel(self, call: threading.Event | None = None) -> None:
-        """Interrupt the running call, as Ctrl-C would; the script's state stays. For any thread.
+        """Interrupt the running call, as Ctrl-C would; the script's state stays. Any thread may call it.
 
-        `call` is the one that is meant, also before it runs: what `calling` has given.
+        `call`, a value of `calling`, names the call to interrupt, even before it runs.
         """
         self._session.cancel(call or self._cancelled)
 
     @staticmethod
     @contextlib.contextmanager
     def calling() -> Iterator[threading.Event]:
-        """Give what the calls within can be cancelled by, wherever they have come to."""
+        """Yield a value by which `cancel` interrupts the calls of the block, at any stage."""
         event = threading.Event()
         token = _call.set(event)
         try:
@@ -169,7 +171,7 @@ class Script:
     def _pumping(
         self, outputs: Generator[Output, None, Execution], events: _EventQueue, cancelled: threading.Event
     ) -> Iterator[None]:
-        """Run the code in a thread of its own, so that items and outputs reach the reader in one order."""
+        """Run the code in its own thread, so that items and outputs reach the reader in order."""
         # the context has the event loop of the caller, in which host calls are tasks
         work = partial(contextvars.copy_context().run, _pump, outputs, events)
         worker = threading.Thread(target=work, name="agent-tools-script", daemon=True)
@@ -245,7 +247,7 @@ def _events(output: Output) -> Iterator[Event]:
             yield HostCallEvent(output)
 
 
-# The arguments of a script's function, as the caller writes them.
+# The arguments of a script's function.
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Stubs: the Python source by which the guest knows a host function. Typed signature, docstring, types it mentions.
+"""Stubs: the Python source of a host function for the guest, with typed signature, docstring and types.
 
-A value that a stub types as datetime arrives as one. Types that cannot cross are refused when a function is added.
+A value that a stub types as datetime arrives as one. Types that cannot be sent are rejected when a function is added.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import typing_extensions
 
 from agent_tools.code_mode.hints import HintWriter, NotCrossing, docstring_source, without_notes
 
-_OF_THE_STUBS = ("_call", "_call_sync")  # the functions that the stubs' bodies call
-UNSAID = " = ..."  # stands for a default that is no literal; the host fills it in
+_OF_THE_STUBS = ("_call", "_call_sync")  # functions that the stubs' bodies call
+UNSAID = " = ..."  # stands for a default that is not a literal; the host fills it in
 
 
 @dataclass
 class Stub:
-    """One function as the guest sees it. `parameters` are texts as in a signature; `types` are class definitions."""
+    """One function for the guest. `parameters` are texts as in a signature; `types` are class definitions."""
 
     name: str
     parameters: list[str]
@@ -62,7 +62,7 @@ def stub_of(function: Callable[..., Any], name: str, hidden: Sequence[str] = ())
     """Make the stub of a typed Python function.
 
     Raises:
-        NotCrossing: a parameter is variadic, or a type cannot cross.
+        NotCrossing: a parameter is variadic, or a type cannot be sent.
     """
     hints = typing_extensions.get_type_hints(function, include_extras=True)
     stub = Stub(name, [], "", doc=inspect.getdoc(function) or "")
@@ -113,7 +113,7 @@ def merged_types(stubs: Sequence[Stub]) -> dict[str, str]:
 
 
 def python_name(name: str, taken: Collection[str] = ()) -> str:
-    """Make a valid Python name of any name: `user-id` becomes `user_id`, `from` becomes `from_`."""
+    """Convert any name to a valid Python name: `user-id` becomes `user_id`, `from` becomes `from_`."""
     found = name if name.isidentifier() else re.sub(r"[^0-9A-Za-z_]", "_", name)
     found = found if found.isidentifier() else f"_{found}"
     while found in taken or keyword.iskeyword(found) or found in _OF_THE_STUBS:

@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Template:
-    """The settings of sandboxes and their functions. Nothing starts before the result of `create` is entered.
+    """The settings of sandboxes and their functions. A sandbox starts when the result of `create` is entered.
 
     Attributes:
         runtime_name: 'python'.
         prelude: code that every fresh kernel runs first.
-        hostcalls: functions every sandbox of this template can call, unless `create` gives others.
+        hostcalls: functions that every sandbox of this template can call, unless `create` has others.
         limits: see `Limits`; `timeout` is the time limit of one `run`.
         call_limits: see `CallLimits`.
         isolation: see `Isolation`.
-        packages: further packages of the image.
+        packages: additional packages of the image.
         runtime: the owner of the sessions; the shared one by default.
     """
 
@@ -78,8 +78,8 @@ class Template:
         """Return the context of a sandbox, for `async with` or `with`.
 
         Args:
-            hostcalls: functions for this one instead of the template's, typed ones or `{name: handler(payload)}`.
-            work_dir: a folder to share with it. Default: a temporary one that is removed with it.
+            hostcalls: functions for this sandbox instead of the template's: typed ones or `{name: handler(payload)}`.
+            work_dir: a folder to share with the sandbox. Default: a temporary folder that is removed with it.
             max_memory: bytes, instead of the template's limit.
             env: environment variables for the code.
             record: a file in which all host calls are recorded.
@@ -107,7 +107,7 @@ async def build_template(
 
     Raises:
         ImageBuildError: the image could not be built.
-        EngineUnavailable: no engine answers.
+        EngineUnavailable: no container engine answers.
     """
     usual = Isolation()
     isolation = replace(usual, memory=max_memory or usual.memory, env=env or {})

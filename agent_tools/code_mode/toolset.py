@@ -16,7 +16,7 @@ HostCallsLike = Union["Toolset", Iterable[Any], Mapping[str, Callable[[Any], Any
 
 
 class NamedFunction(HostFunction, Protocol):
-    """A host function that knows its name."""
+    """A host function with a name."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Toolset:
         style: 'async' for stubs that the guest awaits, 'sync' for stubs that it calls.
 
     Raises:
-        TypeError: a signature has a type that cannot cross, or *args; or two functions have one name.
+        TypeError: a signature has a type that cannot be sent, or *args; or two functions have the same name.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Toolset:
         self.style: Style = style
         self.functions: dict[str, HostFunction] = {}
         if not isinstance(functions, Iterable) or isinstance(functions, (str, bytes)):
-            raise TypeError(f"{functions!r:.80} is no list of functions: give [f, g], or a dict of handlers.")
+            raise TypeError(f"{functions!r:.80} is not a list of functions: give [f, g], or a dict of handlers.")
         if isinstance(functions, Mapping):
             for name, handler in functions.items():
                 self._put(name, PayloadHandler(name, handler))
@@ -49,13 +49,13 @@ class Toolset:
 
     @classmethod
     def of(cls, given: HostCallsLike) -> Toolset:
-        """Return a toolset as it is, or make one of functions."""
+        """Return a toolset unchanged, or make one of functions."""
         return given if isinstance(given, Toolset) else cls(given)
 
     def add(self, function: Any, *, name: str | None = None, policy: Policy | None = None) -> None:
         """Add a function, a registered tool, a host function, or several of these."""
         if not isinstance(policy, (Policy, type(None))):
-            raise TypeError(f"policy={policy!r:.80} is no Policy: give Policy(max_calls=1), for example.")
+            raise TypeError(f"policy={policy!r:.80} is not a Policy: give Policy(max_calls=1), for example.")
         if isinstance(function, (list, tuple)):
             for each in function:
                 self.add(each, policy=policy)
@@ -90,7 +90,7 @@ class Toolset:
         return "\n\n".join((how, *shown))
 
     def source(self) -> str:
-        """Return the prelude that defines the functions in the guest, as module `tools` and as names of the cells."""
+        """Return the prelude that defines the functions in the guest, as module `tools` and as global names."""
         if not self._stubs():
             return ""
         return f"__import__('sandbox').define('tools', {module_source(self._stubs(), is_async=self._is_async)!r})"
@@ -105,13 +105,13 @@ class Toolset:
 
     def _put(self, name: str, function: HostFunction) -> None:
         if name in self.functions:
-            raise NotCrossing(f"There are two host functions of the name {name!r}; rename one.")
+            raise NotCrossing(f"Two host functions have the name {name!r}; rename one.")
         self.functions[name] = function
         merged_types(self._stubs())
 
 
 def _is_tool(value: Any) -> TypeGuard[Tool]:
-    """Return whether a value is a tool: it has the definition of a function that a model calls, and can be called."""
+    """Return whether a value is a tool: it has a function definition for a model, and can be called."""
     definition = getattr(value, "function", None)
     return (
         isinstance(definition, Mapping) and definition.keys() >= _DEFINITION and callable(getattr(value, "call", None))
@@ -119,7 +119,7 @@ def _is_tool(value: Any) -> TypeGuard[Tool]:
 
 
 def _is_host_function(value: Any) -> TypeGuard[NamedFunction]:
-    """Return whether a value is a host function: only those have a `Policy`."""
+    """Return whether a value is a host function: only host functions have a `Policy`."""
     return isinstance(getattr(value, "policy", None), Policy)
 
 

@@ -1,4 +1,4 @@
-"""The settings of containers: what their sandboxes are, and every limit with its default."""
+"""The settings of containers: their sandboxes, and every limit with its default."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Config = TypeVar("Config", bound="ContainersConfig")
 
 
 def _split(value: object) -> object:
-    """Return the parts of a text between commas; any other value as it is."""
+    """Split a text at commas; return any other value unchanged."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 Tier = Literal["1g", "4g", "16g", "64g"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-"""From the least to the most."""
+"""In ascending order."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, BeforeValidator(size_of), Field(ge=0)]
@@ -150,12 +150,12 @@ class ContainersConfig:
 
     @model_validator(mode="after")
     def _check_skills(self) -> Self:
-        _ = self.known_skills  # which reads them
+        _ = self.known_skills  # this reads them
         return self
 
     @functools.cached_property
     def known_skills(self) -> tuple[Skill, ...]:
-        """The skills of `skills`, read once and copied to `data_dir`: a folder that changes later changes nothing."""
+        """The skills of `skills`, read once and copied to `data_dir`: later changes of a folder have no effect."""
         return read_skills(self.skills, self.data_dir / "skills")
 
     @model_validator(mode="after")
@@ -173,7 +173,7 @@ class ContainersConfig:
 
     @property
     def takes_functions(self) -> bool:
-        """Code may be given functions of the host to call, by `Sandbox.put_functions`."""
+        """True if `Sandbox.put_functions` may add host functions."""
         return False
 
     def shown(self) -> Iterator[tuple[str, Any]]:
@@ -200,7 +200,7 @@ def _secrets(config: type[ContainersConfig]) -> set[str]:
 
 
 def _sentence(error: ErrorDetails, secrets: set[str]) -> str:
-    """Say what is wrong with a setting, without the value of a secret one."""
+    """Return a sentence on an invalid setting, without the value of a secret one."""
     name, limits = str(error["loc"][0]), error.get("ctx", {})
     setting = name if name in secrets else f"{name}={error['input']!r:.40}"
     match error["type"]:

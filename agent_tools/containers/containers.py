@@ -1,8 +1,8 @@
-"""Containers: each has a row, a folder of files, and, while it is in use or there is room, a sandbox.
+"""Named containers: each has a database row, a folder of files, and a sandbox while it is in use or there is room.
 
-When there is no room for another sandbox (places.py), the one that was unused for longest is parked: its files stay
-until the container itself expires, and so do its variables, which its next sandbox gets before any code runs in it
-(kept_variables.py). Where several processes share the rows and the folders, one at a time has the sandbox (records.py).
+If there is no room for another sandbox (sandbox_slots.py), the one unused for longest is parked: its files and
+variables stay until the container expires, and its next sandbox loads the variables before any code runs
+(kept_variables.py). If several processes share the rows and folders, only one of them has the sandbox (records.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 Begun = TypeVar("Begun")
-LOOK_EVERY = 0.5  # seconds between two looks for a free place
+LOOK_EVERY = 0.5  # seconds between two checks for a free place
 
 
 class Containers(Generic[Config]):
@@ -89,7 +89,7 @@ class Containers(Generic[Config]):
 
         Raises:
             ContainersError: the memory or the network is more than allowed, there are too many, or no storage is left.
-            ContainerExists: there is one of this id, or of this name where names are unique.
+            ContainerExists: a container of this id exists, or of this name where names are unique.
         """
         memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
         self.check_room(owner)
@@ -110,7 +110,7 @@ class Containers(Generic[Config]):
             skills=spec.skills_text,
         )
         path = self.folder(container.id)
-        is_new = not path.exists()  # else it is that of a container with this id
+        is_new = not path.exists()  # else the folder belongs to a container with this id
         try:
             prepare_work_dir(path, self.runtime.guest(path))
             if not self._rows.add_if_new(container):
@@ -123,7 +123,7 @@ class Containers(Generic[Config]):
         return container
 
     def _audit_made(self, container: ContainerRecord) -> None:
-        """Write to the audit log that a container was made; without that line, it is none."""
+        """Write to the audit log that a container was made; if that fails, delete the container."""
         if not self._audit:
             return
         owner = container.owner
@@ -134,16 +134,16 @@ class Containers(Generic[Config]):
             raise
 
     def find_named(self, owner: str, origin: str, name: str) -> ContainerRecord | None:
-        """Return the container that an owner has under a name; None if there is none. It counts as no use."""
+        """Return the container that an owner has under a name; None if there is none. This does not count as use."""
         rows = self._rows.find(ContainerRecord, owner=owner, origin=origin, name=name, status="active")
         return next((row for row in rows if self.endings.expired(row, self.clock()).status == "active"), None)
 
     def named(self, owner: str, spec: ContainerSpec, most: int) -> ContainerRecord:
         """Return the container that an owner has under the name and origin of `spec`; make it if there is none.
 
-        Its origin begins with `NAMED`, so that of several processes that ask at once one makes it, and the others find
-        it. Beyond `most` containers of this origin, or where the owner may have no more at all, the one unused for
-        longest is deleted. Errors as for `create`.
+        Its origin begins with `NAMED`: if several processes call this at once, one makes the container and the others
+        find it. At `most` containers of this origin, or at the owner's limit, the one unused for longest is deleted.
+        Errors as for `create`.
         """
         while (row := self.find_named(owner, spec.origin, spec.name)) is None:
             with suppress(ContainerExists):
@@ -164,9 +164,9 @@ class Containers(Generic[Config]):
         """Check that an owner may have another container.
 
         Raises:
-            TooManyContainers: there are too many.
-            StorageFull: their files take the owner's whole share.
-            DiskFull: nothing more is kept for anyone.
+            TooManyContainers: the owner is at the limit.
+          StorageFull: their files take the owner's whole share.
+          DiskFull: the disk is nearly full.
         """
         self.shares.check_disk()
         self.shares.containers_left(owner)
@@ -177,7 +177,7 @@ class Containers(Generic[Config]):
                 raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
     def end_unused(self, owner: str, origin: str) -> bool:
-        """Delete the container of this origin that was unused for longest, and holds nothing that runs.
+        """Delete the container of this origin that was unused for longest and has nothing running.
 
         Return False if there is none.
         """
@@ -185,7 +185,7 @@ class Containers(Generic[Config]):
         idle = [row for row in rows if not self.places.is_held(row.id) and not self.leases.holder_elsewhere(row)]
         if not idle:
             return False
-        with suppress(ContainersError):  # it is over all the same
+        with suppress(ContainersError):  # the container has ended anyway
             self.delete(owner, min(idle, key=lambda row: row.last_active_at).id)
         return True
 
@@ -201,7 +201,7 @@ class Containers(Generic[Config]):
         return self.endings.expired(row, self.clock())
 
     def active(self, owner: str, id_: str) -> ContainerRecord:
-        """Return a container of this owner that is not expired; asking for it counts as use.
+        """Return a container of this owner that is not expired; this counts as use.
 
         Raises:
             ContainerNotFound: there is no such container.
@@ -214,7 +214,7 @@ class Containers(Generic[Config]):
         return row
 
     def touch(self, id_: str) -> None:
-        """Note that a container is used now."""
+        """Record that a container is used now."""
         self.places.touch(id_)
         self._rows.change(ContainerRecord, id_, last_active_at=self.clock())
 
@@ -224,24 +224,24 @@ class Containers(Generic[Config]):
         return [self.endings.expired(row, self.clock()) for row in rows]
 
     def delete(self, owner: str, id_: str) -> None:
-        """Delete a container with all it holds; code that runs in it ends.
+        """Delete a container with everything in it; running code is ended.
 
         Raises:
             ContainerNotFound: there is no such container.
-            ContainerNotDeleted: some of its files could not be deleted yet. The container is over all the same.
+            ContainerNotDeleted: some of its files could not be deleted yet; the container has ended anyway.
         """
         if not self.endings.delete(self.find(owner, id_)):
             raise ContainerNotDeleted(
-                "The container is over, but some of its files could not be deleted yet; that is tried again."
+                "The container is deleted, but some of its files could not be removed yet; this is retried."
             )
 
     def discard(self, owner: str, id_: str) -> None:
-        """Delete a container that nobody has heard of. Raises nothing: it is forgotten after `container_idle`, too."""
+        """Delete a container whose id was not returned to a client. Raises nothing: it would also expire later."""
         with suppress(ContainersError, self._rows.failure):
             self.delete(owner, id_)
 
     def sweep(self) -> int:
-        """Expire the containers that are due, finish those that are over, and forget those that expired long ago.
+        """Expire containers that are due, remove ended ones, and delete rows of containers that expired long ago.
 
         Return the number of containers for which that failed; the next sweep tries again.
         """
@@ -252,7 +252,7 @@ class Containers(Generic[Config]):
         return failed
 
     def folder(self, id_: str) -> Path:
-        """Return a container's work_dir, which exists until the container is over. Code may put anything into it."""
+        """Return a container's work_dir, which exists until the container ends. Code may put anything into it."""
         return self.config.data_dir / "containers" / id_
 
     def measure(self, id_: str) -> int:
@@ -269,27 +269,30 @@ class Containers(Generic[Config]):
 
     @contextmanager
     def held(self, id_: str, patience: float = 0.0) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
-        """Hold a container's interpreter, so that its sandbox stays; wait `patience` seconds for a place.
+        """Acquire a container's interpreter, so that its sandbox stays; wait `patience` seconds for a place.
 
-        It may be used once the future is there: its variables are back then. The result is what a model is told of
-        that, '' if there is nothing to tell.
+        Use it once the future is done: then its variables are loaded. The future's result is a note for the model, or
+        ''.
 
         Raises:
-            ContainerExpired: the container is over.
-            ContainerElsewhere: another process uses it, and has not given it up in time.
-            NoSandbox: every sandbox is held.
+            ContainerExpired: the container has ended.
+          ContainerElsewhere: another process uses it, and has not released it in time.
+          NoSandbox: every sandbox is in use.
         """
         live = self._live(id_, patience)
         try:
             yield live.interpreter, live.woken
         finally:
             self.places.release(id_, live)
-            with suppress(self._rows.failure, OSError):  # the next use of it will do
+            with suppress(self._rows.failure, OSError):  # the next use records it
                 self.measure(id_)
 
     @contextmanager
     def looked_at(self, id_: str) -> Iterator[Sandbox | None]:
-        """Hold the sandbox that a container has now, None if it has none. It counts as no use, and takes no place."""
+        """Acquire the sandbox that a container has now; None if it has none.
+
+        Does not count as use and takes no place.
+        """
         live = self.places.look(id_)
         try:
             yield live.interpreter.as_sandbox if live else None
@@ -299,9 +302,9 @@ class Containers(Generic[Config]):
 
     @contextmanager
     def used(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
-        """Hold a container's sandbox, started, for a short use beside code; with the note of `held`.
+        """Acquire a container's sandbox, started, for a short use beside code; with the note of `held`.
 
-        A place that runs code is taken, and waited for, only where the sandbox is to be started. Errors as for `held`.
+        A place that runs code is needed only if the sandbox has to be started. Errors as for `held`.
         """
         if live := self.places.look(id_):
             try:
@@ -322,7 +325,8 @@ class Containers(Generic[Config]):
     ) -> Iterator[Begun]:
         """Begin something that stays open in a container's sandbox, such as a shell, and keep the sandbox for it.
 
-        It takes no place that runs code and delays no expiry; `touch` notes that it is used. If there is no room for
+        It takes no place that runs code and does not delay expiry; call `touch` when it is used. If there is no room
+        for
         another sandbox, containers of the lowest rank are parked first, which ends everything open in them. Errors as
         for `held`.
         """
@@ -349,7 +353,7 @@ class Containers(Generic[Config]):
             self.leases.ask_for(id_, since)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
-        """Start the sandbox of a held interpreter, in a thread. Return as for `Places.start`."""
+        """Start the sandbox of an acquired interpreter, in a thread. Return as for `Places.start`."""
         return self.places.start(id_, interpreter)
 
     def _called(self, id_: str) -> TakenSandbox | None:
@@ -357,7 +361,7 @@ class Containers(Generic[Config]):
         return TakenSandbox(partial(self._interpreter, row), row.generation, row.has_run) if row else None
 
     def _fill_pool(self) -> None:
-        with suppress(AgentToolsError):  # the first container that needs what is missing says so
+        with suppress(AgentToolsError):  # the first container that needs the missing part reports it
             CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
     def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
@@ -373,26 +377,26 @@ class Containers(Generic[Config]):
                 self.gave_up(row.id)
 
     def gave_up(self, id_: str) -> None:
-        """Let other processes have a container that has no sandbox any more."""
-        with suppress(self._rows.failure):  # whoever wants it asks again
+        """Release a container without a sandbox to other processes."""
+        with suppress(self._rows.failure):  # the process that wants it asks again
             self.leases.give_up(id_)
 
     def was_parked(self, id_: str) -> None:
-        """Count what was kept of a container, or forget it if the container is over."""
-        with suppress(self._rows.failure):  # the next use of it will count
+        """Count the saved variables of a container, or delete them if the container has ended."""
+        with suppress(self._rows.failure):  # the next use counts them
             if self._rows.get(ContainerRecord, id_, status="active") is None:
                 self.variables.remove(id_)
             else:
                 self._rows.change(ContainerRecord, id_, bytes=self._bytes(id_))
 
     def running(self) -> Mapping[str, bool]:
-        """Return the containers that have a sandbox, each with True while it is held."""
+        """Return the containers that have a sandbox, each with True while it is in use."""
         return self.places.running()
 
     def close(self) -> None:
-        """Park every container: no sandbox is left, files stay, and so do variables where nothing runs any more.
+        """Park every container: sandboxes are removed; files stay, and variables too where no code runs.
 
-        Those that were made ahead go, too.
+        Sandboxes of the pool are removed, too.
         """
         self.places.close()
         self.runtime.close_pools()
@@ -400,7 +404,7 @@ class Containers(Generic[Config]):
     def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Close an interpreter whose container ended while it ran or started: its sandbox may have started again.
 
-        If the container is over, that made its folder again, which is removed.
+        If the container has ended, that start made its folder again, which is removed.
         """
-        with suppress(self._rows.failure):  # a sweep finds the folder again
+        with suppress(self._rows.failure):  # the next sweep finds the folder
             self.endings.clear(id_, interpreter.close)

@@ -1,4 +1,4 @@
-"""The files in containers by their names, which are relative to work_dir. No link that code made is ever followed."""
+"""Access to the files of containers by names relative to work_dir. Links that code made are never followed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MAX_LISTED = 10_000
 
 
 class Contents:
-    """Reads and writes them on the host, whether the container has a sandbox or not."""
+    """Reads and writes files of containers on the host, whether the container has a sandbox or not."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self._containers = containers
         self._rows = rows
 
     def put(self, container_id: str, name: str, content: BinaryIO) -> None:
-        """Write a file; one of that name is replaced.
+        """Write a file, or replace the one of that name.
 
         Raises:
             ContainersError: it is too large, no storage is left, or the file cannot be written.
@@ -49,7 +49,7 @@ class Contents:
 
     @contextmanager
     def opened(self, container_id: str, name: str) -> Iterator[BinaryIO | None]:
-        """Open a file for reading; None if there is none. The name may be anything that anybody wrote."""
+        """Open a file for reading; None if there is none. The name is untrusted."""
         if not _is_inside(name):
             yield None
             return
@@ -78,7 +78,7 @@ class Contents:
         return sorted(found, key=lambda each: each.name)
 
     def stat(self, container_id: str, name: str) -> FileInfo | None:
-        """Return a file or folder, the link itself of a link; None if there is none."""
+        """Return a file or folder, or a link itself; None if there is none."""
         if not _is_inside(name):
             return None
         try:
@@ -89,7 +89,7 @@ class Contents:
         return _info(last, name.rpartition("/")[0], found)
 
     def delete(self, container_id: str, name: str) -> None:
-        """Delete a file; one that is not there is no error."""
+        """Delete a file; a missing file is not an error."""
         with self.opened(container_id, name) as content:
             known = folder.facts_of(content) if content else None
         if known:
@@ -124,7 +124,7 @@ def _beyond_share(left: int) -> StorageFull:
 
 
 def bounded(content: BinaryIO, limit: int, too_large: ContainersError | None = None) -> Iterator[bytes]:
-    """Yield content in chunks, up to so many bytes.
+    """Yield content in chunks, up to `limit` bytes.
 
     Raises:
         ContainersError: there are more.

@@ -1,4 +1,4 @@
-"""The end of a container: it expires or is deleted, its sandbox first, then its files, then its row."""
+"""Deletion and expiry of containers: first the sandbox is removed, then the files, then the row."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from agent_tools.containers.sandbox_slots import Places
 from agent_tools.machine.removal import remove_tree
 from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
 
-# The remains of a container that is over: its files, and a row that says what is still to be done about them.
+# An ended container leaves its files and a row, which says what is still to be done.
 
 
 Ending = Literal["expiring", "deleting"]
-"""The status of a container that is over while its files are there: then it is 'expired', or its row is gone."""
+"""The status of an ended container while its files exist; afterwards it is 'expired', or its row is deleted."""
 
 
 class Remains:
     """Removes the files of containers, and only then their rows. Thread-safe.
 
-    The row keeps the status, so that the next sweep finds what one could not remove, even after a restart or in
+    The row keeps the status, so that the next sweep finds files that could not be removed, even after a restart or in
     another gateway.
 
     Attributes:
-        failed: the number of times that files could not all be removed, since the start.
+        failed: how often some files could not be removed, since the start.
     """
 
     def __init__(self, folders: Path, rows: Rows, remove: Callable[[Path], bool] = remove_tree) -> None:
@@ -44,11 +44,11 @@ class Remains:
         self._at_work: set[str] = set()
 
     def begin(self, id_: str, ending: Ending, as_it_was: Mapping[str, Any] = ANYHOW) -> bool:
-        """Note in a container's row that it is over; return False if there is none that is as it was."""
+        """Mark a container's row as ended; return False if the row has changed or is gone."""
         return self._rows.change(ContainerRecord, id_, as_it_was, status=ending)
 
     def finish(self, id_: str, ending: Ending) -> bool:
-        """Remove a container's files, then its row, or call it expired; return False if some files stay."""
+        """Remove a container's files, then its row, or mark it expired; return False if some files stay."""
         if not self.remove_files(id_):
             return False
         self._rows.delete(ContainerFile, container_id=id_)
@@ -74,7 +74,7 @@ class Remains:
     def unfinished(self, is_others: Callable[[ContainerRecord], object] = lambda _: False) -> list[tuple[str, Ending]]:
         """List the ended containers whose files no gateway is removing, and how each ends.
 
-        Those that are another process's are left to it.
+        Containers of another process are left to it.
         """
         rows = self._rows.find(ContainerRecord, status=["expiring", "deleting"]) + self._expired_with_folder()
         with self._lock:
@@ -91,7 +91,7 @@ class Remains:
 class Endings:
     """Ends containers that are due or deleted by their owner. Thread-safe.
 
-    Whoever has a container's sandbox ends it; other processes that share the rows leave it alone.
+    The process that has a container's sandbox ends the container; other processes that share the rows do not.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Endings:
         self._audit = audit
 
     def expired(self, row: ContainerRecord, now: float) -> ContainerRecord:
-        """Return a container's row as it is now: expired, if it is due."""
+        """Return a container's current row, expired if it is due."""
         if not self._is_due(row, now):
             return row
         self._end(row.id, "expiring", _lease_of(row))
         return replace(row, status="expired")
 
     def delete(self, row: ContainerRecord) -> bool:
-        """End a container with all it holds; return False if some of that stays for a while."""
+        """End a container with everything in it; return False if some files are not removed yet."""
         if self._leases.holder_elsewhere(row):
             self.remains.begin(row.id, "deleting")
             return self._leases.is_gone_soon(row.id)
@@ -133,9 +133,9 @@ class Endings:
         return failed
 
     def tend(self) -> None:
-        """Give up containers that other processes ask for, end deleted ones, and drop those that were taken over."""
+        """Release containers that other processes ask for, end deleted ones, and drop those that were taken over."""
         there = self._places.generations()
-        rows = {row.id: row for row in self._leases.held()}  # read later, so that it knows of all that are there
+        rows = {row.id: row for row in self._leases.held()}  # read later, so that it has all of them
         for id_, generation in there.items():
             if id_ not in rows or rows[id_].generation != generation:
                 self._places.drop(id_, generation)
@@ -150,7 +150,7 @@ class Endings:
         self._end(id_, "deleting")
 
     def clear(self, id_: str, close: Callable[[], None]) -> None:
-        """Close a sandbox that had lost its place; remove what it made again of a container that is over."""
+        """Close a sandbox that had lost its place; remove files that it made again for an ended container."""
         close()
         if self._rows.get(ContainerRecord, id_, status="active") is None:
             self._variables.remove(id_)
@@ -174,7 +174,7 @@ class Endings:
             return True  # just now it was due
         self._variables.remove(id_)
         if self._audit:
-            with suppress(AuditUnavailable):  # it is over
+            with suppress(AuditUnavailable):  # the container has ended
                 self._audit.write("container_deleted", container=id_, reason=ending)
         return self.remains.finish(id_, ending)
 
@@ -184,7 +184,7 @@ def _lease_of(row: ContainerRecord) -> Mapping[str, Any]:
     return {"status": row.status, "gateway": row.gateway, "generation": row.generation}
 
 
-# Sweeping, part by part: a failure of one part does not stop the others.
+# A sweep has parts; the failure of one part does not stop the others.
 
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The failures of containers and files: a model is told the message, and each door makes its own error of the class."""
+"""The failures of containers and files. Models read the message; each door maps the class to its own error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from agent_tools.errors import ToolServiceError
 
 
 class ContainersError(ToolServiceError):
-    """Base of these failures. The message says what happened and what to do next."""
+    """Base of the failures of containers. The message says what happened and what to do next."""
 
     def __init__(self, message: str) -> None:
         super().__init__(code=type(self).__name__, message=message)
@@ -43,21 +43,21 @@ class UploadNotFound(NotFound):
 
 
 class ContainerExpired(ContainersError):
-    """The container is over."""
+    """The container has expired or was deleted."""
 
     def __init__(self) -> None:
         super().__init__("Container is expired.")
 
 
 class ContainerExists(ContainersError):
-    """A container of this id or name is there already."""
+    """A container of this id or name exists already."""
 
     def __init__(self) -> None:
-        super().__init__("A container of this id or name is there already: give another one.")
+        super().__init__("A container of this id or name exists already: give another id or name.")
 
 
 class ContainerNotDeleted(ContainersError):
-    """The container is over, but some of its files could not be deleted yet."""
+    """The container has ended, but some of its files could not be deleted yet."""
 
 
 class TooManyContainers(ContainersError):
@@ -72,7 +72,7 @@ class RowsAway(ContainersError):
 
 
 class ContainerElsewhere(ContainersError):
-    """Another gateway has the container's sandbox, and has not given it up in time."""
+    """Another gateway has the container's sandbox, and has not released it in time."""
 
     def __init__(self) -> None:
         super().__init__("The container is in use at another gateway; try again later.")
@@ -87,7 +87,7 @@ class MemoryRefused(ContainersError):
 
 
 class NetworkRefused(ContainersError):
-    """No network, or none to a domain that was asked for, is given here."""
+    """Network access, or access to a requested domain, is not allowed here."""
 
 
 class StorageFull(ContainersError):

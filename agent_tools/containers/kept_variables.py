@@ -1,7 +1,7 @@
-"""The variables of containers that have no sandbox now, as archives that only a sandbox reads.
+"""Saved variables of containers without a sandbox, as archives that are read only in a sandbox.
 
-A container's variables are `parked` when it gave its sandbox up: then they are as the last call left them. They are
-`saved` while it goes on, every `save_every` seconds: then they may be older than the last call.
+Variables are `parked` when the container's sandbox is closed: they are as the last call left them. They are `saved`
+while the sandbox runs, every `save_every` seconds: they may be older than the last call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent_tools.text import neutralise
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 Kind = Literal["parked", "saved"]
-MAX_NAMED = 20  # missing variables that a model is told of by name
+MAX_NAMED = 20  # missing variables that the note for the model names
 _NOTE = (
     "note:\n\nThe sandbox was replaced since the last call: {variables}, programs in the background have ended, "
     "files are kept.{missing}\n\n"
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class KeptVariables:
-    """Saves, brings back and removes them. Thread-safe, for one thread at a time with each container."""
+    """Saves, loads and removes the variables. Thread-safe if each container is used by one thread at a time."""
 
     def __init__(self, config: ContainersConfig) -> None:
         self._folder = config.data_dir / "variables"
@@ -53,7 +53,7 @@ class KeptVariables:
         return True
 
     def bring_back(self, id_: str, interpreter: CodeInterpreter) -> str:
-        """Load what was kept of a container into its new sandbox; return what a model is told of it."""
+        """Load the saved variables of a container into its new sandbox; return a note for the model."""
         for kind in ("parked", "saved"):
             path = self._path(id_, kind)
             if path.exists():
@@ -61,7 +61,7 @@ class KeptVariables:
         return PARKED
 
     def size(self, id_: str) -> int:
-        """Return the bytes that are kept of a container."""
+        """Return the bytes of a container's saved variables."""
         total = 0
         for path in self._files(id_):
             with contextlib.suppress(FileNotFoundError):
@@ -69,14 +69,14 @@ class KeptVariables:
         return total
 
     def remove(self, id_: str) -> None:
-        """Forget what was kept of a container."""
+        """Delete the saved variables of a container."""
         for path in self._files(id_):
             path.unlink(missing_ok=True)
 
     def _loaded(self, id_: str, interpreter: CodeInterpreter, path: Path, kind: Kind) -> str:
         try:
             age = time.time() - path.stat().st_mtime
-            interpreter.run("")  # which brings the files first to a sandbox on another machine
+            interpreter.run("")  # this first copies the files to a sandbox on another machine
             with open(path, "rb") as file:
                 report = interpreter.as_sandbox.load(file)
         except (AgentToolsError, OSError) as exc:
@@ -104,7 +104,7 @@ def _ago(seconds: float) -> str:
 
 
 def _missing(report: VariablesReport) -> str:
-    """Return a sentence on the variables that are lost all the same."""
+    """Return a sentence on the variables that are lost nevertheless."""
     if not report.missing:
         return ""
     named = [f"{each.name} ({each.reason})" for each in report.missing[:MAX_NAMED]]

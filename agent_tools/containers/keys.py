@@ -1,4 +1,4 @@
-"""Keys: each is an owner of containers. Without any, whoever reaches a loopback address is the one owner."""
+"""API keys: each key is an owner of containers. Without keys, all clients of a loopback address are one owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from agent_tools.errors import InvalidParams
 
-ANYONE = "local"  # the owner of everything where no keys are
+ANYONE = "local"  # the owner of everything if there are no keys
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MIN_KEY_CHARS = 8
 _LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d{1,5})?", re.IGNORECASE)
@@ -31,11 +31,11 @@ class Keys:
 
     @property
     def are_needed(self) -> bool:
-        """A request needs a key."""
+        """True if a request needs a key."""
         return bool(self._digests)
 
     def owner_of(self, key: str) -> str | None:
-        """Return the owner that a key stands for, None if it is not known."""
+        """Return the owner of a key; None if the key is not known."""
         if not self._digests:
             return ANYONE
         given = digest(key)
@@ -47,7 +47,7 @@ def check_keys(keys: Sequence[str], host: str, *, with_others: bool = False, adv
     """Check keys for a server on this address; `with_others` is true if it needs a key even without these.
 
     Raises:
-        InvalidParams: there is none, and others reach the address; or one is too short.
+        InvalidParams: there is no key and other machines reach the address; or a key is too short.
     """
     if not keys and not with_others and host not in LOOPBACK:
         raise InvalidParams(f"Without a key, anyone who reaches {host or 'this machine'} could run code: {advice}.")
@@ -58,7 +58,7 @@ def check_keys(keys: Sequence[str], host: str, *, with_others: bool = False, adv
 def web_page_refusal(headers: Mapping[str, str], *, may_link: bool = False) -> str | None:
     """Return why a server without keys refuses a request: a web page sent it, by DNS tricks or across sites.
 
-    Return None for a request of a program of this machine. `may_link` allows links on other sites' pages.
+    Return None for a request of a program on this machine. `may_link` allows links on other sites' pages.
     """
     host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site", "none")
     is_link = may_link and headers.get("sec-fetch-mode") == "navigate"
@@ -75,7 +75,7 @@ class _WithoutQuery(logging.Filter):
     """Cuts the query off the path in uvicorn's access log: some clients put their key there."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record: its arguments are the address, the method, the path, the version and the status."""
+        """Cut the query from the record, whose arguments are address, method, path, version and status."""
         if isinstance(record.args, tuple) and len(record.args) == 5:
             address, method, path, *rest = record.args
             record.args = (address, method, str(path).partition("?")[0], *rest)
@@ -91,9 +91,9 @@ def log_no_queries() -> None:
 
 
 def bearer(authorization: str) -> str:
-    """Return the key in an Authorization header, or ''. In one of the scheme Basic it is the password.
+    """Return the key in an Authorization header, or ''. With the scheme Basic it is the password.
 
-    Clients that are configured by a URL alone send this header for http://key:KEY@HOST.
+    Clients that are configured only by a URL send it for http://key:KEY@HOST.
     """
     scheme, _, key = authorization.partition(" ")
     if scheme.lower() == "basic":
@@ -103,10 +103,10 @@ def bearer(authorization: str) -> str:
 
 
 def owner_of_digest(known: str) -> str:
-    """Return the owner that a key stands for, by its digest."""
+    """Return the owner for the digest of a key."""
     return known[:32]
 
 
 def digest(key: str) -> str:
-    """Return what is kept of a key."""
+    """Return the digest of a key; the key itself is not stored."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()

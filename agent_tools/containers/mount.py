@@ -1,4 +1,4 @@
-"""A further application on the containers of a server, at a path of its own: MCP, or another product's protocol."""
+"""An additional ASGI application on a server's containers, at its own path: MCP, or another product's protocol."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from agent_tools.containers.records import Rows
 class Mount:
     """An application and its path.
 
-    Each request's scope has its `owner`, '' for one of a public path without a key, and `for_users`: the key's holder
-    may name users. A WebSocket's scope has `let_in` instead, a function that takes the client's key, sets both, and
-    returns False if the client is refused. An application may set `logged_path`, for a path that names files.
+    Each request's scope has `owner`, '' for a request to a public path without a key, and `for_users`, True if the key
+    allows to name users. A WebSocket's scope has `let_in` instead: a function that takes the client's key, sets both,
+    and returns False if the key is rejected. An application may set `logged_path` if its path names files.
 
     Attributes:
         open: opens the application, as ASGI has it, for as long as the server runs.
-        has_tree: all paths below are the application's, with any method, and WebSockets.
-        public: paths below that are answered without a key, if the request brings none.
-        wants_users: it is of little use without a key made `--for-users`.
+        has_tree: the application serves all paths below, with any method, and WebSockets.
+        public: paths below that are answered without a key.
+        wants_users: the application needs a key made with `--for-users` for most of its functions.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""The share of each owner in containers and uploads, and what is left of the disk for everyone."""
+"""Quotas of each owner for containers and uploads, and the free disk space for all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITH_FILES = ["active", "expiring", "deleting"]  # statuses of containers whose
 
 
 class Shares:
-    """Asked before anything is kept. Thread-safe. `free` returns the bytes that are left on a path's disk."""
+    """Checks quotas before anything is stored. Thread-safe. `free` returns the free bytes of a path's disk."""
 
     def __init__(self, config: ContainersConfig, rows: Rows, free: Callable[[Path], int] = folder.free) -> None:
         self.free = free
@@ -27,19 +27,19 @@ class Shares:
         self._arriving: Counter[str] = Counter()  # bytes of uploads under way, by owner
 
     def check_disk(self, needed: int = 0) -> None:
-        """Check that so many bytes more leave enough of the disk of `data_dir`.
+        """Check that the disk of `data_dir` has room for this many more bytes.
 
         Raises:
-            DiskFull: they do not.
+            DiskFull: it does not.
         """
         if self.free(self._config.data_dir) - needed < self._config.min_disk_free:
             raise DiskFull("The gateway's disk is nearly full (min_disk_free), so nothing more is kept: try later.")
 
     def uploads_left(self, owner: str, needed: int = 1) -> int:
-        """Return the bytes that an owner's uploads may still grow by, at least those that are needed.
+        """Return how many bytes an owner may still upload; at least the bytes needed.
 
         Raises:
-            StorageFull: there are as many as there may be, or fewer bytes are left.
+            StorageFull: the owner has the maximum of files, or fewer bytes are left.
         """
         mend = "Delete some of them (DELETE /v1/files/{id})."
         number, size = self._rows.amount(Upload, owner=owner)
@@ -52,7 +52,7 @@ class Shares:
         return left
 
     def containers_left(self, owner: str) -> int:
-        """Return the bytes that the files in an owner's containers may still grow by.
+        """Return how many bytes may still be added to the files in an owner's containers.
 
         Raises:
             StorageFull: no bytes are left.
@@ -66,16 +66,16 @@ class Shares:
         return left
 
     def containers_room(self, owner: str) -> int:
-        """Return the same number; it is negative if the files are larger than allowed."""
+        """Return the bytes that `containers_left` returns; negative if the files are larger than allowed."""
         _, size = self._rows.amount(ContainerRecord, owner=owner, status=_WITH_FILES)
         return self._config.max_containers_bytes - size
 
     @contextmanager
     def arriving(self, owner: str, left: int) -> Iterator[Callable[[int], None]]:
-        """Count an upload while it arrives, beside the owner's others; call the result with the bytes of each piece.
+        """Count an upload while it arrives, with the owner's other uploads; call the result with each piece's bytes.
 
         Raises:
-            StorageFull: all that arrives is more than is left.
+            StorageFull: the uploads together exceed the share.
         """
         taken = 0
 

@@ -26,12 +26,12 @@ NAMED = "u-"
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerRecord(Record):
-    """A container; its `status` is active, expiring, deleting or expired, its `network` domains between spaces.
+    """A container. `status` is active, expiring, deleting or expired; `network` lists domains separated by spaces.
 
-    `gateway` is the process that has its sandbox and `wanted_by` one that waits for it, '' for none; `generation`
-    counts the times that one took it. `skills` are its own, as `ContainerSpec.skills_text` has them. `origin` is the
-    part of the gateway that made it, '' if its client did; an owner has one active container of each name in an origin
-    that begins with `NAMED`.
+    `gateway` is the process that has its sandbox and `wanted_by` a process that waits for it, '' for none; `generation`
+    counts how often a process took it. `skills` are its own, in the format of `ContainerSpec.skills_text`. `origin` is
+    the part of the gateway that made it, '' if its client did; in an origin that begins with `NAMED`, an owner has at
+    most one active container of each name.
     """
 
     table = "containers"
@@ -54,7 +54,7 @@ class ContainerRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerFile(Record):
-    """A file in a container; its `source` is user or assistant, its `upload_id` '' if it is none's copy."""
+    """A file in a container. `source` is user or assistant; `upload_id` is '' if it is not a copy of an upload."""
 
     table = "container_files"
     container_id: str
@@ -66,7 +66,10 @@ class ContainerFile(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class WireValue(Record):
-    """A value that a wire keeps for an owner, as JSON. `id` is a digest of the wire, the owner and the value's name."""
+    """A value that a wire stores for an owner, as JSON.
+
+    `id` is a digest of the wire, the owner and the value's name.
+    """
 
     table = "wire_values"
     owner: str
@@ -94,17 +97,17 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
-# Rows: the records that are kept, by id. In memory here, for a process of its own; a database has the same methods.
+# Rows store records by id. These are in memory, for a single process; a database has the same methods.
 
 
 MANY = 500  # ids in one query
-ANYHOW: Mapping[str, Any] = {}  # a `where` that every record fits
+ANYHOW: Mapping[str, Any] = {}  # a `where` that matches every record
 Kind = TypeVar("Kind", bound=Record)
 
 
 @dataclass(frozen=True)
 class Before:
-    """A value of `where`: what is smaller than this number."""
+    """A value of `where` that matches smaller numbers."""
 
     most: float
 
@@ -112,10 +115,10 @@ class Before:
 class Rows(Protocol):
     """Records by id. Thread-safe; every method is one transaction.
 
-    `where` names columns and their values, where a list means any of its values, and `Before` all that are smaller.
+    `where` maps columns to values; a list matches any of its values, `Before` all smaller numbers.
 
     Attributes:
-        failure: the exception that is raised while the rows are away.
+        failure: the exception that is raised while the rows cannot be reached.
     """
 
     failure: type[Exception]
@@ -126,7 +129,7 @@ class Rows(Protocol):
 
     @abstractmethod
     def add_if_new(self, *records: Record) -> bool:
-        """Add records and return True; add none if one like them is there already."""
+        """Add records and return True; add none and return False if one of them exists already."""
 
     @abstractmethod
     def change(self, kind: type[Record], id_: str, where: Mapping[str, Any] = ANYHOW, **values: Any) -> bool:
@@ -232,29 +235,27 @@ def _fits(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, list) else bool(value == wanted)
 
 
-# Leases: of all the processes that share rows, one at a time has the sandbox of a container.
+# Leases: among the processes that share rows, only one at a time has the sandbox of a container.
 #
 # Theory of operation
-#     A container's row names the process that has its sandbox, its holder, and counts in `generation` how often one
-#     took
-#     it. Taking and giving up are single changes of the row under a condition, so of two that try at once one fails. A
-#     holder keeps the container while it is alive, also when it does nothing with it: then it has the variables.
+#     A container's row names its holder, the process that has its sandbox, and counts in `generation` how often a
+#     process took it. Acquiring and releasing are single conditional updates of the row, so of two processes that try
+#     at once one fails. A holder keeps the container while it is alive, even if it is idle, since it has the variables.
 #
-#     Whoever needs a container that another holds writes its own name into `wanted_by`. The holder sees that when it
-#     next
-#     looks, saves the variables, and gives the container up as soon as no code runs in it. A holder that is gone is not
-#     asked: the container is taken from it, with what was saved of it. One that only seemed gone finds another
-#     generation in the row, and drops what it has.
+#     A process that needs a container of another holder writes its own name into `wanted_by`. The holder sees this at
+#     its next check, saves the variables, and releases the container as soon as no code runs in it. If the holder is
+#     gone, the container is taken from it, with its last saved variables. A holder that only seemed gone finds another
+#     generation in the row, and drops its sandbox.
 
-ASK_EVERY = 0.1  # seconds between two looks at a container that another process is to give up
+ASK_EVERY = 0.1  # seconds between two checks of a container that another process should release
 DELETE_PATIENCE = 5.0  # seconds until another process has deleted one
-HANDOVER_PATIENCE = 30.0  # seconds until another process has given a container up
+HANDOVER_PATIENCE = 30.0  # seconds until another process has released a container
 
 
 class ContainerLeases:
     """The leases of one process, `holder`. Thread-safe.
 
-    `is_alive` says of another holder that it is there and serves its containers.
+    `is_alive` tells whether another holder runs and serves its containers.
     """
 
     def __init__(
@@ -275,17 +276,17 @@ class ContainerLeases:
         return row.gateway == self.holder
 
     def holder_elsewhere(self, row: ContainerRecord) -> str:
-        """Return the living process that has a container's sandbox, '' if it is this one or none."""
+        """Return the living process that has a container's sandbox; '' for this process or none."""
         other = "" if self.holds(row) else row.gateway
         return other if other and self.is_alive(other) else ""
 
     def take(self, id_: str, now: float) -> ContainerRecord | None:
-        """Take a container that is called; return its row as it was before, with the generation of now.
+        """Acquire a container for a call; return its previous row, with the new generation.
 
         Return None if another process has it, or has just changed its row.
 
         Raises:
-            ContainerExpired: it is over.
+            ContainerExpired: the container has ended.
         """
         row = self._rows.get(ContainerRecord, id_, status="active")
         if row is None:
@@ -300,10 +301,12 @@ class ContainerLeases:
         return replace(row, generation=generation) if is_taken else None
 
     def ask_for(self, id_: str, since: float) -> None:
-        """Have another process give a container up; wait a moment. `since` is when the asking began (monotonic).
+        """Ask another process to release a container, and wait a moment.
+
+        `since` is the time of the first request (monotonic).
 
         Raises:
-            ContainerElsewhere: it has not for too long.
+            ContainerElsewhere: the other process has not released it in time.
         """
         row = self._rows.get(ContainerRecord, id_, status="active")
         if row and (other := self.holder_elsewhere(row)):
@@ -314,11 +317,11 @@ class ContainerLeases:
             self._pause.wait(ASK_EVERY)
 
     def give_up(self, id_: str) -> None:
-        """Give a container up that has no sandbox here any more."""
+        """Release a container that has no sandbox in this process any more."""
         self._rows.change(ContainerRecord, id_, {"gateway": self.holder}, gateway="", wanted_by="")
 
     def is_gone_soon(self, id_: str) -> bool:
-        """Wait for the holder of a container that is to be deleted; return False if its row is still there."""
+        """Wait until its holder has deleted a container; return False if the row is still there."""
         until = time.monotonic() + DELETE_PATIENCE
         while is_there := self._rows.get(ContainerRecord, id_) is not None:
             if time.monotonic() >= until:
@@ -327,5 +330,5 @@ class ContainerLeases:
         return not is_there
 
     def held(self) -> list[ContainerRecord]:
-        """List the containers that are held here, by their rows."""
+        """List the rows of the containers that this process holds."""
         return self._rows.find(ContainerRecord, gateway=self.holder)

@@ -1,15 +1,16 @@
-"""The places of sandboxes: so many run code at once, more are kept, and one that is called may take another's place.
+"""Places for sandboxes: limits on those that run code and on those that are kept, and which one makes room.
 
 Theory of operation
-    A container that is called becomes live, and stays so while there is room (room.py): then its next call finds its
-    variables where they were. If there is none, the one that was unused for longest is parked: its variables are saved
-    and its sandbox is closed. That, and bringing back what was kept of the container that is called, happens in a
-    thread, so that whoever called need not wait while a model still writes; `woken` tells when it is done.
+    A container that is called becomes live, and stays live while there is room (`Capacity`), so that its next call
+    finds its variables. If there is no room, the container unused for longest is parked: its variables are saved and
+    its sandbox is closed. Parking, and loading the saved variables of the called container, happen in a thread, so that
+    the caller need not wait while a model still writes; `woken` is set when they are done.
 
-    One at a time takes, parks or ends a container, and whoever else wants to waits for that (turns.py). So the lock of
-    all places is held for moments only, never while the rows are asked.
+    Only one thread at a time takes, parks or ends a container; others wait (`Turns`). So the lock of all places is held
+    only for moments, never during a query of the rows.
 
-    A container is live in one process only: its owner takes the lease first, and gives it up at the end (records.py).
+    A container is live in one process only: its owner acquires the lease first, and releases it at the end
+    (records.py).
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
 class SlotOwner(Protocol):
-    """The owner of containers, as their places know it."""
+    """The callbacks from `Places` to the owner of the containers."""
 
     clock: Callable[[], float]
 
     def gave_up(self, id_: str) -> None:
-        """Note that a container has no sandbox any more; others may have it from now on. Raises nothing."""
+        """Record that a container has no sandbox any more; other processes may take it. Raises nothing."""
 
     def was_parked(self, id_: str) -> None:
-        """Count what is kept of a container now."""
+        """Count the saved variables of a container."""
 
     def tidy(self, id_: str, interpreter: CodeInterpreter) -> None:
         """Close the interpreter of a container that had lost its place while it was in use."""
 
 
 class Places:
-    """Hands them out. Thread-safe.
+    """Assigns places to containers. Thread-safe.
 
     Attributes:
         parked: the number of sandboxes that made room for others, since the start.
-        handed_over: the number of those that another process got.
+        handed_over: how many of them were released to another process.
     """
 
     def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: SlotOwner) -> None:
@@ -67,12 +68,12 @@ class Places:
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
     def take(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
-        """Hold a container, which keeps its place until it was released as often; None if another process has it.
+        """Acquire a container, which keeps its place until each use is released; None if another process has it.
 
-        `called` takes its lease, and raises if it is over.
+        `called` acquires its lease, and raises if the container has ended.
 
         Raises:
-            NoSandbox: as many as may run code at once are held.
+            NoSandbox: the maximum of containers that run code is reached.
         """
         with self._turns.alone(id_, self._check_room):
             taken = called()
@@ -84,14 +85,14 @@ class Places:
                     live.holders += 1
                     live.runs += 1
                     return live
-            made = taken.make()  # which may fail, and so comes before anybody makes room for it
+            made = taken.make()  # this may fail, so it comes before room is made
             live = LiveContainer(made, taken.generation, holders=1, runs=1, saved_at=self._clock())
             return self._entered(id_, live, taken.has_run)
 
     def look(self, id_: str) -> LiveContainer | None:
-        """Hold a container that has a sandbox now, beside the places of code; None if it has none.
+        """Acquire a container that has a sandbox now, without a place that runs code; None if it has none.
 
-        `release` with `is_run=False` lets go of it.
+        Release it by `release` with `is_run=False`.
         """
         with self._change:
             live = self._live.get(id_)
@@ -106,7 +107,7 @@ class Places:
             self._change.wait(seconds)
 
     def _entered(self, id_: str, live: LiveContainer, has_run: bool) -> LiveContainer:
-        """Give a container a place, that of the one which is not its own any more if there is such."""
+        """Add a container to the live ones, in place of an entry that lost its lease, if there is one."""
         with self._change:
             stale = self._live.get(id_)
             victims = self._victims(0 if stale else 1)
@@ -116,10 +117,10 @@ class Places:
         return live
 
     def _check_room(self, id_: str) -> None:
-        """Check that one more may be held, which may be live already; with the lock.
+        """Check that one more container may be acquired, live already or not; with the lock.
 
         Raises:
-            NoSandbox: it may not.
+            NoSandbox: the limit is reached.
         """
         held = {other for other, live in self._live.items() if live.runs} | self._turns.taken
         staying = {other for other, live in self._live.items() if not live.is_idle} | self._turns.taken
@@ -128,7 +129,7 @@ class Places:
             raise NoSandbox("Every sandbox is in use; try again later.")
 
     def release(self, id_: str, live: LiveContainer, *, is_run: bool = True, is_use: bool = True) -> None:
-        """Let go of a container that was taken, or looked at: then without `is_run`. `is_use`: that was a use of it."""
+        """Release a container after `take`, or after `look` with `is_run=False`. `is_use`: this counts as use."""
         with self._change:
             live.holders -= 1
             live.runs -= is_run
@@ -140,7 +141,7 @@ class Places:
         self.relieve()
 
     def attend(self, id_: str, rank: int) -> LiveContainer:
-        """Keep a container that is held, also when it is held no more, while there is room; see `attendants`.
+        """Keep an acquired container live after its release, while there is room; see `attendants`.
 
         Raises:
             ContainerExpired: the container was deleted in the meantime.
@@ -153,20 +154,20 @@ class Places:
             return live
 
     def touch(self, id_: str) -> None:
-        """Note that something in a container is used now."""
+        """Record that something in a container is used now."""
         with self._change:
             if live := self._live.get(id_):
                 live.used_at = self._clock()
 
     def leave(self, live: LiveContainer, rank: int) -> None:
-        """Attend a container no more."""
+        """End one `attend` of a container."""
         with self._change:
             live.attendants.remove(rank)
 
     def start(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
-        """Start the sandbox of a held interpreter, in a thread; None if it was closed before.
+        """Start the sandbox of an acquired interpreter, in a thread; None if it was closed before.
 
-        A failure comes again at the run, which tells of it.
+        A failure is not raised here: it occurs again at the run, which raises it.
         """
         with self._change:
             live = self._live.get(id_)
@@ -182,14 +183,14 @@ class Places:
         return self.soon(started)
 
     def soon(self, work: Callable[[], None]) -> Future[None] | None:
-        """Do something in a thread; return None if all is being closed."""
+        """Run a function in a thread; return None if everything is being closed."""
         try:
             return self._threads.submit(work)
         except RuntimeError:
             return None
 
     def _surely(self, work: Callable[[], None]) -> None:
-        """Do something in a thread, or in this one if all is being closed."""
+        """Run a function in a thread, or in this one if everything is being closed."""
         if not self.soon(work):
             work()
 
@@ -200,7 +201,7 @@ class Places:
             self._owner.tidy(id_, live.interpreter)
 
     def is_held(self, id_: str) -> bool:
-        """Return whether a container is in use, or just taken, parked or ended."""
+        """Return whether a container is in use, or being taken, parked or ended."""
         with self._change:
             live = self._live.get(id_)
             return id_ in self._turns or (live is not None and live.holders > 0)
@@ -211,9 +212,9 @@ class Places:
             return {id_: live.generation for id_, live in self._live.items()}
 
     def end(self, id_: str, begin: Callable[[], bool], *, even_if_held: bool) -> bool:
-        """Take a container's place away and close its sandbox, after `begin`; return False if it is held.
+        """Remove a container from its place and close its sandbox, after `begin`; return False if it is in use.
 
-        `even_if_held` ends it in any case, also if `begin` finds that it is over.
+        `even_if_held` ends it in any case, even if `begin` finds that it has ended.
         """
         with self._turns.alone(id_):
             with self._change:
@@ -229,7 +230,7 @@ class Places:
         return True
 
     def drop(self, id_: str, generation: int) -> None:
-        """Close the sandbox that a container got in this generation, whoever uses it; nothing of it is saved."""
+        """Close the sandbox that a container got in this generation, even if it is in use; nothing is saved."""
         with self._change:
             self._change.wait_for(lambda: id_ not in self._turns or id_ not in self._live)
             live = self._live.get(id_)
@@ -239,7 +240,7 @@ class Places:
         live.interpreter.close()
 
     def hand_over(self, id_: str) -> None:
-        """Park a container that another process waits for, as soon as nobody uses it here."""
+        """Park a container that another process waits for, as soon as it is not in use here."""
         with self._change:
             live = self._live.get(id_)
             if id_ in self._turns or (live and not live.is_idle):
@@ -255,12 +256,12 @@ class Places:
             self._turns.end(id_)
 
     def running(self) -> Mapping[str, bool]:
-        """Return the containers that have a sandbox, each with True while it is held."""
+        """Return the containers that have a sandbox, each with True while it is in use."""
         with self._change:
             return {id_: live.holders > 0 for id_, live in self._live.items() if live.interpreter.sandbox}
 
     def save_due(self) -> int:
-        """Save the variables of those in use whose last save is `save_every` seconds old; return how many failed."""
+        """Save the variables of containers last saved `save_every` seconds ago; return the number of failures."""
         every = self._config.save_every
         if not every:
             return 0
@@ -269,7 +270,7 @@ class Places:
         return sum(not self._saved(id_, live, now) for id_, live in lives if now - live.saved_at >= every)
 
     def relieve(self) -> None:
-        """Park what is too much, in a thread; again once that has ended, while memory is short."""
+        """Park the containers beyond the limits, in a thread; repeat while memory is short."""
         with self._change:
             victims = [] if self._relieving else self._victims(0)
             self._relieving += len(victims)
@@ -285,18 +286,18 @@ class Places:
         self.relieve()
 
     def close(self) -> None:
-        """Park all that are live, at once, within `park_timeout`; those still held, and those left, are only closed."""
+        """Park all live containers at once, within `park_timeout`; close those in use and the rest without saving."""
         with self._change:
             lives = self._chosen(list(self._live))
         parks = {self._threads.submit(self._park, *each): each[1] for each in lives}
         _, late = wait(parks, self._config.park_timeout)
         with ThreadPoolExecutor(len(late) or 1, "gateway-stop") as closing:
-            for each in late:  # its saving ends, since what it saves is gone
+            for each in late:  # this ends its saving, since its variables are gone
                 closing.submit(parks[each].interpreter.close)
         self._threads.shutdown()
 
     def _victims(self, coming: int) -> list[tuple[str, LiveContainer]]:
-        """Take the places of those that are too many when others come, the longest unused first; with the lock."""
+        """Choose containers to park so that others have room, the longest unused first; with the lock."""
         surplus = self.room.surplus(len(self._live) + coming)
         found = [
             (max(live.attendants, default=0), live.used_at, id_)
@@ -308,7 +309,7 @@ class Places:
         return victims
 
     def _chosen(self, ids: Sequence[str]) -> list[tuple[str, LiveContainer]]:
-        """Take the places of containers that are to be parked; with the lock."""
+        """Remove containers to be parked from their places; with the lock."""
         self._turns.begin(ids)
         chosen = [(id_, self._live.pop(id_)) for id_ in ids if id_ in self._live]
         for _, live in chosen:
@@ -324,12 +325,12 @@ class Places:
         *,
         has_run: bool,
     ) -> None:
-        """Make room for a container's sandbox, and bring its variables back."""
+        """Make room for a container's sandbox, and load its variables."""
         note = ""
         try:
             if stale:
                 stale.interpreter.close()
-            with ExitStack() as parks:  # each is parked, whatever becomes of another
+            with ExitStack() as parks:  # each is parked, even if another fails
                 for victim in victims:
                     parks.callback(self._park, *victim)
             if has_run:
@@ -340,7 +341,7 @@ class Places:
 
     def _park(self, id_: str, live: LiveContainer) -> None:
         """Save the variables of a container, and close its sandbox."""
-        wait([live.woken])  # which would start it again
+        wait([live.woken])  # a save would start it again
         try:
             if self._config.keep_variables and not live.holders and live.interpreter.sandbox:
                 self._variables.keep(id_, live.interpreter, "parked")
@@ -362,34 +363,37 @@ class Places:
         return self._variables.keep(id_, interpreter, "saved")
 
 
-# A container that has a sandbox here, or is about to get one; and one that was just taken.
+# A container that has a sandbox in this process, or is about to get one.
 
 
 class Waking(Future[str]):
-    """There once a container may be used. What a model is told of that is its first result; later ones are ''."""
+    """A future that is done once a container may be used.
+
+    Its first result is the note for the model; later ones are ''.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._first = threading.Lock()  # taken by whoever has the first result
+        self._first = threading.Lock()  # taken by the caller that gets the first result
 
     def result(self, timeout: float | None = None) -> str:
-        """Wait for it, so many seconds at most, and return the note, once."""
+        """Wait up to `timeout` seconds, and return the note, once."""
         note = super().result(timeout)
         return note if self._first.acquire(blocking=False) else ""
 
 
 @dataclass(eq=False)
 class LiveContainer:
-    """Its next call starts a sandbox if there is none.
+    """A live container. Its next call starts a sandbox if there is none.
 
     Attributes:
-        generation: that of its row when it was taken; one that is not its row's any more is another process's now.
-        holders: the uses that go on; it is not parked meanwhile.
-        runs: those of them that run code, of which `max_sandboxes` go on at once.
-        attendants: the ranks of what is open in it beside that, such as a shell. It is parked after all containers
-            whose highest rank is lower.
-        is_parked: it lost its place, and whoever took that closes its sandbox.
-        woken: there once it may be used; its first result is what a model is told of that.
+        generation: the row's generation when it was taken; if the row has another now, another process took it.
+        holders: the number of current uses; it is not parked meanwhile.
+        runs: how many of them run code; at most `max_sandboxes` do so at once.
+        attendants: the ranks of other open uses, such as a shell. It is parked after all containers with a lower
+            highest rank.
+        is_parked: it lost its place; the thread that took the place closes its sandbox.
+        woken: a future that is done once it may be used, with the note for the model.
     """
 
     interpreter: CodeInterpreter
@@ -405,28 +409,28 @@ class LiveContainer:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody uses it, and it is ready."""
+        """True if it is ready and not in use."""
         return not self.holders and self.woken.done()
 
 
 @dataclass(frozen=True)
 class TakenSandbox:
-    """A container whose lease was taken: what makes its interpreter, and whether code has run in it before."""
+    """A container whose lease was acquired: a factory of its interpreter, and whether code has run in it before."""
 
     make: Callable[[], CodeInterpreter]
     generation: int
     has_run: bool
 
 
-# The room for sandboxes: how many run code at once, and how many are kept beside them with their variables.
+# Limits on sandboxes: how many run code at once, and how many are kept in all, with their variables.
 
 
 class Capacity:
-    """Two numbers of sandboxes. `available` returns the bytes of memory that are left, None where that is not known.
+    """Limits on the number of sandboxes. `available` returns the free bytes of memory; None if not known.
 
     Attributes:
-        at_once: those that may run code at the same time.
-        kept: those that there may be, running or idle, while memory lasts.
+        at_once: sandboxes that may run code at the same time.
+        kept: sandboxes that may exist, running or idle, while memory lasts.
     """
 
     def __init__(self, config: ContainersConfig, available: Callable[[], int | None] = available_memory) -> None:
@@ -436,9 +440,9 @@ class Capacity:
         self._available = available
 
     def surplus(self, there: int) -> int:
-        """Return how many of the sandboxes that are there are too many now.
+        """Return how many of the existing sandboxes should be parked now.
 
-        While memory is short it is one of those beyond `at_once`: what ends frees memory only when it has ended.
+        While memory is short it is one at a time, beyond `at_once`: a sandbox frees memory only when it has ended.
         """
         if there > self.kept:
             return there - self.kept
@@ -449,15 +453,15 @@ class Capacity:
         return available is not None and available < self._least_free
 
 
-# Turns: whoever takes, parks or ends a container does so alone, and others wait for the end of that.
+# A lock for each container: one thread at a time takes, parks or ends it.
 
 
 class Turns:
-    """The containers that are changing. Thread-safe.
+    """The containers that are being taken, parked or ended. Thread-safe.
 
     Attributes:
-        lock: held for moments only; never while one who is alone with a container waits, such as for a database.
-        taken: those of them that are taken to run code; read it with the lock.
+        lock: held only for moments; never while the thread that has a container waits, such as for a database.
+        taken: containers that are being taken to run code; read it with the lock.
     """
 
     def __init__(self) -> None:
@@ -471,9 +475,9 @@ class Turns:
 
     @contextmanager
     def alone(self, id_: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Wait for a container, and let nobody else change it meanwhile.
+        """Wait for a container, and lock it for the block.
 
-        With `check` it is taken, which may be refused: that is called with the id, and with the lock.
+        `check`, if given, is called with the id and under the lock; it may raise to refuse that the container is taken.
         """
         with self.lock:
             self.lock.wait_for(lambda: id_ not in self)
@@ -487,11 +491,11 @@ class Turns:
             self.end(id_)
 
     def begin(self, ids: Iterable[str]) -> None:
-        """Change containers from now on until `end`, whoever else does; with the lock."""
+        """Lock containers until `end`, even if others have locked them; with the lock."""
         self._changing.update(ids)
 
     def end(self, id_: str) -> None:
-        """Let others have a container."""
+        """Unlock a container."""
         with self.lock:
             self._changing.discard(id_)
             self.taken.discard(id_)

@@ -27,10 +27,10 @@ WORK_DIR_URL = "sandbox:/mnt/data"
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container to be made. `idle_minutes` is None for the default; `domains` are those it may reach.
+    """A container to be made. `idle_minutes` is None for the default; `domains` lists domains that it may reach.
 
-    `origin` is the part of the gateway that makes it, '' for its client; `skills` are those of its own, by what its
-    client calls each.
+    `origin` is the part of the gateway that makes it, '' for its client; `skills` maps the client's names to its own
+    skills.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ContainerSpec:
 
     @property
     def skills_text(self) -> str:
-        """The skills as a container's row has them: what its client calls each, and the place of its copy."""
+        """The skills in the format of a container's row: the client's name for each, and the path of its copy."""
         return " ".join(f"{given}={skill.digest}/{skill.name}" for given, skill in self.skills.items())
 
 
@@ -50,7 +50,7 @@ def check_memory(memory: str | None, config: ContainersConfig) -> str:
     """Return the memory tier of this name, or the usual one.
 
     Raises:
-        MemoryRefused: there is no such tier, or it is not given here.
+        MemoryRefused: there is no such tier, or it is not allowed here.
     """
     tier = memory or config.memory
     allowed = [name for name, size in MEMORY_TIERS.items() if size <= MEMORY_TIERS[config.max_memory]]
@@ -79,7 +79,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
 
 
 def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
-    """Return the options that have sandboxes kept ready, if any are to be."""
+    """Return the options for the pool of ready sandboxes, if there is one."""
     return {"pool": config.pool, "preload": list(config.preload)} if config.pool else {}
 
 
@@ -88,7 +88,7 @@ def interpreter_cfg(
 ) -> dict[str, Any]:
     """Return the `cfg` of a container's interpreter.
 
-    `room` are the bytes that all containers of its owner may add, `key` is the name of the owner's key, if it has one.
+    `room` is how many bytes all containers of its owner may add; `key` is the name of the owner's key, if any.
     """
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
@@ -103,32 +103,32 @@ def interpreter_cfg(
 
 
 def audit_log(config: ContainersConfig) -> AuditLog | None:
-    """Return the audit log, if there is one."""
+    """Return the audit log, or None."""
     if not config.audit:
         return None
     return AuditLog(config.audit, code=config.audit_code, required=config.audit_required)
 
 
 def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, float]:
-    """Return the limits of a container that may have so many bytes of files, and as many more of kept variables."""
+    """Return the limits of a container: bytes of files, and bytes of saved variables."""
     return {
         "max_work_dir_bytes": max(files, MIB),
         "min_disk_free": config.min_disk_free,
         "max_variables_bytes": max(min(config.max_variables_bytes, variables), 1),
-        "max_archive_bytes": 2 * config.max_variables_bytes + MIB,  # which hold nothing else here
+        "max_archive_bytes": 2 * config.max_variables_bytes + MIB,  # they hold nothing else here
         "variables_timeout": config.variables_timeout,
         "cancel_grace": config.cancel_grace,
     }
 
 
-# The network of a container: domains that a client lists, each of which the operator's own list has to cover.
+# The network of a container: domains that a client lists and that the operator's allowlist covers.
 
 
 def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
-    """Return the domains as a container's row keeps them, with a space between them; '' for no network.
+    """Return the domains in the format of a container's row, separated by spaces; '' for no network.
 
     Raises:
-        NetworkRefused: this gateway gives no network, or none to one of them.
+        NetworkRefused: this gateway allows no network, or not to one of the domains.
     """
     if not domains:
         return ""
@@ -139,7 +139,7 @@ def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
         try:
             asked = NetworkPolicy.read({"allow": [domain]})
         except InvalidParams as exc:
-            raise NetworkRefused(f"{domain!r:.80} is no domain such as 'pypi.org'.") from exc
+            raise NetworkRefused(f"{domain!r:.80} is not a domain: give a name such as 'pypi.org'.") from exc
         if not offered.covers(asked):
             known = ", ".join(config.allowed_domains)
             raise NetworkRefused(f"{domain!r:.80} is not allowed here. Containers may be given these: {known:.1000}.")
@@ -147,29 +147,29 @@ def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
 
 
 def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
-    """Return what an interpreter's configuration has for a row's network."""
+    """Return the options of an interpreter for a row's network."""
     if not network:
         return {}
     return {"network": {"allow": network.split(), "private": list(config.private_networks)}}
 
 
 def skill_keys(text: str) -> list[str]:
-    """Return what a client called each of a row's skills."""
+    """Return the client's names of a row's skills."""
     return [each.partition("=")[0] for each in text.split()]
 
 
 def own_skills(text: str, config: ContainersConfig) -> tuple[Skill, ...]:
-    """Return a row's skills; an InvalidParams says that a copy is gone."""
+    """Return a row's skills. Raises InvalidParams if a copy is gone."""
     shelf = config.data_dir / "skills"
     return read_skills([shelf / each.partition("=")[2] for each in text.split()], shelf)
 
 
 def network_shown(network: str) -> dict[str, Any]:
-    """Return a row's network as clients see it."""
+    """Return a row's network in the format for clients."""
     return {"type": "allowlist", "allowed_domains": network.split()} if network else {"type": "disabled"}
 
 
-# Sentences for a model on what containers have and reach.
+# Sentences for a model on the contents and the network of containers.
 
 
 def contents(config: ContainersConfig) -> str:
@@ -178,7 +178,7 @@ def contents(config: ContainersConfig) -> str:
 
 
 def reach(network: str) -> str:
-    """Return a sentence on what the code reaches; the network is domains between spaces."""
+    """Return a sentence on the hosts that the code can reach; `network` is domains separated by spaces."""
     if not network:
         return "There is no network access."
     packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""

@@ -168,7 +168,7 @@ def test_two_functions_of_one_name_and_two_types_of_one_name_are_refused() -> No
     def second() -> None: ...
 
     second.__annotations__["return"] = dataclasses.make_dataclass("Point", [("y", int)])
-    with pytest.raises(NotCrossing, match="two host functions of the name 'first'"):
+    with pytest.raises(NotCrossing, match="Two host functions have the name 'first'"):
         Toolset([first, first])
     with pytest.raises(NotCrossing, match="the name Point means two different things"):
         Toolset([first, second])

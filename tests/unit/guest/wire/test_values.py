@@ -189,7 +189,7 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (lambda: pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames are not taken"),
+        (lambda: pa.table({"a": [0] * 100_000}), {"compression": "zstd"}, "compressed frames and"),
         (lambda: pa.table({"a": pa.array(["x"] * 9).dictionary_encode()}), {"compression": "lz4"}, "compressed frames"),
         (lambda: pa.table({"a": pa.nulls(10**9)}), {}, "it would take more than 8,"),
     ],
