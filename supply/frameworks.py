@@ -156,7 +156,7 @@ FRAMEWORKS = {
     "jupyter-notebooks": Framework(
         "JupyterLab in a browser, papermill, nbconvert and the console, with kernels in sandboxes",
         ("jupyterlab==4.6.6", "papermill==2.7.0", "nbconvert==7.17.2", "jupyter-console==6.6.3", "nbclient==0.11.0"),
-        ("playwright==1.65.2", "jupyterlab-widgets==3.0.17", "jupyter-kernel-gateway==3.0.1"),
+        ("playwright==1.65.2", "jupyterlab-widgets==3.0.17", "jupyter-kernel-gateway==3.0.1", "plotly==7.1.0"),
     ),
     "jupyter-servers": Framework(
         "Open WebUI's, AutoGen's and jupyter-kernel-client's clients, of `agent-tools jupyter serve`",

@@ -20,7 +20,7 @@ from agent_tools.results.outputs import (
 )
 
 MAX_TITLE = 200  # characters
-_FIGURE = re.compile(r"application/vnd\.(plotly|vega|vegalite)\.v\d{1,2}\+json")
+_FIGURE = re.compile(r"application/vnd\.(plotly|vega|vegalite)\.v\d{1,2}[+.]json")  # Altair 6 writes a dot
 
 
 def figure_of(data: MimeBundle) -> dict[str, Any] | None:

@@ -109,7 +109,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
 async def call_tool(context: Context, params: CallToolRequestParams) -> ToolAnswer:
     """Call a tool; what goes wrong with that is an answer that the model reads."""
     tool, call = TOOLS.get(params.name), _call(context)
-    if tool is None:
+    if tool is None or (tool.is_for_page and not call.has_page):
         known = ", ".join(name for name, each in TOOLS.items() if not each.is_for_page)
         raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:80]}. Known: {known}.")
     try:

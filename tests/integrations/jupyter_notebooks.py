@@ -28,6 +28,7 @@ from tests.integrations.served import serving
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 PATIENCE = 60.0  # seconds
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # 1 x 1
 EXPECTED: dict[str, str] = {}
 CODE = """import matplotlib.pyplot as plt, pandas as pd
 frame = pd.DataFrame({"a": range(n)})
@@ -198,6 +199,35 @@ def test_a_person_works_in_jupyterlab(folder: Path) -> None:
         page.locator(".jp-CodeCell").nth(4).click()
         command(page, "notebook:run-cell")
         expect(output(page, 4)).to_contain_text("NameError")
+
+
+def test_figures_are_drawn_from_their_data(folder: Path) -> None:
+    bars = {"data": [{"type": "bar", "x": ["a", "b", "c"], "y": [3, 1, 2]}], "layout": {"height": 300}}
+    points = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "data": {"values": [{"a": 1, "b": 2}, {"a": 2, "b": 1}]},
+        "mark": "point",
+        "encoding": {"x": {"field": "a", "type": "quantitative"}, "y": {"field": "b", "type": "quantitative"}},
+    }
+    types = {"application/vnd.plotly.v1+json": bars, "application/vnd.vegalite.v5+json": points}
+    shows = [
+        f"from IPython.display import display; display({{{mime!r}: {data!r}}}, raw=True)"
+        for mime, data in types.items()
+    ]
+    newer = {"application/vnd.vegalite.v6.json": points, "image/png": PNG}
+    shows.append(f"display({newer!r}, raw=True)")
+    write_notebook(folder / "lab.ipynb", *shows)
+    with lab(folder) as url, page_of(url) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        command(page, "notebook:run-all-cells")
+        expect(output(page, 0).locator(".bars .point")).to_have_count(3)
+        expect(output(page, 1).locator(".vega-embed :is(canvas, svg)").first).to_be_visible()
+        expect(output(page, 2).locator("img")).to_be_visible()
+        here = url.partition("/lab")[0]
+        assert [
+            each for each in asked if not each.startswith((here, here.replace("http", "ws"), "data:", "blob:"))
+        ] == []
 
 
 def test_widgets_talk_to_their_code(folder: Path, request: pytest.FixtureRequest) -> None:

@@ -78,6 +78,8 @@ def test_the_page_is_offered_to_nobody_where_it_is_turned_off(converse: Converse
         assert [tool.meta for tool in tools] == [None] * len(ALL)
         with pytest.raises(MCPError, match="is no file here"):
             await client.read_resource(PAGE)
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("get_outputs", {})
 
     converse(talk, apps=False, extensions=(advertise(EXTENSION, {"mimeTypes": [MIME]}),))
 

@@ -10,11 +10,11 @@ from agent_tools.results.execution import Display, Result
 MIME, PLOTLY = "application/vnd.plotly.v1+json", {"data": [{"type": "bar", "y": [1, 2]}]}
 
 
-@pytest.mark.parametrize("version", ["vega.v6", "vegalite.v5", "plotly.v1"])
+@pytest.mark.parametrize("version", ["vega.v6+json", "vegalite.v5+json", "vegalite.v6.json", "plotly.v1+json"])
 def test_figures_are_known_by_their_types(version: str) -> None:
     kind = version.partition(".")[0]
-    assert figure_of({f"application/vnd.{version}+json": {}}) == {"kind": kind, "data": {}}
-    assert figure_of({f"application/vnd.{version}+json": "text"}) is None
+    assert figure_of({f"application/vnd.{version}": {}}) == {"kind": kind, "data": {}}
+    assert figure_of({f"application/vnd.{version}": "text"}) is None
     assert figure_of({"application/vnd.other.v1+json": {}}) is None
 
 
