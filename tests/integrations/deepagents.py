@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from langchain_tests.integration_tests import SandboxIntegrationTests
 from agent_tools import AsyncSandbox
 from agent_tools.integrations.deepagents import AgentToolsBackend
 from tests.integrations.scenario import cancelled, run_page
+from tests.skills import skill_folder
 
 GLOBS = (
     "from deepagents 0.7 on, their BaseSandbox answers globs by absolute paths; the suite of 1.1.9 wants relative ones"
@@ -77,6 +79,33 @@ def test_an_agent_writes_runs_searches_and_is_cancelled(new_sandbox: Callable[[]
     assert "kept" in after
     assert "exit code 1" in after  # pgrep found nothing: the command ended with the call
     assert backend.download_files(["/workspace/fig.png"])[0].content.startswith(b"\x89PNG")  # type: ignore[union-attr]
+
+
+def test_an_agent_reads_a_mounted_skill_and_runs_its_script(cfg: dict[str, Any], tmp_path: Path) -> None:
+    folder = skill_folder(tmp_path / "m", {"scripts/a.py": "print(6 * 7)"})
+    calls = [
+        ("read_file", {"file_path": "/skills/m/SKILL.md"}),
+        ("execute", {"command": "python3 /skills/m/scripts/a.py"}),
+    ]
+
+    asked: list[str] = []
+
+    class Listening(Scripted):
+        def _generate(self, messages: Any, *given: Any, **more: Any) -> Any:
+            asked.append(str(messages[0].content))
+            return super()._generate(messages, *given, **more)
+
+    async def answered() -> list[str]:
+        async with AsyncSandbox(cfg, skills=[folder]) as sandbox:
+            model = Listening(messages=scripted(*calls).messages)
+            agent = create_deep_agent(model=model, backend=AgentToolsBackend(sandbox), skills=["/skills/"])
+            return answers(await agent.ainvoke({"messages": "go"}))
+
+    read, ran = asyncio.run(answered())
+    assert "Run `python scripts/total.py FILE`" in read
+    assert ran.startswith("42")
+    assert "/skills/m/SKILL.md" in asked[0]
+    assert "Does things." in asked[0]
 
 
 def test_a_command_beyond_its_time_says_so(new_sandbox: Callable[[], AsyncSandbox]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
@@ -13,7 +12,7 @@ from fastmcp.skills.client import SkillsClientExtension
 from tests.skills import skill_folder
 
 
-async def test_its_client_reads_every_skill_that_keeps_its_rules(cfg: dict[str, Any], tmp_path: Path) -> None:
+async def test_its_client_reads_every_skill_that_keeps_its_rules(tmp_path: Path) -> None:
     skill_folder(tmp_path / "skills" / "m", {"scripts/a b#.py": "print(1)"}).joinpath("a.png").write_bytes(
         b"\x89PNG\xff"
     )

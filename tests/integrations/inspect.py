@@ -15,13 +15,14 @@ from inspect_ai.log import EvalLog
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import includes
 from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
-from inspect_ai.tool import bash, python
+from inspect_ai.tool import bash, python, skill
 from inspect_ai.util import SandboxEnvironmentSpec, sandbox
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
 from agent_tools import AsyncSandbox
 from agent_tools.integrations.inspect import AgentToolsConfig, AgentToolsSandboxEnvironment
 from tests.integrations.scenario import Death, run_page
+from tests.skills import skill_folder
 
 EXPECTED = {
     "test_exec_as_user": "a sandbox has one user and no root, by design: it adds a user as root",
@@ -93,6 +94,22 @@ def test_an_evaluation_runs_in_sandboxes_of_its_samples(cfg: dict[str, Any], tmp
     assert answers[1].split() == ["from", "the", "sample", "made", "data.txt", "fig.png", "setup.txt"]
     assert found["picture"].startswith(b"\x89PNG")
     assert found["after"] == "kept\nended\n"
+
+
+def test_a_model_uses_a_skill_that_inspect_copies_into_the_sandbox(cfg: dict[str, Any], tmp_path: Path) -> None:
+    folder = skill_folder(tmp_path / "m", {"scripts/a.py": "print(6 * 7)"})
+    model = scripted(("skill", {"command": "m"}), ("bash", {"command": "python3 skills/m/scripts/a.py"}))
+    task = Task(
+        dataset=[Sample("6 * 7?", target="42")],
+        solver=[use_tools(skill([folder]), bash()), generate()],
+        sandbox=SandboxEnvironmentSpec("agent-tools", AgentToolsConfig(**cfg)),
+    )
+    (log,) = eval(task, model=model, display="none", log_dir=str(tmp_path))
+    assert log.status == "success", log.error
+    assert log.samples
+    said, ran = [message.text for message in log.samples[0].messages if message.role == "tool"]
+    assert "Run `python scripts/total.py FILE`" in said
+    assert ran.strip() == "42"
 
 
 def test_options_come_from_a_file_and_an_unknown_one_is_an_error(tmp_path: Path) -> None:

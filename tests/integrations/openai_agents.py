@@ -13,7 +13,8 @@ import pytest
 from agents import Agent, CodeInterpreterTool, OpenAIProvider, RunConfig, Runner, ShellTool, function_tool
 from agents.items import ToolCallOutputItem
 from agents.sandbox import Manifest, SandboxAgent, SandboxRunConfig
-from agents.sandbox.entries import File
+from agents.sandbox.capabilities import Capabilities, Skill, Skills
+from agents.sandbox.entries import File, LocalDir
 from agents.sandbox.errors import ConfigurationError, ExecTimeoutError, WorkspaceReadNotFoundError
 from agents.sandbox.snapshot import LocalSnapshotSpec
 from agents.testing import ScriptedModel, assistant_message, function_call
@@ -35,6 +36,7 @@ from tests.integrations.scenario import (
     run_page,
     weather,
 )
+from tests.skills import skill_folder
 
 T = TypeVar("T")
 
@@ -106,6 +108,28 @@ def test_a_sandbox_agent_works_in_a_sandbox_of_its_own(cfg: dict[str, Any]) -> N
     (output,) = outputs(run(Runner.run(agent, "go", run_config=RunConfig(sandbox=config))))
     assert "a,b\n1,2\n42\n" in output
     assert "\n0\n" not in output
+
+
+@pytest.mark.parametrize("kind", ["inline", "from a folder"])
+def test_a_sandbox_agent_runs_a_script_of_its_skills(
+    cfg: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # it reads skills from below the working directory alone
+    skill_folder(tmp_path / "skills" / "m", {"scripts/a.py": "print(6 * 7)"})
+    content = "---\nname: m\ndescription: Does things.\n---\n"
+    given = Skill(
+        name="m", description="Does things.", content=content, scripts={"a.py": File(content=b"print(6 * 7)")}
+    )
+    skills = Skills(skills=[given]) if kind == "inline" else Skills(from_=LocalDir(src=Path("skills")))
+    command = "pwd; find . -name '*.md' -o -name a.py; cat .agents/m/SKILL.md && python3 .agents/m/scripts/a.py"
+    calls = [function_call("exec_command", {"cmd": command}, call_id="1")]
+    model = ScriptedModel([calls, [assistant_message("done")]])
+    capabilities = [*Capabilities.default(), skills]
+    agent = SandboxAgent(name="a", model=model, capabilities=capabilities, default_manifest=Manifest())
+    config = SandboxRunConfig(client=AgentToolsSandboxClient(), options=AgentToolsSandboxClientOptions(cfg=cfg))
+    (output,) = outputs(run(Runner.run(agent, "go", run_config=RunConfig(sandbox=config))))
+    assert "description: Does things." in output
+    assert "42" in output
 
 
 def test_a_session_goes_on_elsewhere_from_its_snapshot(cfg: dict[str, Any], tmp_path: Path) -> None:
