@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent_tools.messages import FunctionCall as FunctionCall
     from agent_tools.messages import Message as Message
     from agent_tools.models.choose import get_chat_model as get_chat_model
-    from agent_tools.results.command import CommandResult as CommandResult
+    from agent_tools.results.execution import CommandResult as CommandResult
     from agent_tools.results.execution import Execution as Execution
     from agent_tools.runtime.host_calls.function import Policy as Policy
     from agent_tools.sandbox.async_sandbox import AsyncSandbox as AsyncSandbox
@@ -36,9 +36,8 @@ else:
         {
             "agent_tools.code_mode.template": "build_template",
             "agent_tools.code_mode.toolset": "Toolset",
-            "agent_tools.results.command": "CommandResult",
             "agent_tools.errors": "AgentToolsError InvalidParams ModelError SandboxGone ToolServiceError",
-            "agent_tools.results.execution": "Execution",
+            "agent_tools.results.execution": "CommandResult Execution",
             "agent_tools.messages": "ContentItem FunctionCall Message",
             "agent_tools.models.choose": "get_chat_model",
             "agent_tools.runtime.host_calls.function": "Policy",

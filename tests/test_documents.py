@@ -17,7 +17,7 @@ import pytest
 from agent_tools.cli.mcp import CLIENTS, uvx_command
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import requirement
-from agent_tools.gateway.telemetry.metrics import Metrics
+from agent_tools.gateway.telemetry import Metrics
 from agent_tools.runtime.runtime import Runtime, default_runtime
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from supply import limits, other_clients

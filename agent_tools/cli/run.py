@@ -24,8 +24,7 @@ from agent_tools.cli.options import (
 )
 from agent_tools.limits import MAX_TIMEOUT, size_text
 from agent_tools.machine.folder import opened
-from agent_tools.results.command import SIGNALLED, CommandResult
-from agent_tools.results.execution import Changes
+from agent_tools.results.execution import SIGNALLED, Changes, CommandResult
 from agent_tools.results.notebook import MAX_BYTES, code_cell, display, error, notebook_from, stream
 from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.text import neutralise

@@ -73,9 +73,7 @@ _ROOM = "agent_tools.conformance.guest"
 _MODULES = (
     "answers",
     "arguments",
-    "exposure",
     "files",
-    "network",
     "privileges",
     "main",
 )  # in the order they import each other

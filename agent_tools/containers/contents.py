@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from agent_tools.containers.containers import Containers
@@ -13,6 +14,31 @@ from agent_tools.containers.failures import ContainersError, FileNotWritten, Fil
 from agent_tools.containers.records import ContainerRecord, Rows
 from agent_tools.machine import folder
 from agent_tools.results.execution import FileInfo, FileKind
+
+# An additional ASGI application on a server's containers, at its own path: MCP, or another product's protocol.
+
+
+@dataclass(frozen=True)
+class Mount:
+    """An application and its path.
+
+    Each request's scope has `owner`, '' for a request to a public path without a key, and `for_users`, True if the key
+    allows to name users. A WebSocket's scope has `let_in` instead: a function that takes the client's key, sets both,
+    and returns False if the key is rejected. An application may set `logged_path` if its path names files.
+
+    Attributes:
+        open: opens the application, as ASGI has it, for as long as the server runs.
+        has_tree: the application serves all paths below, with any method, and WebSockets.
+        public: paths below that are answered without a key.
+        wants_users: the application needs a key made with `--for-users` for most of its functions.
+    """
+
+    path: str
+    open: Callable[[Containers[Any], Rows], AbstractAsyncContextManager[Any]]
+    has_tree: bool = False
+    public: tuple[str, ...] = ()
+    wants_users: bool = False
+
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000

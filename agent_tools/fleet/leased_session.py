@@ -28,8 +28,7 @@ from agent_tools.fleet.protocol import (
 from agent_tools.limits import CallLimits
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
-from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Execution, HostCall, Omitted, finished
+from agent_tools.results.execution import CommandResult, Execution, HostCall, Omitted, finished
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.guest_files import pieces
 from agent_tools.runtime.files.work_dir import prepare_work_dir

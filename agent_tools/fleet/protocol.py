@@ -20,8 +20,7 @@ from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.limits import KIB, MIB, CallLimits, Limits
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.rounds import begun
-from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import NetworkConnection, Output
+from agent_tools.results.execution import CommandResult, NetworkConnection, Output
 from agent_tools.results.variables import VariablesReport
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName

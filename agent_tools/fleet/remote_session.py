@@ -35,8 +35,7 @@ from agent_tools.fleet.protocol import PIECE_BYTES, CallMessage, CommandPrint, H
 from agent_tools.guest.wire.frames import Screen
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import empty_folder
-from agent_tools.results.command import CommandResult, OnOutput
-from agent_tools.results.execution import Execution, FileInfo, Omitted, Output, finished
+from agent_tools.results.execution import CommandResult, Execution, FileInfo, Omitted, OnOutput, Output, finished
 from agent_tools.results.variables import RestorePoint, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.commands.process import Process

@@ -20,10 +20,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_tools.containers.mount import Mount
+from agent_tools.containers.contents import Mount
 from agent_tools.errors import AgentToolsError
-from agent_tools.gateway import container_routes, conversation_routes, skill_routes
-from agent_tools.gateway.chat import routes as chat_routes
+from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
 from agent_tools.gateway.jobs import Jobs
@@ -31,10 +30,9 @@ from agent_tools.gateway.middleware import GatewayMiddleware, failed
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
-from agent_tools.gateway.responses import token_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.telemetry.tracing import Tracer
+from agent_tools.gateway.telemetry import Tracer
 from agent_tools.runtime.engines import preparing
 from agent_tools.runtime.sessions import RuntimeLike
 
@@ -60,8 +58,8 @@ def create_app(
     use the runtime, nor this process afterwards.
     """
     routes = [
-        *(*token_routes.routes, *token_routes.compact_routes, *response_routes.routes, *container_routes.routes),
-        *(*conversation_routes.routes, *chat_routes.routes, *skill_routes.routes),
+        *(*response_routes.token_routes, *response_routes.compact_routes, *response_routes.routes),
+        *(*container_routes.routes, *conversation_routes.routes, *chat.routes, *skill_routes.routes),
         *(*page_routes.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *map(_route, mounts),

@@ -38,8 +38,7 @@ from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.skills import UploadedSkills
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.telemetry.metrics import Metrics
-from agent_tools.gateway.telemetry.tracing import Tracer
+from agent_tools.gateway.telemetry import Metrics, Tracer
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.limits import KIB
 from agent_tools.runtime.sessions import RuntimeLike

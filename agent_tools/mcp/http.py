@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.contents import Mount
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
-from agent_tools.containers.mount import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.mcp.activities import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits

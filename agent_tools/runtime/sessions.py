@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from agent_tools.engines.engine import Container, Guest, RecipeLike
-    from agent_tools.results.command import CommandResult, OnOutput
-    from agent_tools.results.execution import Execution, FileInfo, Output
+    from agent_tools.results.execution import CommandResult, Execution, FileInfo, OnOutput, Output
     from agent_tools.results.variables import RestorePoint, VariablesReport
     from agent_tools.runtime.commands.commands import Request
     from agent_tools.runtime.commands.process import Process

@@ -10,8 +10,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from agent_tools.results.command import CommandOutput, CommandResult, Cursor, OnOutput
-from agent_tools.results.execution import Execution, Output
+from agent_tools.results.execution import CommandOutput, CommandResult, Cursor, Execution, OnOutput, Output
 from agent_tools.results.variables import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.arguments import StrPath

@@ -23,8 +23,7 @@ from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB
-from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Died, Error, Execution, TimedOut
+from agent_tools.results.execution import CommandResult, Died, Error, Execution, TimedOut
 
 VERSION = 1
 MAX_LINE = 64 * KIB  # bytes; the code, if written, may add as many again

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 from agent_tools.code_reader import Code, read_code
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import InvalidParams, UnclearCode
-from agent_tools.results.command import CommandResult, OnOutput
-from agent_tools.results.execution import Error, Execution, FileInfo, Notice, Output, StagedFile, finished
+from agent_tools.results.execution import (
+    CommandResult,
+    Error,
+    Execution,
+    FileInfo,
+    Notice,
+    OnOutput,
+    Output,
+    StagedFile,
+    finished,
+)
 from agent_tools.results.notebook import History, notebook_of
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request

@@ -5,8 +5,14 @@
 """
 
 from agent_tools.testing.contract import check_model, check_tool
-from agent_tools.testing.script import ScriptedCall, ScriptedReply
-from agent_tools.testing.server import Asked, RecordedRequest, ScriptedModel, ScriptedServer
+from agent_tools.testing.server import (
+    Asked,
+    RecordedRequest,
+    ScriptedCall,
+    ScriptedModel,
+    ScriptedReply,
+    ScriptedServer,
+)
 
 __all__ = [
     "Asked",

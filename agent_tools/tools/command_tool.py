@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal, Union
 
-from agent_tools.results.command import CommandResult
+from agent_tools.results.execution import CommandResult
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool

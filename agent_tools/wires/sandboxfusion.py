@@ -27,13 +27,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.mount import Mount
+from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import NAMED, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
-from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Error, Execution
+from agent_tools.results.execution import CommandResult, Error, Execution
 from agent_tools.results.outputs import Died, Display, Result, TimedOut
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.mount import Mount
+from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import NAMED, Rows
 from agent_tools.containers.spec import ContainerSpec, contents
 from agent_tools.errors import AgentToolsError

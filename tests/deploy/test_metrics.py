@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent_tools.gateway.telemetry.metrics import Metrics
+from agent_tools.gateway.telemetry import Metrics
 from tests.deploy.conftest import debian_program
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

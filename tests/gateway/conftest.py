@@ -13,12 +13,12 @@ from typing import Any
 import openai
 import pytest
 
-from agent_tools.containers.mount import Mount
+from agent_tools.containers.contents import Mount
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.serving.serve import Server
-from agent_tools.gateway.telemetry.tracing import Tracer
+from agent_tools.gateway.telemetry import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine

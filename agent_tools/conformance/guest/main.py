@@ -19,13 +19,19 @@ import tempfile
 import time
 from typing import Callable
 
-from agent_tools.conformance.guest import arguments, exposure, files, network, privileges
+from agent_tools.conformance.guest import arguments, files, privileges
 from agent_tools.conformance.guest.answers import refusal
 
 CHECK_SECONDS = 10.0  # far more than a check needs: a busy machine should not make findings unknown
 ALL_SECONDS = 40.0
 MOST_CHARS = 300
-CHECKS = {**exposure.CHECKS, **files.CHECKS, **network.CHECKS, **privileges.CHECKS, **arguments.CHECKS}
+CHECKS = {
+    **privileges.EXPOSURE_CHECKS,
+    **files.CHECKS,
+    **privileges.NETWORK_CHECKS,
+    **privileges.CHECKS,
+    **arguments.CHECKS,
+}
 
 
 def main() -> None:

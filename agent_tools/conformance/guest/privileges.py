@@ -9,12 +9,169 @@ import platform
 import resource
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from functools import partial
 from typing import Any, Callable
 
-from agent_tools.conformance.guest.answers import call_numbers, held, listed, opened, read
+from agent_tools.conformance.guest.answers import call_numbers, held, listed, opened, opens, read
+
+# Checks of the addresses that code can reach.
+
+NO_ROUTE = (errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPERM, errno.EACCES)
+SOCKETS = {
+    "raw_socket": (socket.AF_INET, socket.SOCK_RAW, 1),
+    "packet_socket": (17, socket.SOCK_RAW, 0),
+    "vsock": (40, socket.SOCK_STREAM, 0),
+    "kernel_crypto": (38, 5, 0),
+    "netlink": (16, socket.SOCK_RAW, 12),  # netfilter
+}
+
+
+def _connects(host: str, port: int) -> list[str]:
+    """Answer open for a refused connection, too: its host was reached."""
+    try:
+        socket.create_connection((host, port), 1.5).close()
+    except ConnectionRefusedError:
+        return opened(host + " was reached (it refused the port)")
+    except OSError as exc:
+        if exc.errno in NO_ROUTE:
+            return held("unreachable (" + errno.errorcode[exc.errno or 0] + ")")
+        return ["unknown", "no answer"]
+    return opened(host + " port " + str(port) + " was reached")
+
+
+def _gateway() -> list[str]:
+    routes = [line.split() for line in read("/proc/net/route").splitlines()[1:]]
+    gateways = [route[2] for route in routes if route[1] == "00000000" and route[2] != "00000000"]
+    if not gateways:
+        return held("there is none")
+    return _connects(socket.inet_ntoa(struct.pack("<L", int(gateways[0], 16))), 80)
+
+
+def _route_out() -> list[str]:
+    """Connect a datagram socket, which sends nothing and only looks for a route."""
+    found = []
+    for family, address in ((socket.AF_INET, "8.8.8.8"), (socket.AF_INET6, "2001:4860:4860::8888")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 53))
+                found.append(address)
+        except OSError:
+            pass
+    return listed(found, "none, IPv4 and IPv6")
+
+
+def _resolves(*names: str) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            found.append(name + " is " + str(socket.getaddrinfo(name, 80)[0][4][0]))
+        except OSError:
+            pass
+    return listed(found, "not resolved")
+
+
+def _makes_socket(name: str) -> list[str]:
+    socket.socket(*SOCKETS[name]).close()
+    return opened("allowed")
+
+
+def _abstract_sockets() -> list[str]:
+    """List abstract unix sockets, which belong to a network namespace: the host's are seen only in the host's."""
+    names = [line.split()[-1] for line in read("/proc/net/unix").splitlines() if line.split()[-1].startswith("@")]
+    return listed(names[:5], "none visible")
+
+
+NETWORK_CHECKS: dict[str, Callable[[], list[str]]] = {
+    "gateway": _gateway,
+    "metadata": partial(_connects, "169.254.169.254", 80),
+    "internet": partial(_connects, "1.1.1.1", 443),
+    "route_out": _route_out,
+    "names": partial(_resolves, "example.com"),
+    "host_names": partial(_resolves, "host.docker.internal", "gateway.docker.internal", "host.containers.internal"),
+    **{name: partial(_makes_socket, name) for name in SOCKETS},
+    "abstract_sockets": _abstract_sockets,
+}
+
+
+# Checks of the facts of the host that code can learn.
+
+ENGINE_SOCKETS = ("docker.sock", "containerd/containerd.sock", "podman/podman.sock", "crio/crio.sock")
+CREDENTIALS = "~/.ssh /root/.ssh ~/.aws/credentials ~/.docker/config.json ~/.kube/config ~/.netrc /run/secrets \
+/var/run/secrets/kubernetes.io/serviceaccount/token".split()
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "_PROXY", "PRIVATE_KEY", "API_KEY", "ACCESS_KEY")
+
+
+def _environment() -> list[str]:
+    names = [name for name, value in os.environ.items() if value and any(w in name.upper() for w in SECRET_WORDS)]
+    return listed(sorted(names), "no secrets, no proxy")
+
+
+def _credentials() -> list[str]:
+    paths = [os.path.expanduser(path) for path in CREDENTIALS]
+    return listed(sorted({path for path in paths if opens(path, os.O_RDONLY) and not _is_empty(path)}), "none found")
+
+
+def _is_empty(path: str) -> bool:
+    return os.path.isdir(path) and not os.listdir(path)
+
+
+def _engine_socket() -> list[str]:
+    paths = [folder + "/" + name for folder in ("/var/run", "/run") for name in ENGINE_SOCKETS]
+    return listed([path for path in paths if os.path.exists(path)], "none found")
+
+
+def _kernel_memory() -> list[str]:
+    found = [path for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg") if opens(path, os.O_RDONLY)]
+    if opens("/proc/kcore", os.O_RDONLY):
+        with open("/proc/kcore", "rb", 0) as kcore:
+            found += ["/proc/kcore"] if kcore.read(4) else []
+    return listed(found, "not readable")
+
+
+def _host_processes() -> list[str]:
+    pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    names = {read("/proc/" + pid + "/comm").strip() for pid in pids}
+    seen = str(len(pids)) + " processes"
+    return opened(seen + ", the kernel's among them") if "kthreadd" in names else held(seen + ", none of the kernel's")
+
+
+def _init_memory() -> list[str]:
+    found = [path for path in ("/proc/1/mem", "/proc/1/environ") if os.getpid() != 1 and opens(path, os.O_RDONLY)]
+    return listed(found, "not readable")
+
+
+def _host_paths() -> list[str]:
+    roots = {line.split()[3] for line in read("/proc/self/mountinfo").splitlines() if line.count(" ") > 5}
+    shown = sorted(root for root in roots if root.count("/") > 1)
+    return ["info", "mountinfo names " + ", ".join(shown) if shown else "mountinfo names none"]
+
+
+def _shared_kernel() -> list[str]:
+    return ["info", "kernel " + platform.release() + ", load " + " ".join(read("/proc/loadavg").split()[:3])]
+
+
+def _name_servers() -> list[str]:
+    lines = [line.split() for line in read("/etc/resolv.conf").splitlines()]
+    words = [word for line in lines if line[:1] in (["nameserver"], ["search"], ["domain"]) for word in line[1:]]
+    return listed(words, "resolv.conf names none")
+
+
+EXPOSURE_CHECKS: dict[str, Callable[[], list[str]]] = {
+    "environment": _environment,
+    "credentials": _credentials,
+    "engine_socket": _engine_socket,
+    "kernel_memory": _kernel_memory,
+    "host_processes": _host_processes,
+    "init_memory": _init_memory,
+    "host_paths": _host_paths,
+    "shared_kernel": _shared_kernel,
+    "name_servers": _name_servers,
+}
+
 
 try:
     import ctypes

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from agent_tools.engines.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.machine.addresses import ascii_name, is_public
+from agent_tools.machine.machine import ascii_name, is_public
 from agent_tools.models.base import JsonObject
 from agent_tools.runtime.egress.dialling import system_look_up
 

@@ -21,7 +21,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.limits import Limits
-from agent_tools.results.command import SIGNALLED
+from agent_tools.results.execution import SIGNALLED
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, fold_lines

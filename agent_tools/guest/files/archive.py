@@ -23,13 +23,83 @@ import lzma
 import os
 import secrets
 import socket
+import struct
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from io import BufferedReader, BytesIO
+from io import BufferedReader, BufferedRWPair, BytesIO, RawIOBase
 from typing import Any
 
-from .content import CHUNK, Content
+# Content on a connection, of unknown length: pieces, u32 length and bytes.
+#
+# A piece of no bytes ends it, one of length FAILED breaks it off: what was sent is not all.
+
+CHUNK = 256 * 1024
+FAILED = 0xFFFFFFFF
+
+
+class Content(RawIOBase):
+    """The content of a request or an answer, as a file."""
+
+    def __init__(self, stream: BufferedRWPair) -> None:
+        self._stream = stream
+        self._left = 0  # bytes of the piece that is being read
+        self._is_over = False
+        self.is_sending = False
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what comes next of the content; 0 at its end."""
+        if not self._left and not self._is_over:
+            head = self._stream.read(4)
+            if len(head) < 4:
+                raise EOFError("the other end hung up")
+            self._left = struct.unpack(">I", head)[0]
+            self._is_over = not self._left
+        size = min(self._left, len(buffer))
+        if size and self._stream.readinto(memoryview(buffer)[:size]) < size:
+            raise EOFError("the other end hung up")
+        self._left -= size
+        return size
+
+    def write(self, data: Any) -> int:
+        """Send it as a piece."""
+        self.is_sending = True
+        if data:
+            self._stream.write(struct.pack(">I", len(data)))
+            self._stream.write(data)
+        return len(data)
+
+    def skip(self) -> None:
+        """Read to the end, and so keep in step."""
+        while self.read(CHUNK):
+            pass
+
+    def end(self) -> None:
+        """Tell that what was written is all."""
+        self._stream.write(struct.pack(">I", 0))
+        self.is_sending = False
+
+    def begin_again(self) -> None:
+        """Read the next content of the same connection."""
+        self._left, self._is_over = 0, False
+
+    def push(self) -> None:
+        """Send what was written so far."""
+        self._stream.flush()
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(OSError):
+            self._stream.close()
+
 
 MARK = ".agent_tools.variables"
 PIECE = 1024 * 1024  # bytes in one member

@@ -13,7 +13,7 @@ in the last part of a name; names that could disturb a reader, with control or d
     before any request                       {"errno": EAGAIN, "error": "..."}: no room for a process that would serve
 
 Of any path (relative ones count from work_dir; entries are [name, kind, size, mtime in ns, mode]; content is pieces as
-in content.py; a file is written under another name and then replaced, through links, so that a reader sees the old or
+in archive.py; a file is written under another name and then replaced, through links, so that a reader sees the old or
 the new one):
 
     {"op": "read", "path", "offset", "most"}   {} and then content
@@ -45,8 +45,7 @@ from io import BufferedRWPair
 from typing import Any
 
 from . import archive
-from .archive import Tell
-from .content import CHUNK, FAILED, Content
+from .archive import CHUNK, FAILED, Content, Tell
 
 MAX_DEPTH = 16
 PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")

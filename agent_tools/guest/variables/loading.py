@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..files.content import Content
+from ..files.archive import Content
 from ..kernel.shell import SandboxShell
 from .saving import HEAD, MAX_NAME, MIN_SECONDS, TooSlow, described
 

@@ -32,7 +32,7 @@ from typing import Any
 import cloudpickle
 
 from ..checkpoints.oom_priority import COPY_FIRST, rank
-from ..files.content import Content
+from ..files.archive import Content
 from ..kernel.shell import SandboxShell
 
 PIECE = 1024 * 1024  # bytes

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from agent_tools.limits import KIB, MIB
-from agent_tools.results.command import Cursor
+from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.e2b.calls import HOME, Box, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.e2b.connect import first_message, messages, seconds_of, streamed

@@ -22,8 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Contents
-from agent_tools.containers.mount import Mount
+from agent_tools.containers.contents import Contents, Mount
 from agent_tools.containers.records import NAMED, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.limits import MIB
-from agent_tools.results.command import Cursor
+from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Opened, Place, Processes

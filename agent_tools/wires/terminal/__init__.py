@@ -14,7 +14,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.mount import Mount
+from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.wires.http import application
 from agent_tools.wires.terminal import about, commands, files, python, searches

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB, MIB
-from agent_tools.results.command import Cursor
+from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import Json, aside
 from agent_tools.wires.opened import Opened, Processes

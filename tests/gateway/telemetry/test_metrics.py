@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.telemetry.metrics import Metrics
+from agent_tools.gateway.telemetry import Metrics
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, Stream
 from agent_tools.runtime.runtime import Runtime

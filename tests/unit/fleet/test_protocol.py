@@ -29,8 +29,7 @@ from agent_tools.fleet.protocol import (
     remote_spec,
 )
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Display, Error, Stream
+from agent_tools.results.execution import CommandResult, Display, Error, Stream
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.sandbox.options import Options
 

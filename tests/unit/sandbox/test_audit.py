@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.results.command import CommandResult
-from agent_tools.results.execution import Execution, NetworkConnection
+from agent_tools.results.execution import CommandResult, Execution, NetworkConnection
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable

@@ -1,1 +1,0 @@
-"""`/v1/chat/completions`: passed on unchanged, or routed, with calls of the router's functions run here."""
