@@ -214,7 +214,7 @@ def asked_page(request: Request, usual: int = 20, most: int = 100) -> PageQuery:
         usual: the limit where none is given.
         most: the highest limit.
     """
-    query = read(_Query, request.query_params)
+    query = read(_Query, dict(request.query_params))
     return PageQuery(query_integer(request, "limit", 1, most) or usual, query.after, query.order == "desc")
 
 
