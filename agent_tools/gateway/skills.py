@@ -23,7 +23,7 @@ from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
 from agent_tools.gateway.store.store import Store
 from agent_tools.sandbox.options import read_skills
 from agent_tools.skills.bundle import Bundle, read_zip, zipped
-from agent_tools.skills.shelf import put, sweep
+from agent_tools.skills.shelf import UNUSED_SECONDS, put, sweep
 from agent_tools.skills.skill import Skill
 
 _DIGEST = re.compile("=([0-9a-f]{64})/")
@@ -190,9 +190,14 @@ class UploadedSkills:
 
     def sweep(self) -> None:
         """Remove old copies that no container has."""
-        if self._shelf.is_dir():
-            rows = self._store.find(ContainerRecord, status="active")
-            sweep(self._shelf, {digest for row in rows for digest in _DIGEST.findall(row.skills)})
+        sweep_copies(self._containers.config, self._store)
+
+
+def sweep_copies(config: GatewayConfig, store: Store, seconds: float = UNUSED_SECONDS) -> None:
+    """Remove the copies of skills that are so old, and that no container has and no process uses."""
+    if (shelf := config.data_dir / "skills").is_dir():
+        rows = store.find(ContainerRecord, status="active")
+        sweep(shelf, {digest for row in rows for digest in _DIGEST.findall(row.skills)}, seconds)
 
 
 @contextmanager

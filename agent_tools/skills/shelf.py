@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,15 +157,15 @@ def _write(bundle: Bundle, copy: Path) -> None:
         remove_tree(part)
 
 
-def sweep(root: Path, used: Iterable[str] = ()) -> None:
-    """Remove copies, and halves of some, that no process uses and that are a day old; none of these digests."""
+def sweep(root: Path, used: Collection[str] = (), seconds: float = UNUSED_SECONDS) -> None:
+    """Remove copies, and halves of some, that no process uses and that are so old; none of these digests."""
     for digest in used:
         with contextlib.suppress(FileNotFoundError):
-            os.utime(root / digest)
-    oldest = time.time() - UNUSED_SECONDS
+            os.utime(root / digest)  # for other processes
+    oldest = time.time() - seconds
     for entry in list(os.scandir(root)):
         with contextlib.suppress(OSError):
-            if entry.stat(follow_symlinks=False).st_mtime < oldest:
+            if entry.name not in used and entry.stat(follow_symlinks=False).st_mtime < oldest:
                 _remove_unused(root, entry.name)
 
 

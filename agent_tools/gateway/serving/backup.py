@@ -28,6 +28,7 @@ from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import DATABASE, GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY
 from agent_tools.gateway.peers import is_gone
+from agent_tools.gateway.skills import sweep_copies
 from agent_tools.gateway.store.records import BackgroundClaim, GatewayRow, StoredEvents, metadata
 from agent_tools.gateway.store.store import Store
 from agent_tools.machine.removal import remove_tree
@@ -64,6 +65,7 @@ def _delete(config: GatewayConfig, store: Store, owner: str) -> bool:
         store.delete(BackgroundClaim, id=id_)
     _remove_files(config.data_dir, ids)
     remove_uploads_of(owner, config.data_dir)
+    sweep_copies(config, store, 0.0)
     return is_alive
 
 

@@ -16,6 +16,7 @@ from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, KEYS, code
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.skills import MANIFEST
 
 OWNERS = [owner_of_digest(digest(key)) for key in KEYS]
 
@@ -26,6 +27,8 @@ def used(gateway: Gateway, key: str) -> None:
     client.files.create(file=("a.txt", b"secret"), purpose="user_data")
     upload = client.uploads.create(bytes=12, filename="b.txt", mime_type="text/plain", purpose="user_data")
     client.uploads.parts.create(upload.id, data=b"secret")
+    skill = client.skills.create(files=[("m/SKILL.md", MANIFEST + f"The secret of {key}.".encode())])
+    client.containers.create(name="c", skills=[{"type": "skill_reference", "skill_id": skill.id}])
     conversation = client.conversations.create(items=[{"role": "user", "content": "secret"}])
     client.responses.create(model="m", input="Go.", tools=[CODE_TOOL], conversation=conversation.id)  # type: ignore[list-item]
     list(client.responses.create(model="text", input="secret", background=True, stream=True))
@@ -63,7 +66,10 @@ def test_nothing_of_an_owner_is_left_and_another_keeps_everything(new_gateway: N
     assert purge(config, store, OWNERS[0], wait) == 0
     assert left(store, config.data_dir, OWNERS[0])[0] == set()
     kept, amount_kept = left(store, config.data_dir, OWNERS[1])
-    assert kept == tables
+    assert kept == tables >= {"skills", "skill_versions"}
+    assert [path.read_bytes().endswith(f"{KEYS[1]}.".encode()) for path in config.data_dir.glob("skills/*/m/*")] == [
+        True
+    ]
     assert amount_kept == amount / 2
     store.close()
 
