@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent_tools.messages import ContentItem as ContentItem
     from agent_tools.messages import FunctionCall as FunctionCall
     from agent_tools.messages import Message as Message
-    from agent_tools.models.choose import get_chat_model as get_chat_model
+    from agent_tools.models.openai import get_chat_model as get_chat_model
     from agent_tools.results.execution import CommandResult as CommandResult
     from agent_tools.results.execution import Execution as Execution
     from agent_tools.runtime.host_calls.function import Policy as Policy
@@ -39,7 +39,7 @@ else:
             "agent_tools.errors": "AgentToolsError InvalidParams ModelError SandboxGone ToolServiceError",
             "agent_tools.results.execution": "CommandResult Execution",
             "agent_tools.messages": "ContentItem FunctionCall Message",
-            "agent_tools.models.choose": "get_chat_model",
+            "agent_tools.models.openai": "get_chat_model",
             "agent_tools.runtime.host_calls.function": "Policy",
             "agent_tools.sandbox.async_sandbox": "AsyncSandbox",
             "agent_tools.sandbox.sandbox": "Sandbox",

@@ -27,8 +27,7 @@ from agent_tools.containers.failures import (
     TooManyContainers,
 )
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.quotas import Shares
-from agent_tools.containers.records import Before, ContainerLeases, ContainerRecord, Rows, new_id
+from agent_tools.containers.records import Before, ContainerLeases, ContainerRecord, Rows, Shares, new_id
 from agent_tools.containers.sandbox_slots import LiveContainer, Places, TakenSandbox
 from agent_tools.containers.spec import (
     ContainerSpec,

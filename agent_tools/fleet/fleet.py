@@ -33,7 +33,7 @@ from agent_tools.fleet.protocol import (
 from agent_tools.fleet.remote_session import RemoteSession
 from agent_tools.machine.rounds import begun, do_all
 from agent_tools.runtime.engines import checked_engine, factory_of
-from agent_tools.runtime.files.temp_work_dirs import remove_stale_temp_work_dirs
+from agent_tools.runtime.files.work_dir import remove_stale_temp_work_dirs
 from agent_tools.runtime.pool import PoolState
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.sandbox.options import Config, Options

@@ -29,8 +29,8 @@ from typing import Any, BinaryIO
 
 from agent_tools.engines.engine import Container
 from agent_tools.errors import InvalidParams, SandboxGone, SessionLost
-from agent_tools.fleet.host_finder import HostFinder, Open
 from agent_tools.fleet.likeness import FolderExchange, Likeness
+from agent_tools.fleet.placement import HostFinder, Open
 from agent_tools.fleet.protocol import PIECE_BYTES, CallMessage, CommandPrint, HostLink, RemoteSpec, RunEnded
 from agent_tools.guest.wire.frames import Screen
 from agent_tools.limits import Limits

@@ -34,7 +34,7 @@ from agent_tools.fleet.protocol import LEASE_SECONDS, STARTS_AT_ONCE, HostFacts,
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
 from agent_tools.machine.rounds import begun, do_all
-from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
+from agent_tools.runtime.files.work_dir import make_temp_work_dir
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.version import __version__
 

@@ -18,8 +18,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive
 
 from agent_tools.containers.contents import CHUNK
-from agent_tools.containers.quotas import Shares
-from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Shares, Upload
 from agent_tools.containers.spec import ContainerSpec, network_shown
 from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile

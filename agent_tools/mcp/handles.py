@@ -17,7 +17,7 @@ from agent_tools.containers.records import ContainerRecord, MemoryRows, Rows, ne
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.machine.removal import remove_tree
 from agent_tools.mcp.config import McpConfig
-from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
+from agent_tools.runtime.files.work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.runtime.sessions import RuntimeLike
 

@@ -1,7 +1,6 @@
 """Language models: any server that speaks OpenAI's chat completions. Importing this loads no client."""
 
 from agent_tools.models.base import Model
-from agent_tools.models.choose import get_chat_model
-from agent_tools.models.openai import OpenAIModel
+from agent_tools.models.openai import OpenAIModel, get_chat_model
 
 __all__ = ["Model", "OpenAIModel", "get_chat_model"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import json
 import logging
@@ -10,13 +11,14 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from agent_tools import settings
 from agent_tools.errors import AgentToolsError, ModelError
 from agent_tools.extras import pip_install
 from agent_tools.models.base import (
@@ -26,6 +28,7 @@ from agent_tools.models.base import (
     FunctionDefinition,
     Json,
     JsonObject,
+    Model,
     Options,
 )
 from agent_tools.models.chunks import ChunkReader
@@ -41,7 +44,7 @@ from agent_tools.models.reply import (
     words_of,
 )
 from agent_tools.models.wire import wire_messages, wire_tools, with_server_fields
-from agent_tools.settings import Endpoint
+from agent_tools.settings import DASHSCOPE_URL, Endpoint
 from agent_tools.text import neutralise
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -348,3 +351,91 @@ class Dialect:
 
 def _shown(value: object) -> str:
     return " ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+
+
+# The choice of a model by a value, a name, a configuration as people write it, or a class by its dotted path.
+
+_SERVER_KEYS = ("model_server", "base_url", "api_base")
+_KNOWN = {"model", "api_key", "generate_cfg", "model_type", "name", *_SERVER_KEYS}
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+:[^\W\d]\w*")  # and not 'qwen2.5:7b', which is a model's name
+_TYPES = {None: "", "oai": "", "openai": "", "qwen_dashscope": "dashscope"}
+
+
+def get_chat_model(cfg: Model | Json | str | None) -> Model:
+    """Return the model that a configuration names, without asking it anything.
+
+    Args:
+        cfg: one of
+
+            * a model;
+            * a name (`'qwen-max'`);
+            * a dict with `model`, and optionally `model_server` (or `base_url`, `api_base`; `'dashscope'` is known) and
+              `api_key` instead of the environment's, and `generate_cfg` (see `OpenAIModel`);
+            * `'package.module:Class'`, also as a dict's `model_type`: the class is called with the dict's other entries
+              as keywords.
+
+    Raises:
+        ModelError: it names no model; the message says what to set.
+    """
+    if isinstance(cfg, str):
+        cfg = {"model_type": cfg} if _PATH.fullmatch(cfg) else {"model": cfg}
+    if isinstance(cfg, Mapping):
+        kind = cfg.get("model_type")
+        if isinstance(kind, str) and _PATH.fullmatch(kind):
+            return _built(kind, {key: value for key, value in cfg.items() if key != "model_type"})
+        return _on_server(cfg)
+    if isinstance(cfg, Model):
+        return cfg
+    raise ModelError("No model is given: pass llm={'model': '...'}, a model's name, or a Model.")
+
+
+def _on_server(cfg: Json) -> OpenAIModel:
+    name = cfg.get("model")
+    if not name or not isinstance(name, str):
+        raise ModelError("The model's configuration has no 'model': give its name on the server.")
+    if unknown := sorted(set(cfg) - _KNOWN):
+        raise ModelError(f"The model's configuration has no {unknown[0]!r}. Known: {', '.join(sorted(_KNOWN))}.")
+    if cfg.get("model_type") not in _TYPES:
+        raise ModelError(f"model_type is unknown: use one of {', '.join(filter(None, _TYPES))}, or 'module:Class'.")
+    return OpenAIModel(name, _endpoint(name, cfg), cfg.get("generate_cfg"))
+
+
+def _endpoint(name: str, cfg: Json) -> Endpoint:
+    key = cfg.get("api_key") or None
+    option = next((k for k in _SERVER_KEYS if cfg.get(k)), "")
+    server = cfg[option] if option else _TYPES[cfg.get("model_type")]
+    if server == "dashscope":
+        return Endpoint(DASHSCOPE_URL, _needed(key or settings.dashscope_key(), "DASHSCOPE_API_KEY"))
+    if server:
+        if not str(server).startswith(("http://", "https://")):
+            raise ModelError(f"{option} is not a URL: give one such as http://localhost:8000/v1, or 'dashscope'.")
+        return Endpoint(str(server), key or settings.openai_key() or "EMPTY")
+    found = settings.model_endpoint(name)
+    if found:
+        return Endpoint(found.base_url, key or found.api_key)
+    if key:
+        return Endpoint(DASHSCOPE_URL if "qwen" in name.lower() else settings.OPENAI_URL, key)
+    raise ModelError(
+        f"No server is known for the model {name}. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
+        "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or give 'base_url' and 'api_key' "
+        "(of `agent-tools chat`: --base-url and --api-key-env)."
+    )
+
+
+def _needed(key: str | None, variable: str) -> str:
+    if not key:
+        raise ModelError(f"DashScope needs a key: set {variable}, or pass 'api_key'.")
+    return key
+
+
+def _built(path: str, keywords: JsonObject) -> Model:
+    module, _, name = path.partition(":")
+    try:
+        built = getattr(importlib.import_module(module), name)(**keywords)
+    except (ImportError, AttributeError) as exc:
+        raise ModelError(f"{path} cannot be found: give 'package.module:Class'.") from exc
+    except TypeError as exc:
+        raise ModelError(f"{path} cannot be made with {', '.join(keywords) or 'nothing'}.") from exc
+    if not isinstance(built, Model):
+        raise ModelError(f"{path} is not a model: it has no method reply(messages, tools, options).")
+    return built

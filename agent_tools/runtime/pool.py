@@ -32,8 +32,7 @@ from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import private_base
 from agent_tools.machine.rounds import Do
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.files.temp_work_dirs import EmptyWorkDir
-from agent_tools.runtime.files.work_dir import forget_made, is_claimed, is_made_here
+from agent_tools.runtime.files.work_dir import EmptyWorkDir, forget_made, is_claimed, is_made_here
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.stoppable import Stopping

@@ -18,7 +18,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.machine.machine import raise_limit
 from agent_tools.machine.owner import Owner, orphans, remove_stale_run_dirs, same_user
 from agent_tools.machine.rounds import Background, do_all
-from agent_tools.runtime.files.temp_work_dirs import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
+from agent_tools.runtime.files.work_dir import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
 from agent_tools.runtime.pool import Pools, PoolState
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.session.session import Session

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec
 from agent_tools.results.execution import CommandOutput, CommandResult, Cursor, Execution, OnOutput, Output
 from agent_tools.results.variables import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
-from agent_tools.sandbox.arguments import StrPath
-from agent_tools.sandbox.options import Config, Keywords
+from agent_tools.sandbox.options import Config, Keywords, StrPath
 from agent_tools.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:

@@ -33,17 +33,22 @@ from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.session.raw_kernel import local
 from agent_tools.runtime.session.session import fork
-from agent_tools.sandbox.arguments import (
+from agent_tools.sandbox.opening import Opening
+from agent_tools.sandbox.options import (
+    Config,
+    Keywords,
+    Options,
     StrPath,
     assignments,
     bytes_or_file,
     check_file,
+    config_of,
     given_bytes,
     path_text,
+    plain,
+    timeout_of,
     whole_number,
 )
-from agent_tools.sandbox.opening import Opening
-from agent_tools.sandbox.options import Config, Keywords, Options, config_of, plain, timeout_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
+import ssl
+import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +36,6 @@ from agent_tools.engines.docker.payload import (
     podman_config,
     processes_of_user,
 )
-from agent_tools.engines.docker.stdio import AttachedStdio, OutputFrames, conversation
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
@@ -40,6 +43,155 @@ from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import NAME_LABEL
 from agent_tools.machine.removal import family
 from agent_tools.text import one_line, shorten
+
+# A container's stdin and stdout, attached, as one stream that never waits.
+
+READ_SIZE = 256 * 1024
+SSH_SECONDS = 5.0  # how long an ssh process may take to end
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class AttachedStdio:
+    """Implements the Stdio protocol on what the docker SDK's `attach_socket` gives, over unix sockets, TLS and ssh."""
+
+    def __init__(self, attached: Any, release: Callable[[], None]) -> None:
+        self._release = release
+        self._attached = attached
+        self._process: subprocess.Popen[bytes] | None = getattr(attached, "proc", None)
+        self._socket: socket.socket | None = None
+        self._pid = os.getpid()
+        self._reader = self._writer = -1
+        self._output = OutputFrames()
+        if self._process:  # ssh: two pipes
+            assert self._process.stdin
+            assert self._process.stdout
+            self._reader, self._writer = self._process.stdout.fileno(), self._process.stdin.fileno()
+            os.set_blocking(self._reader, False)
+            os.set_blocking(self._writer, False)
+        else:
+            self._socket = _socket_of(attached)
+            self._socket.setblocking(False)
+            self._reader = self._writer = self._socket.fileno()
+
+    def fileno(self) -> int:
+        """The descriptor to poll for what there is to receive; -1 once closed."""
+        return self._reader
+
+    def writer(self) -> int:
+        """The descriptor to poll for room to send: over ssh another pipe. -1 once closed."""
+        return self._writer
+
+    def receive(self) -> bytes | None:
+        """Return what the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
+        while self._reader >= 0:
+            try:
+                data = self._socket.recv(READ_SIZE) if self._socket else os.read(self._reader, READ_SIZE)
+            except _LATER:
+                return None
+            except OSError:
+                break
+            if not data:
+                break
+            if found := self._output.stdout_of(data):
+                return found
+        return b""
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Send what can be sent; the number of bytes."""
+        try:
+            return int(self._socket.send(data) if self._socket else os.write(self._writer, data))
+        except _LATER:
+            return 0
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._reader < 0:
+            return
+        self._reader = self._writer = -1
+        if self._process:
+            self._close_pipes(self._process)
+        elif self._socket:
+            with contextlib.suppress(OSError):
+                os.close(self._socket.detach())  # http.client's file objects would keep a merely closed one open
+        if os.getpid() == self._pid:
+            with contextlib.suppress(OSError):
+                self._release()
+
+    def _close_pipes(self, process: subprocess.Popen[bytes]) -> None:
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        socket.socket.close(self._attached)  # the unused socket that the SDK's class is, besides
+        if os.getpid() != self._pid:  # the process is the parent's to end
+            return
+        process.terminate()
+        try:
+            process.wait(SSH_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _socket_of(attached: Any) -> socket.socket:
+    """The socket itself, below the file object that http.client makes of it."""
+    found = attached if isinstance(attached, socket.socket) else getattr(attached, "_sock", None)
+    if not isinstance(found, socket.socket):
+        raise OSError(f"the docker SDK attached in an unknown way ({type(attached).__name__})")
+    return found
+
+
+# The streams that an engine attaches us to: its frames of output, and one short exchange with a command, bounded.
+#
+# Format of the stream: https://docs.docker.com/reference/api/engine/ (attach to a container, stream format).
+
+
+STDOUT = 1
+_HEADER = struct.Struct(">BxxxI")
+
+
+def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) -> bytes:
+    """Send `data`, then take what comes until the end, for at most `seconds` and `most` bytes."""
+    deadline = time.monotonic() + seconds
+    taken = bytearray()
+    with contextlib.suppress(OSError):  # a command that ends early, or says nothing in time, is heard as far as it came
+        stream.settimeout(seconds)
+        stream.sendall(data)
+        while len(taken) <= most and (left := deadline - time.monotonic()) > 0:
+            stream.settimeout(left)
+            part = stream.recv(65_536)
+            if not part:
+                break
+            taken += part
+    return bytes(taken)
+
+
+class OutputFrames:
+    """Takes the engine's frames apart, in whatever pieces they come: stream u8, three zeros, length u32."""
+
+    def __init__(self) -> None:
+        self._left = 0  # bytes of the frame under way
+        self._is_stdout = False
+        self._header = b""
+
+    def stdout_of(self, data: bytes) -> bytes:
+        """The stdout bytes among some more of the frames."""
+        found, at = bytearray(), 0
+        while at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                if self._is_stdout:
+                    found += piece
+                self._left -= len(piece)
+                at += len(piece)
+            else:
+                piece = data[at : at + _HEADER.size - len(self._header)]
+                self._header += piece
+                at += len(piece)
+                if len(self._header) == _HEADER.size:
+                    stream, self._left = _HEADER.unpack(self._header)
+                    self._is_stdout, self._header = stream == STDOUT, b""
+        return bytes(found)
+
 
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already

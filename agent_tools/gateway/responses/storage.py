@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.containers.quotas import Shares
+from agent_tools.containers.records import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.requests.failures import full

@@ -7,7 +7,7 @@ early data, after which a second greeting could name another server.
 
 from __future__ import annotations
 
-from agent_tools.runtime.egress.journal import EgressRefused
+from agent_tools.runtime.egress.link import EgressRefused
 
 HANDSHAKE, CHANGE_CIPHER_SPEC = 22, 20  # types of records
 CLIENT_HELLO = 1

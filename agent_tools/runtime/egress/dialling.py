@@ -23,7 +23,7 @@ from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.loop_thread import LoopThread
 from agent_tools.machine.machine import ascii_name
-from agent_tools.runtime.egress.journal import EgressRefused, NotReached
+from agent_tools.runtime.egress.link import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # for the address of a name and the connection to it
 LOOKUP_THREADS = 8  # names that are looked up at the same time, of all sandboxes

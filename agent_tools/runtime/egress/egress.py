@@ -25,8 +25,16 @@ from agent_tools.results.execution import NetworkConnection
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings, check_listed, enter_loop, leave_loop
 from agent_tools.runtime.egress.forwarding import Forwarding, HttpExchange, RequestTarget
-from agent_tools.runtime.egress.journal import EgressRefused, Entry, Journal, NotReached
-from agent_tools.runtime.egress.link import ClientHungUp, Link, Meter, ProxyChannel
+from agent_tools.runtime.egress.link import (
+    ClientHungUp,
+    EgressRefused,
+    Entry,
+    Journal,
+    Link,
+    Meter,
+    NotReached,
+    ProxyChannel,
+)
 from agent_tools.runtime.egress.packages import Packages
 
 # One connection of the code, from its first byte to its record.

@@ -35,8 +35,7 @@ import h11
 from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, Target
 from agent_tools.runtime.egress.dialling import Dialler, EgressLoop
 from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, asked
-from agent_tools.runtime.egress.journal import EgressRefused, NotReached
-from agent_tools.runtime.egress.link import Meter
+from agent_tools.runtime.egress.link import EgressRefused, Meter, NotReached
 from agent_tools.text import has_more_parts
 
 CHUNK = 256 * 1024

@@ -42,9 +42,9 @@ from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
-from agent_tools.runtime.kernel.budget import Settling, limited
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel, RunKind
+from agent_tools.runtime.kernel.protocol import Settling, limited
 from agent_tools.runtime.sandbox.kernels import SessionSpec, hindrance
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.session.branch import AnySandbox, KernelBranch

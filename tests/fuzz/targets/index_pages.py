@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from agent_tools.runtime.egress.journal import NotReached
+from agent_tools.runtime.egress.link import NotReached
 from agent_tools.runtime.egress.packages import METADATA, read_page
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-from agent_tools.engines.docker.stdio import AttachedStdio
+from agent_tools.engines.docker.engine import AttachedStdio
 from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
 from agent_tools.runtime.kernel.escalation import describe_exit
 from agent_tools.runtime.transport.lifeline import Lifeline

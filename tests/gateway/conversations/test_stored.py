@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.containers.quotas import Shares
-from agent_tools.containers.records import Kind
+from agent_tools.containers.records import Kind, Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden, StoredConversations
 from agent_tools.gateway.requests.failures import ApiError

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from agent_tools.containers.failures import ContainersError
-from agent_tools.containers.quotas import Shares
+from agent_tools.containers.records import Shares
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.container_routes import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form

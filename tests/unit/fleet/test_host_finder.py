@@ -9,7 +9,7 @@ import pytest
 
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import SessionClosed
-from agent_tools.fleet.host_finder import HostFinder
+from agent_tools.fleet.placement import HostFinder
 from agent_tools.fleet.protocol import RemoteSpec
 from agent_tools.limits import Limits
 

@@ -11,10 +11,9 @@ import pytest
 
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import HostFull, SandboxStartError, SessionLost
-from agent_tools.fleet import host_finder as reach_module
+from agent_tools.fleet import placement as reach_module
 from agent_tools.fleet.fleet import LeaseRenewal
-from agent_tools.fleet.host_finder import HostFinder
-from agent_tools.fleet.placement import Placement, Reserved
+from agent_tools.fleet.placement import HostFinder, Placement, Reserved
 from agent_tools.fleet.protocol import (
     ASK_SECONDS,
     CLOSE_SECONDS,

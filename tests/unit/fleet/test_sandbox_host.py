@@ -19,7 +19,7 @@ from agent_tools.fleet.leased_session import _pass_on
 from agent_tools.fleet.protocol import MAX_QUEUED_ITEMS, CallMessage, RemoteSpec, SessionUnknown
 from agent_tools.fleet.sandbox_host import HostReservation
 from agent_tools.limits import CallLimits, Limits
-from agent_tools.runtime.files.temp_work_dirs import make_temp_work_dir
+from agent_tools.runtime.files.work_dir import make_temp_work_dir
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.unit.fleet.conftest import process_host

@@ -13,8 +13,7 @@ import pytest
 from agent_tools.engines.engine import Guest
 from agent_tools.machine.folder import identity
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.files.temp_work_dirs import EmptyWorkDir
-from agent_tools.runtime.files.work_dir import Claim, forget_made, prepare_work_dir
+from agent_tools.runtime.files.work_dir import Claim, EmptyWorkDir, forget_made, prepare_work_dir
 from agent_tools.runtime.pool import MOST_ENTRIES, take_place
 
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))

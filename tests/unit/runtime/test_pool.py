@@ -16,7 +16,7 @@ from agent_tools.errors import EngineUnavailable, PreludeError
 from agent_tools.limits import Limits
 from agent_tools.machine.rounds import do_now
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.files.temp_work_dirs import EmptyWorkDir
+from agent_tools.runtime.files.work_dir import EmptyWorkDir
 from agent_tools.runtime.pool import Kind, Pool
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox

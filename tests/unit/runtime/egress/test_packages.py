@@ -17,7 +17,7 @@ import pytest
 from agent_tools.engines.network import PACKAGE_HOSTS, NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.runtime.egress import dialling
-from agent_tools.runtime.egress.journal import NotReached
+from agent_tools.runtime.egress.link import NotReached
 from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.network import Hop, Network, Server, certificate

@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.owner import Owner, private_base
-from agent_tools.runtime.files.temp_work_dirs import EmptyWorkDir, remove_stale_empty_work_dirs
+from agent_tools.runtime.files.work_dir import EmptyWorkDir, remove_stale_empty_work_dirs
 from tests.doubles import ProcessEngine
 
 guest_of = ProcessEngine().guest

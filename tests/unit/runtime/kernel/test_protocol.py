@@ -12,7 +12,6 @@ from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN, MessageReader
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Cleared, Display, Error, Omitted, Output, Result, Stream
-from agent_tools.runtime.kernel.budget import settle
 from agent_tools.runtime.kernel.protocol import (
     MAX_ERROR_CHARS,
     MAX_HEADER_BYTES,
@@ -27,6 +26,7 @@ from agent_tools.runtime.kernel.protocol import (
     read_bundle,
     read_error,
     read_message,
+    settle,
 )
 
 LIMITS = Limits()
