@@ -294,6 +294,7 @@ class Init:
                 finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
+            self.ring()  # after all orders: an interrupt is not for the run that follows the one it was ordered for
         self.keeper.drop()
         self.kill()
         self.scope.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: see LastWords
@@ -346,7 +347,6 @@ class Init:
                 self.alarms.disarm()
             case Interrupt(kill):
                 self.alarms.interrupt(kill)
-                self.ring()
             case Mark(run):
                 self.hear()
                 self.host.say(Marked(self.generation, run if self.keeper.mark(run) else 0))

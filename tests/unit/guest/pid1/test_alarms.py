@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import signal
+from typing import Any, cast
 
 import pytest
 
-from agent_tools.guest.pid1.init import Alarms
+from agent_tools.guest.pid1.init import Alarms, Init
 from agent_tools.guest.processes import processor_time
-from agent_tools.guest.wire.words import MAX_GRACES
+from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Interrupt, Order
 
 TIMEOUT, GRACE = 10.0, 0.5
 PID = 2**22 + 1  # no process has it: none ignores a signal
@@ -123,3 +124,68 @@ def test_the_processor_time_of_a_process_is_read() -> None:
     before = processor_time(os.getpid())
     assert 0 <= before <= sum(os.times()[:2]) + 0.02
     assert processor_time(PID) == math.inf
+
+
+class Host:
+    """Gives orders at once, as a PID 1 finds them that had to wait for the processor; hangs up in the next round."""
+
+    def __init__(self, kernel: int, orders: list[Order]) -> None:
+        self.is_open = True
+        self.interrupted = False
+        self._kernel, self._orders = kernel, orders
+        self._readable = os.open("/dev/null", os.O_RDONLY)
+
+    def watched(self) -> tuple[list[int], list[int]]:
+        return [self._readable], []
+
+    def exchange(self, _: set[int]) -> list[tuple[Order, list[int]]]:
+        orders, self._orders = self._orders, []
+        self.is_open = bool(orders)
+        with open(f"/proc/{self._kernel}/status", encoding="ascii") as file:
+            pending = next(line.split()[1] for line in file if line.startswith("ShdPnd"))
+        self.interrupted = bool(int(pending, 16) & 1 << signal.SIGINT - 1)
+        return [(order, []) for order in orders]
+
+    def say(self, word: object) -> None:
+        """Listen to nothing."""
+
+
+class Reach:
+    """Reaches nobody."""
+
+    def kill_all_but(self, spared: set[int]) -> None:
+        pass
+
+    def kill_branch(self, pid: int) -> bool:
+        return False
+
+    def signal(self, number: int) -> None:
+        pass
+
+
+def interrupts(orders: list[Order]) -> bool:
+    """Return whether a PID 1 with such orders interrupts its kernel, which notes signals and handles none."""
+    kernel = os.fork()
+    if kernel == 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        signal.alarm(60)
+        signal.sigwait([signal.SIGALRM])
+        os._exit(0)
+    host = Host(kernel, orders)
+    init = Init(cast("Any", host), lambda *_: None, cast("Any", Reach()))
+    init.kernel_pid = kernel
+    init.serve()
+    return host.interrupted
+
+
+@pytest.mark.parametrize(("last", "is_interrupted"), [([], True), ([Disarm()], False)])
+def test_a_run_that_is_over_passes_its_interrupt_to_no_other(last: list[Order], is_interrupted: bool) -> None:
+    pid = os.fork()  # of an Init all children are processes of the sandbox
+    if pid == 0:
+        found = None
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            found = interrupts([Arm(TIMEOUT, GRACE), Interrupt(), *last])
+        finally:
+            os._exit(0 if found is is_interrupted else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
