@@ -196,6 +196,9 @@ class OutputFrames:
 DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
 CONFLICT = 409  # the status of an engine that does such a thing already
 _LOOPBACK = re.compile(r"://([^/@]*@)?(localhost|127\.[0-9.]+|\[::1\])(?=[:/]|$)")
+READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup")
+"""On an engine that maps users: its default, and its cgroup, which it leaves writable. No mapping is used, since mapped
+ids own neither work_dir nor what the caller may look at."""
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 
 
@@ -286,8 +289,8 @@ class DockerEngine:
         config = container_config(spec, shipped("docker/seccomp.json").read_text())
         if for_diagnosis:
             config["HostConfig"].update(AutoRemove=False, LogConfig=local_log(spec.isolation))
-        if self.info().has_userns_remap:  # mapped ids own neither work_dir nor what the caller may look at
-            config["HostConfig"]["UsernsMode"] = "host"
+        if self.info().has_userns_remap:
+            config["HostConfig"].update(UsernsMode="host", ReadonlyPaths=list(READONLY_PATHS))
         if self._is_cgroup_v1():
             config = cgroup_v1_config(config, self.info().kernel)
         if self.connection.engine == "Podman":

@@ -279,4 +279,6 @@ def test_a_sandbox_has_the_callers_users_where_the_engine_maps_others(security: 
     engine.connection = SimpleNamespace(api=lambda **_: api, engine="Docker", is_local=True)  # type: ignore[assignment]
     with pytest.raises(EngineError, match="enough"):
         engine.start(_spec())
-    assert [config["HostConfig"].get("UsernsMode") for config in api.asked] == [mode]
+    host = api.asked[0]["HostConfig"]
+    assert host.get("UsernsMode") == mode
+    assert ("/sys/fs/cgroup" in host.get("ReadonlyPaths", ())) is (mode == "host")
