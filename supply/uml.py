@@ -19,36 +19,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-PACKAGES = (
-    *(
-        "systemd",
-        "systemd-sysv",
-        "dbus",
-        "dbus-user-session",
-        "libpam-systemd",
-        "udev",
-        "kmod",
-        "procps",
-        "iproute2",
-        "sudo",
-    ),
-    *(
-        "e2fsprogs",
-        "libarchive13t64",
-        "busybox-static",
-        "docker.io",
-        "docker-cli",
-        "podman",
-        "crun",
-        "runc",
-        "rootlesskit",
-    ),
-    *("uidmap", "slirp4netns", "passt", "fuse-overlayfs", "netavark", "iptables", "apparmor", "ca-certificates", "git"),
-    *("python3", "python3-venv", "systemd-container", "docker-buildx"),
-)
+PACKAGES = """
+systemd systemd-sysv dbus dbus-user-session libpam-systemd udev kmod procps iproute2 sudo e2fsprogs libarchive13t64
+busybox-static docker.io docker-cli podman crun runc rootlesskit uidmap slirp4netns passt fuse-overlayfs netavark
+iptables apparmor ca-certificates git python3 python3-venv systemd-container docker-buildx
+"""
 ADD_KERNEL = """
 echo "deb $MIRROR sid main" >"$1/etc/apt/sources.list.d/sid.list"
 chroot "$1" sh -ec 'cd /tmp && apt-get -qq -o Acquire::Check-Valid-Until=false update
@@ -140,16 +119,8 @@ class Disks:
         checkout = self.folder / "checkout.tar"
         pack_checkout(checkout)
         hooks = [f"--customize-hook={script}" for script in (ADD_KERNEL, ADD_PYTHON, SET_UP)]
-        command = [
-            "mmdebstrap",
-            "-q",
-            "--variant=minbase",
-            f"--include={','.join(PACKAGES)}",
-            *hooks,
-            "trixie",
-            str(root),
-            MIRROR,
-        ]
+        options = ["-q", "--variant=minbase", f"--include={','.join(PACKAGES.split())}", *hooks]
+        command = ["mmdebstrap", *options, "trixie", str(root), MIRROR]
         self._run(command, "Debian's packages", MIRROR=MIRROR, CHECKOUT=str(checkout))
         shutil.rmtree(self.tools, ignore_errors=True)
         self.tools.mkdir()
@@ -170,14 +141,8 @@ class Disks:
         return [*namespaces, "sh", "-c", WITH_LIBRARIES, "sh", libraries, *command]
 
     def _run(self, command: list[str], what: str, **environ: str) -> None:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **environ},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        streams: Any = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        done = subprocess.run(command, env={**os.environ, **environ}, check=False, **streams)
         if done.returncode:
             raise MachineError(f"{what} failed: {' '.join(done.stderr.strip().splitlines()[-5:])}")
 
