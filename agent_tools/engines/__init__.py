@@ -1,1 +1,1 @@
-"""Engines run containers: the protocol, and Docker and Kubernetes. They know no session."""
+"""Container engines: the Engine protocol, Docker and Kubernetes. Independent of sessions."""

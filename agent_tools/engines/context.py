@@ -1,4 +1,4 @@
-"""The build context of an image, and the tag that is its fingerprint, so that a stale image is never run."""
+"""The build context of an image, and the tag made of its fingerprint, so that a stale image is never run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _OPTION = re.compile(r"[\s=\"']-")
 
 
 def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
-    """The build context, by name, without what differs from machine to machine (the CA bundle).
+    """Return the build context, by name, without the CA bundle, which differs between machines.
 
-    An image that is a layer on another has that one's tag in its context, so that another such image gets another tag.
+    The context of a layer contains the tag of the image below it, so that a change below changes its tag, too.
     """
     recipe = recipe_of(recipe)
     below = recipe.below
@@ -31,7 +31,7 @@ def context_files(recipe: RecipeLike = ()) -> dict[str, bytes]:
 
 
 def _stack_files(flavour: Flavour) -> dict[str, bytes]:
-    """The context of an image that stands alone."""
+    """Return the context of an image that is not a layer."""
     lock = "requirements.lock" if flavour == "lean" else f"flavours/{flavour}.lock"
     files = {
         "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
@@ -47,9 +47,9 @@ def _stack_files(flavour: Flavour) -> dict[str, bytes]:
 
 
 def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
-    """The context of a layer: what is asked for, or what a flavour has beyond the image below it.
+    """Return the context of a layer: the requested packages, or the flavour's packages beyond the image below.
 
-    A layer with Debian packages has its flavour's, too: the list of all that is installed is in the topmost one.
+    A layer with Debian packages lists those of its flavour, too: the topmost layer has the list of all packages.
     """
     is_flavour = below.flavour != recipe.flavour
     lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
@@ -71,10 +71,9 @@ def _lines(names: Sequence[str]) -> bytes:
 
 
 def validated(packages: Sequence[str]) -> list[str]:
-    """The packages as requirement lines, sorted.
+    """Return the packages as requirement lines, sorted.
 
-    Raises:
-        InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
+    Raises: InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
     """
     if isinstance(packages, str):
         raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
@@ -82,12 +81,12 @@ def validated(packages: Sequence[str]) -> list[str]:
 
 
 def _requirement(entry: str) -> str:
-    """One entry as one line of a requirements file, in which pip finds the requirement and nothing else."""
-    from packaging.requirements import Requirement  # imported by those who need it
+    """Return one entry as a line of a requirements file in which pip can only read a requirement."""
+    from packaging.requirements import Requirement  # imported only where needed
 
     try:
         requirement = Requirement(entry)
-        line = str(requirement)  # evaluates escapes in the texts of a marker; refuses one with both kinds of quotes
+        line = str(requirement)  # evaluates escapes in the texts of a marker; rejects a text with both kinds of quotes
     except (ValueError, TypeError) as exc:
         raise InvalidParams(f"packages has {entry!r}, which is not a requirement such as 'polars==1.0.0'.") from exc
     if requirement.url:
@@ -103,7 +102,7 @@ def _requirement(entry: str) -> str:
 
 
 def tag_for(recipe: RecipeLike = ()) -> str:
-    """The image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
+    """Return the image's tag: `agent-tools:<first 16 hex digits of the context's SHA-256>`."""
     digest = hashlib.sha256()
     for name, content in sorted(context_files(recipe).items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -124,14 +123,14 @@ def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
     return archive
 
 
-# The files that are shipped and are not Python: the Dockerfile, the lock, the profile, the fonts, the guest's code.
+# Data files of the package: the Dockerfile, the lock, the seccomp profile, the fonts, the guest's code.
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped(name: str) -> Path:
-    """Return the path of `docker/...`, `fonts/...` or `guest/...`: in an installed wheel, or atop a checkout."""
+    """Return the path of `docker/...`, `fonts/...` or `guest/...`, in an installed wheel or in a checkout."""
     if name.startswith("guest"):
         return _PACKAGE / name
     installed = _PACKAGE / "shipped" / name
@@ -139,14 +138,14 @@ def shipped(name: str) -> Path:
 
 
 def package_files() -> Iterator[tuple[str, Path]]:
-    """Yield the package's own files, without what is shipped beside them, with their paths below `agent_tools`."""
+    """Yield the package's own files, without its data files, with their paths below `agent_tools`."""
     for path in sorted(_PACKAGE.rglob("*")):
         below = path.relative_to(_PACKAGE)
         if path.is_file() and below.parts[0] != "shipped" and "__pycache__" not in below.parts:
             yield str(below), path
 
 
-# The Python and the main libraries of an image, read off what it is made from: no engine is asked.
+# The Python and the main libraries of an image, read from its build files without asking an engine.
 
 
 PYTHON = "3.13"
@@ -162,7 +161,7 @@ _PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 @lru_cache(maxsize=64)
 def contents_told(recipe: Recipe) -> str:
-    """Return a sentence for a model: the Python, the main libraries with their versions, and what was added."""
+    """Return a sentence for a model: Python, the main libraries with their versions, and the added packages."""
     stack = "newest" if recipe.flavour == "newest" else "lean"
     named = _named(f"{'requirements' if stack == 'lean' else 'flavours/newest'}.lock", MAIN["lean"])
     if recipe.flavour in ("full", "agent"):

@@ -1,4 +1,4 @@
-"""The seam to whatever runs sandboxes, and the description of one sandbox with all its limits."""
+"""The Engine protocol, and the description of one sandbox with all its limits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agent_tools.engines.network import NetworkPolicy, PackageIndex
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
 
-# The contents of an image, as they are asked for: a flavour, and further packages on top of it.
+# The requested contents of an image: a flavour, and additional packages.
 
 Flavour = Literal["lean", "full", "agent", "newest"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 STACKS: tuple[Flavour, ...] = ("lean", "newest")
-"""The flavours that stand alone; the others are layers on the lean one."""
+"""The flavours that are not layers; the others are layers on the lean one."""
 
 MAX_PACKAGES = 500
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?")
@@ -27,15 +27,15 @@ _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9][A-Za-z0-9.+:~
 
 @dataclass(frozen=True)
 class Recipe:
-    """The contents of an image.
+    """The requested contents of an image.
 
     Attributes:
-        packages: further packages of Python, as requirements such as 'polars==1.35.0'.
-        debian_packages: further Debian packages, as names such as 'graphviz' or 'graphviz=2.42.4-3'.
+        packages: additional Python packages, as requirements such as 'polars==1.35.0'.
+        debian_packages: additional Debian packages, as names such as 'graphviz' or 'graphviz=2.42.4-3'.
         flavour: 'lean', 'full', 'agent' or 'newest'.
 
     Raises:
-        InvalidParams: a flavour that there is not, a list that is none, or a name that is no Debian package's.
+        InvalidParams: the flavour is unknown, an option is not a list, or a name cannot be a Debian package's.
     """
 
     packages: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Recipe:
 
     @classmethod
     def read(cls, packages: object = (), debian_packages: object = (), flavour: object = None) -> Recipe:
-        """Return a recipe from options as they were given."""
+        """Return the recipe for unchecked options."""
         lists = (
             _listed("packages", packages, "polars==1.0.0"),
             _listed("debian_packages", debian_packages, "graphviz"),
@@ -60,14 +60,14 @@ class Recipe:
 
     @property
     def below(self) -> Recipe | None:
-        """The recipe of the image that this one is a layer on; None for one that stands alone."""
+        """The recipe of the image below this layer; None if this is not a layer."""
         if self.packages or self.debian_packages:
             return Recipe(flavour=self.flavour)
         return None if self.flavour in STACKS else Recipe()
 
 
 RecipeLike = Union[Recipe, Sequence[str]]
-"""A recipe, or further packages of Python for the lean image."""
+"""A recipe, or additional Python packages for the lean image."""
 
 
 def recipe_of(given: RecipeLike) -> Recipe:
@@ -207,11 +207,11 @@ def _check_env(env: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Guest:
-    """The user of the guest's processes: `inside` the sandbox, and as the owner of their files seen from the host.
+    """The user of the guest's processes: the ids `inside` the sandbox, and the owner of their files on the host.
 
     Attributes:
-        shares_sockets: whether a unix socket of the host can be mounted and connected to (not from within a VM).
-        shares_files: whether folders of the host can be mounted (not by an engine on another machine).
+        shares_sockets: True if a unix socket of the host can be mounted and connected to (not from a VM).
+        shares_files: True if folders of the host can be mounted (not by an engine on another machine).
     """
 
     inside: tuple[int, int]
@@ -221,7 +221,7 @@ class Guest:
 
     @classmethod
     def own(cls, *, shares: bool = True) -> Guest:
-        """Return this process's own user, for files that no guest owns here."""
+        """Return this process's own user, for files on the host that no guest owns."""
         me = (os.getuid(), os.getgid())
         return cls(me, me, shares, shares)
 
@@ -230,7 +230,7 @@ class Guest:
 class SandboxSpec:
     """One sandbox to start.
 
-    Without a `run_dir` to mount, it is spoken to over stdio; without a `work_dir`, it gets a memory-backed one of
+    Without a `run_dir` to mount, the host connects over stdio; without a `work_dir`, it gets a memory-backed one of
     `work_dir_bytes`.
     """
 
@@ -242,32 +242,32 @@ class SandboxSpec:
     labels: Mapping[str, str]
     work_dir_bytes: int = 0
     is_ahead: bool = False
-    """True for one that nobody waits for: it yields the CPU to others until `Container.promote`."""
+    """True for a sandbox made ahead: it has a low CPU share until `Container.promote`."""
     skills: tuple[Path, ...] = ()
     """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name."""
 
 
 class Stdio(Protocol):
-    """The stdin and stdout of a sandbox, as one stream that never waits. Closing it ends the sandbox."""
+    """The stdin and stdout of a sandbox as one non-blocking stream. Closing it ends the sandbox."""
 
     def fileno(self) -> int:
-        """The descriptor to poll for what there is to receive; -1 once closed."""
+        """Return the descriptor to poll for reading; -1 once closed."""
         ...
 
     def writer(self) -> int:
-        """The descriptor to poll for room to send; the same one, but where there are two pipes. -1 once closed."""
+        """Return the descriptor to poll for writing, which differs if there are two pipes; -1 once closed."""
         ...
 
     def receive(self) -> bytes | None:
-        """Return what it printed, b'' at its end, None when there is nothing yet."""
+        """Return bytes of output; b'' at the end, None if there are none yet."""
         ...
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send what can be sent; the number of bytes."""
+        """Send as many bytes as possible without waiting; return their number."""
         ...
 
     def close(self) -> None:
-        """Hang up. May be called twice, and in a forked child."""
+        """Close the stream. May be called twice, and in a forked child."""
         ...
 
 
@@ -276,9 +276,9 @@ class Container:
     """One running sandbox, by the engine's id.
 
     Attributes:
-        stdio: there when it was started without a run directory.
-        pid: its PID 1 as this machine numbers it; 0 where it is not seen from here, or holds no folder of this machine.
-        promote: gives one that was started ahead the weight of all others. Raises EngineError.
+        stdio: the stream, if the sandbox was started without a run directory.
+        pid: its PID 1 on this machine; 0 if not visible here, or if it has no folder of this machine.
+        promote: gives a sandbox made ahead the normal CPU share. Raises EngineError.
     """
 
     id: str
@@ -291,7 +291,7 @@ class Engine(Protocol):
     """Runs sandboxes. Thread-safe; every method raises an EngineError when the engine fails."""
 
     def guest(self, work_dir: Path | None = None) -> Guest:
-        """Return the user of the guest's processes in a sandbox of this work_dir: always the same for one folder."""
+        """Return the user of the guest's processes for this work_dir: always the same for one folder."""
         ...
 
     def start(self, spec: SandboxSpec) -> Container:
@@ -299,15 +299,15 @@ class Engine(Protocol):
         ...
 
     def remove(self, sandbox: Container) -> None:
-        """End a sandbox at once and remove all of it; one that is already gone is no error."""
+        """Kill and remove a sandbox; a missing one is not an error."""
         ...
 
     def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
-        """None while the sandbox runs; once it has ended at its start, what such a sandbox prints before it ends."""
+        """Return the output of a sandbox that ended during start-up; None while it runs."""
         ...
 
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
-        """Every sandbox of ours with labels that contain `host`, with its labels."""
+        """Return every sandbox whose labels contain `host`, with its labels."""
         ...
 
 
@@ -343,17 +343,18 @@ NETWORK_ENVIRONMENT = {
     "PIP_PROGRESS_BAR": "off",
     "PIP_RETRIES": "1",
 }
-"""Additions for a network by list, over what stands above."""
+"""Additional variables for an egress allowlist."""
 CACHE_ENVIRONMENT = {
     "PIP_INDEX_URL": "http://pypi.org/simple/",
     "PIP_TRUSTED_HOST": "pypi.org files.pythonhosted.org",
-    "PIP_DEFAULT_TIMEOUT": "120",  # a file that is not in the cache yet is fetched whole first
+    "PIP_DEFAULT_TIMEOUT": "120",  # the host first fetches a file that is not in the cache
 }
-"""Additions where the host has a cache of packages: pip asks it in plain HTTP (runtime/egress/packages.py)."""
+"""Additional variables for a cache of packages on the host, which pip asks in plain HTTP
+(runtime/egress/packages.py)."""
 
 
 def environment(limits: Isolation) -> dict[str, str]:
-    """Return the variables of the first process, and so of all that come from it."""
+    """Return the environment variables of the first process, which all others inherit."""
     network = NETWORK_ENVIRONMENT if limits.policy else {}
     cache = CACHE_ENVIRONMENT if limits.policy and limits.policy.packages_cache else {}
     index = _index_environment(limits.policy.index) if limits.policy and limits.policy.index else {}

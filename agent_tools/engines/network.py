@@ -1,4 +1,4 @@
-"""A network by list: the names and addresses that code may reach, and the headers that the host adds on the way.
+"""The egress allowlist: names and addresses that code may reach, and headers that the host adds to requests.
 
     {"allow": ["pypi", "api.example.com", "*.example.org:8443", "192.0.2.7:5432"],
      "headers": {"api.example.com": {"Authorization": "Bearer ..."}},
@@ -6,10 +6,10 @@
      "packages_cache": "/var/cache/wheels",
      "limits": {"max_connections": 8}}
 
-A name stands for itself on port 443 unless it says another; `*.` in front for all names below it. On port 80 it is
-spoken to in plain HTTP, on every other port in TLS that must name it. An address opens that address and port, whatever
-is spoken there. `pypi` stands for the package index: the one that PIP_INDEX_URL names on this machine, which may have a
-private address, else Python's own and its file host.
+A name means that host on port 443, or on the given port; `*.` in front means all names below it. Port 80 is plain HTTP;
+every other port is TLS whose client names the host. An address means that address and port, with any protocol. `pypi`
+means the package index: the one that PIP_INDEX_URL names on this machine, which may have a private address, else PyPI
+and its file host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_AUTHORITY = MAX_NAME + len("[]:65535")
 
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes a URL's host an address, in whatever notation
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes a URL's host an address, in any notation
 _FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 _OURS = frozenset(
@@ -46,21 +46,21 @@ _OURS = frozenset(
         *("keep-alive", "proxy-authorization", "proxy-connection"),
     )
 )
-"""Headers that say where a message ends and where it goes: never the configuration's to set."""
+"""Headers for the length and the destination of a message, which the configuration may not set."""
 
 Block = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A host, a name in small letters or an address in its usual form, and a port."""
+    """A host (a lower-case name, or an address in canonical form) and a port."""
 
     host: str
     port: int
 
     @property
     def is_address(self) -> bool:
-        """True unless the host is a name."""
+        """True if the host is an address."""
         return is_address(self.host)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Target:
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """The package index that the operator chose. `url` is what pip in a sandbox is given: it has no credentials."""
+    """The package index that the operator chose. `url` is the URL for pip in a sandbox, without credentials."""
 
     url: str
     target: Target
@@ -77,15 +77,15 @@ class PackageIndex:
 
     @property
     def is_plain(self) -> bool:
-        """True if it is asked in plain HTTP."""
+        """True if its URL is plain HTTP."""
         return self.url.startswith("http:") and not self.headers
 
     @classmethod
     def read(cls, url: str) -> PackageIndex | None:
-        """Read PIP_INDEX_URL; None if it is not set, or names Python's own index.
+        """Read PIP_INDEX_URL; None if it is not set, or names PyPI.
 
         Raises:
-            InvalidParams: it is no URL that a sandbox can use. The message does not show it: it may have a password.
+            InvalidParams: a sandbox cannot use the URL. The message does not show it, since it may have a password.
         """
         try:
             parts = urlsplit(url)
@@ -110,14 +110,14 @@ class PackageIndex:
 
 @dataclass(frozen=True)
 class NetworkPolicy:
-    """The network of one sandbox. Made by `read`, which checks everything.
+    """The egress allowlist of one sandbox. `read` makes and checks it.
 
     Attributes:
-        allow: what was listed, word for word.
+        allow: the entries as given.
         headers: header fields by name of host; never shown.
-        packages_cache: the host's folder of the package index's files, which the host fills and no sandbox sees.
+        packages_cache: a folder on the host with files of the package index; only the host reads and writes it.
         private: blocks of addresses beside the public internet in which listed names may lie.
-        index: the package index that `pypi` stands for; None for Python's own.
+        index: the package index for `pypi`; None for PyPI.
     """
 
     allow: tuple[str, ...]
@@ -131,7 +131,7 @@ class NetworkPolicy:
 
     @classmethod
     def read(cls, option: object) -> NetworkPolicy:
-        """Check an option and return what it means.
+        """Check the option and return the policy.
 
         Raises:
             InvalidParams: it cannot be used; the message says which entry and why.
@@ -158,7 +158,7 @@ class NetworkPolicy:
         if policy.packages_cache and not policy.has_packages:
             raise InvalidParams("network has a packages_cache, but does not allow 'pypi'.")
         if policy.packages_cache and index:
-            raise InvalidParams("network has a packages_cache, which is for Python's own index: unset PIP_INDEX_URL.")
+            raise InvalidParams("network has a packages_cache, which works only with PyPI: unset PIP_INDEX_URL.")
         return _with_headers(policy, option.get("headers", {}))
 
     @property
@@ -173,11 +173,11 @@ class NetworkPolicy:
         return not target.is_address and "." in target.host and self._has_below(_above(target))
 
     def _has_below(self, target: Target) -> bool:
-        """Return whether all names below a target are listed."""
+        """Return whether the names below a target are listed by `*.`."""
         return target in self.below or ("." in target.host and self._has_below(_above(target)))
 
     def covers(self, other: NetworkPolicy) -> bool:
-        """Return whether all that another policy lists is listed here, too."""
+        """Return whether this policy lists everything that another policy lists."""
         return all(map(self.permits, other.exact)) and all(map(self._has_below, other.below))
 
     def may_lie_at(self, address: str, target: Target | None = None) -> bool:
@@ -201,9 +201,9 @@ def is_address(host: str) -> bool:
 
 
 def read_host(text: str) -> str | None:
-    """Return a name in small letters, or an address in its usual form; None for anything else.
+    """Return a lower-case name, or an address in canonical form; None for anything else.
 
-    Addresses in the notations that only some programs know (`127.1`, `0x7f000001`, `2130706433`) are neither.
+    Addresses in notations that only some programs know (`127.1`, `0x7f000001`, `2130706433`) return None.
     """
     if len(text) > MAX_NAME + 1 or not text.isascii():
         return None
@@ -218,7 +218,7 @@ def read_host(text: str) -> str | None:
 
 
 def read_target(text: str, port: int | None = None) -> Target | None:
-    """Return the target that `host:port` names, or `host` where there is a usual port; None for anything else."""
+    """Return the target of `host:port`, or of `host` if there is a default port; None for anything else."""
     if len(text) > MAX_AUTHORITY + 1:
         return None
     host, colon, digits = text.rpartition(":")
@@ -249,7 +249,7 @@ def _texts(name: str, given: object) -> tuple[str, ...]:
 
 
 def _parent(entry: str) -> Target:
-    """Return the name below which `*.name` lists all."""
+    """Return the `name` of `*.name`."""
     (target,) = _targets(entry[2:]) if entry[2:] != PACKAGE_INDEX else (Target(PACKAGE_INDEX, TLS_PORT),)
     if target.is_address or "." not in target.host:
         raise InvalidParams(f"network allows {entry!r:.80}: '*.' stands before a name of two parts or more.")
@@ -257,7 +257,7 @@ def _parent(entry: str) -> Target:
 
 
 def _targets(entry: str, index: PackageIndex | None = None) -> list[Target]:
-    """Return what one entry stands for."""
+    """Return the targets of one entry."""
     if entry == PACKAGE_INDEX and index:
         return [index.target]
     if entry == PACKAGE_INDEX:
@@ -266,8 +266,8 @@ def _targets(entry: str, index: PackageIndex | None = None) -> list[Target]:
     target = read_target(f"{ascii_name(host)}{colon}{port}", TLS_PORT)
     if target is None:
         raise InvalidParams(
-            f"network allows {entry!r:.80}, which is no name and no address: write 'example.org', '*.example.org', "
-            "'example.org:8443', '192.0.2.7:5432', '[2001:db8::7]:443' or 'pypi'."
+            f"network allows {entry!r:.80}, which is neither a name nor an address: write 'example.org', "
+            "'*.example.org', 'example.org:8443', '192.0.2.7:5432', '[2001:db8::7]:443' or 'pypi'."
         )
     return [target]
 
@@ -276,7 +276,9 @@ def _block(entry: str) -> Block:
     try:
         return ipaddress.ip_network(entry)
     except ValueError as exc:
-        raise InvalidParams(f"network has {entry!r:.80} in private, which is no block such as '10.1.0.0/16'.") from exc
+        raise InvalidParams(
+            f"network has {entry!r:.80} in private, which is not a block such as '10.1.0.0/16'."
+        ) from exc
 
 
 def _limits(given: object) -> EgressLimits:
@@ -295,7 +297,7 @@ def _limits(given: object) -> EgressLimits:
 def _with_headers(policy: NetworkPolicy, given: object) -> NetworkPolicy:
     """Return the policy with checked headers. No message shows a value."""
     if not isinstance(given, Mapping):
-        raise InvalidParams("network has headers that are no dict of hosts.")
+        raise InvalidParams("network has headers that are not a dict of hosts.")
     headers = {policy.index.target.host: policy.index.headers} if policy.index and policy.index.headers else {}
     for name, added in given.items():
         host = read_host(ascii_name(name)) if isinstance(name, str) else None

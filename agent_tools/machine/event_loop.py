@@ -1,13 +1,13 @@
-"""The thread that waits for what all sandboxes of this process say, where nobody else does, while there is any.
+"""An event loop in one thread that reads from all sandboxes of this process, while there are any.
 
 Theory of operation
-    Its members are the relays of sandboxes that are spoken to over stdio, and sockets for host calls that nothing has
-    come over yet. Their descriptors are registered with one selector (epoll on Linux), and only what changes is told
-    to it, so that a round costs what the members that are ready cost, however many others there are. A member is
-    advanced when one of its descriptors is ready, or when it said that there is more to do. Each of these steps is
-    bounded and none waits, so a sandbox that says much, or reads nothing, gets no more than its turn.
+    Members are the relays of sandboxes connected over stdio, background commands, and idle sockets for host calls.
+    Their descriptors are registered with one selector (epoll on Linux), which is updated only by changes, so that the
+    cost of a round depends only on the members that are ready. A member is advanced when one of its descriptors is
+    ready, or when it returned that it has more to do. Each step is bounded and does not wait, so a sandbox that sends
+    much, or reads nothing, does not delay others.
 
-    Whoever closes a descriptor forgets it here first: its number comes again, and a forked process may still hold it.
+    Call `forget` before closing a descriptor: its number is reused, and a forked process may still have it open.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _log = logging.getLogger("agent_tools.events")
 
 
 class Member(Protocol):
-    """Somebody who waits for descriptors."""
+    """An object that waits for descriptors in the loop."""
 
     def advance(self, ready: set[int]) -> bool:
-        """Do what can be done at once, with the descriptors that are ready; return whether there is more of it."""
+        """Do a bounded step of work with the descriptors that are ready; return whether there is more to do."""
         ...
 
     def fail(self) -> None:
-        """End after a fault of ours."""
+        """End after an exception in `advance`."""
         ...
 
 
 class EventLoop:
-    """Begun by `join`, and over when its last member has left. `watch` and `forget` are for any thread."""
+    """Started by `join`; ends when its last member has left. Any thread may call `watch` and `forget`."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -55,11 +55,11 @@ class EventLoop:
 
     @property
     def is_here(self) -> bool:
-        """True but in a forked child, whose parent has the thread."""
+        """False in a forked child, whose parent has the thread."""
         return self._pid == os.getpid()
 
     def started(self) -> EventLoop:
-        """Begin the thread. Raises RuntimeError where there is none to be had."""
+        """Start the thread. Raises RuntimeError if that fails."""
         try:
             threading.Thread(target=self._run, name="agent-tools-events", daemon=True).start()
         except RuntimeError:
@@ -68,7 +68,7 @@ class EventLoop:
         return self
 
     def watch(self, descriptor: int, events: int, member: Member, *, is_new: bool) -> None:
-        """Have a member advanced when a descriptor is ready for these events."""
+        """Advance a member whenever a descriptor is ready for these events."""
         if is_new:
             self._selector.register(descriptor, events)
             self._by_descriptor[descriptor] = member
@@ -76,19 +76,19 @@ class EventLoop:
             self._selector.modify(descriptor, events)
 
     def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no more; in a forked child do nothing, since it is the parent's selector."""
+        """Stop watching a descriptor; do nothing in a forked child, where the selector is the parent's."""
         if self.is_here:
             self._by_descriptor.pop(descriptor, None)
             with contextlib.suppress(OSError, ValueError, KeyError):
                 self._selector.unregister(descriptor)
 
     def rouse(self) -> None:
-        """Have the thread look whether there is anything left to do."""
+        """Wake the thread to check whether there is anything left to do."""
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
     def abandon(self) -> None:
-        """Let go of the descriptors; in a forked child, of what was inherited."""
+        """Close the descriptors; in a forked child, the inherited ones."""
         for held in (self._selector, self._wake, self._waker):
             held.close()
 
@@ -98,7 +98,7 @@ class EventLoop:
                 try:
                     has_more = member.advance(ready)
                 except Exception:  # noqa: BLE001  (a fault with one sandbox must not end the others)
-                    _log.exception("What a sandbox said could not be carried.")
+                    _log.exception("Reading from or writing to a sandbox failed.")
                     self._fail(member)
                     continue
                 if has_more:
@@ -109,11 +109,11 @@ class EventLoop:
         try:
             member.fail()
         except Exception:  # noqa: BLE001  (likewise)
-            _log.exception("The end of a sandbox was not orderly.")
+            _log.exception("Closing a failed sandbox failed, too.")
             leave(self, member)
 
     def _await(self) -> dict[Member, set[int]]:
-        """Return the members that can go on, and the descriptors of theirs that are ready."""
+        """Return the members that can go on, with their ready descriptors."""
         ready: dict[Member, set[int]] = {member: set() for member in self._has_more}
         events = self._selector.select(0 if ready else None)
         self._has_more.clear()
@@ -130,7 +130,7 @@ class _Place:
     """The place of a process's loop, while it has members."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # a finalizer may run in the very thread that holds it
+        self.lock = threading.RLock()  # an RLock, since a finalizer may run in the thread that holds it
         self.loop: EventLoop | None = None
 
 
@@ -142,10 +142,10 @@ def _place() -> _Place:
 
 
 def join(member: Member) -> EventLoop:
-    """Return the loop of this process, with one more member; a forked child has one of its own.
+    """Return the loop of this process, with one more member; a forked child has its own loop.
 
     Raises:
-        RuntimeError: there is no thread to be had.
+        RuntimeError: the thread cannot be started.
     """
     place = _place()
     with place.lock:
@@ -166,14 +166,14 @@ def leave(loop: EventLoop, member: Member) -> None:
             loop.rouse()
 
 
-# Forked children let go of what they inherit: a child must not keep its dead parent's sandboxes alive.
+# Forked children close inherited descriptors: a child must not keep its dead parent's sandboxes alive.
 
 
 class Inherited(Protocol):
-    """Something that holds descriptors which end a sandbox when the last of them is closed."""
+    """An object with descriptors that end a sandbox when the last copy is closed."""
 
     def abandon(self) -> None:
-        """Close them in a forked child, without a word to the sandbox."""
+        """Close the descriptors in a forked child, without a message to the sandbox."""
         ...
 
 
@@ -182,7 +182,7 @@ _is_hooked = False
 
 
 def abandon_after_fork(held: Inherited) -> None:
-    """Have `held.abandon` called in every child that this process forks while it lives."""
+    """Call `held.abandon` in every child that this process forks while `held` exists."""
     global _is_hooked
     _held.add(held)
     if not _is_hooked:

@@ -1,4 +1,4 @@
-"""A folder that somebody else writes to: looked at and changed relative to open descriptors, no link ever followed."""
+"""Safe access to a folder that untrusted code writes to: relative to open descriptors, never following links."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ Snapshot = dict[str, Facts]
 
 OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PASS_DIR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""To go on from, on Linux whatever its mode is."""
+"""Flags to open a folder for lookups only, on Linux whatever its mode is."""
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_DEPTH = 16  # folders below which nothing is listed
-MAX_LEVELS = 64  # of folders that are counted: each level takes a descriptor while it is looked at
+MAX_LEVELS = 64  # levels of folders that are counted: each level needs an open descriptor
 MAX_NAME_BYTES = 200
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
 FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg)", re.ASCII)
 """The names of figures, by their numbers in a folder."""
 _LEADING = re.compile(r"^[\s.-]+")
 _BLOCK = 512  # bytes: the unit of st_blocks
-_OTHER_CLOCK = 60 * 10**9  # ns by which a file system's clock may differ from this machine's, as a server's may
+_OTHER_CLOCK = 60 * 10**9  # ns by which a file system's clock may differ from this machine's, as with a file server
 _COARSEST = 2 * 10**9  # ns between two ticks of the clock of a file system, such as FAT's
-_TICKS = 20  # ms that are waited for the next tick
+_TICKS = 20  # ms to wait for the next tick
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FolderUsage:
 
     Attributes:
         changed: the bytes on disk of files that changed since a moment.
-        largest: the file with the most bytes on disk, and these; ('', 0) if there is none.
+        largest: the file with the most bytes on disk, and its bytes; ('', 0) if there is none.
     """
 
     bytes: int
@@ -59,7 +59,7 @@ class FolderUsage:
 
 
 def safe_name(name: str) -> str:
-    """A file name made harmless: no separators, control or direction characters, no leading dots or dashes, short."""
+    """Make a file name harmless: no separators, control or direction characters, no leading dots or dashes, short."""
     name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/").rsplit("/", 1)[-1]
     name = _LEADING.sub("", _UNSAFE.sub("_", name)).rstrip() or "file"
     stem, dot, suffix = name.rpartition(".")
@@ -76,7 +76,7 @@ def numbered(name: str) -> Iterator[str]:
 
 
 def last_figure(folder: int, most: int) -> int:
-    """Return the highest number of a figure in an open folder, of which so many entries are looked at; 0 for none."""
+    """Return the highest number of a figure among the first `limit` entries of an open folder; 0 for none."""
     with os.scandir(folder) as entries:
         found = [FIGURE.fullmatch(entry.name) for entry in itertools.islice(entries, most)]
     return max((int(each[1]) for each in found if each), default=0)
@@ -88,7 +88,7 @@ def _cut_bytes(text: str, limit: int) -> str:
 
 @contextlib.contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """A descriptor of a folder, which must not be a link."""
+    """Return a descriptor of a folder, which must not be a link."""
     fd = os.open(path, OPEN_DIR)
     try:
         yield fd
@@ -100,10 +100,9 @@ def open_folder(path: Path) -> Iterator[int]:
 def open_parent(
     path: Path, name: str, *, make: bool = False, owner: tuple[int, int] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """A descriptor of the folder that holds `name` (relative to `path`), and the last part of the name.
+    """Return a descriptor of the folder that holds `name` (relative to `path`), and the last part of the name.
 
-    However long the name is, no more than two descriptors are open at once. Folders that root makes on the way are
-    given to `owner`.
+    At most two descriptors are open at once. Folders that root makes on the way are given to `owner`.
     """
     *folders, last = Path(name).parts
     fd = os.open(path, OPEN_DIR)
@@ -127,7 +126,7 @@ def _make_folder(fd: int, name: str) -> bool:
 
 
 def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
-    """The regular files that are there now, and whether these are all: at most `limit` entries are looked at."""
+    """Return the regular files among the first `limit` entries, and whether there are no more entries."""
     found: Snapshot = {}
     looked_at = 0
     with contextlib.suppress(OSError), open_folder(path) as fd:
@@ -141,7 +140,7 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
 
 
 def usage(path: Path, limit: FolderUsage, since: int = 0) -> FolderUsage:
-    """Count what the folder holds, until it is more than `limit`. A file with several names counts once.
+    """Count the contents of the folder, up to `limit`. A file with several names counts once.
 
     `since` is a moment (see `FileTime.ns`) for `FolderUsage.changed`.
     """
@@ -168,12 +167,12 @@ def usage(path: Path, limit: FolderUsage, since: int = 0) -> FolderUsage:
 class FileTime(NamedTuple):
     """A moment by the clock of a file system, for comparison with the ctime of its files.
 
-    Before Linux 6.13 that clock ticks every 1 to 10 ms, so what changed at the moment itself may be of either side.
+    Before Linux 6.13 that clock ticks every 1 to 10 ms, so a change at the moment itself may count as before or after.
 
     Attributes:
-        ns: what changed after the moment has this ctime or a later one.
-        end: what changed before it has an earlier ctime than this.
-        is_known: False where the file system's clock could not be read, so that it is this machine's.
+        ns: files that changed after the moment have this ctime or a later one.
+        end: files that changed before the moment have an earlier ctime than this.
+        is_known: False if the file system's clock could not be read and this machine's was used.
     """
 
     ns: int
@@ -184,8 +183,8 @@ class FileTime(NamedTuple):
 def moment(path: Path, *, is_start: bool = False) -> FileTime:
     """Return the present moment by the clock of a folder's file system.
 
-    `is_start` is for a moment that divides: it waits for the next tick where an entry of the folder was made in this
-    one, as the host does when it brings files for a run.
+    With `is_start`, wait for the next tick if an entry of the folder was made in this tick, as when the host stages
+    files for a run, so that the moment separates them from later files.
     """
     try:
         with open_folder(path) as fd:
@@ -202,8 +201,8 @@ def moment(path: Path, *, is_start: bool = False) -> FileTime:
 def _moment(fd: int) -> tuple[int, FileTime]:
     """Return the folder's mtime, and its ctime after its times were set to what they are.
 
-    They are set twice: Linux from 6.13 on gives a finer time to what was looked at since it last changed, and no
-    earlier one to anything that changes later.
+    They are set twice: since Linux 6.13, a file whose times were read gets a finer time at its next change, and later
+    changes get no earlier time.
     """
     before = os.fstat(fd)
     os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -211,7 +210,7 @@ def _moment(fd: int) -> tuple[int, FileTime]:
     os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
     last = os.fstat(fd).st_ctime_ns
     if last == before.st_ctime_ns and abs(last - time.time_ns()) > _OTHER_CLOCK:
-        return 0, _by_own_clock()  # it keeps no ctime
+        return 0, _by_own_clock()  # the file system has no ctime
     return before.st_mtime_ns, FileTime(last, last if last > first else last + 1)
 
 
@@ -221,11 +220,11 @@ def _by_own_clock() -> FileTime:
 
 
 def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[list[tuple[str, int, bool]], bool]:
-    """Return the regular files that changed between two moments, and whether these are all.
+    """Return the regular files that changed between two moments, and whether the list is complete.
 
-    Each has its name, its size, and whether it was made between them. A file that changed once more after `ended` is
-    left out, if it was there before `began`. What is in a folder that was moved counts as changed, which a folder has
-    that changed without an entry being made in it. At most `limit` entries are looked at.
+    Each has its name, its size, and whether it was made between them. A file that changed again after `ended` is left
+    out if it existed before `began`. Files in a moved folder count as changed: such a folder has changed without a new
+    entry in it. At most `limit` entries are looked at.
     """
     found: list[tuple[str, int, bool]] = []
     is_complete, moved = began.is_known and ended.is_known, ""
@@ -252,16 +251,16 @@ def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[l
 
 
 def lift_deep(path: Path, levels: int) -> list[str]:
-    """Move folders that lie below so many levels to the top, under free names there; return these names.
+    """Move folders that lie deeper than `levels` to the top, under free names; return these names.
 
-    So a folder that is too deep to be walked through, and cannot be deleted for that, is one of several that can be.
+    A folder that is too deep to be walked and deleted is so divided into several that can be.
     """
     lifted: list[str] = []
     with contextlib.suppress(OSError), open_folder(path) as top:
         taken = set(os.listdir(top))
         names = (name for number in itertools.count(1) if (name := f"deep-{number}") not in taken)
         _lift(top, top, levels, lifted, names)
-        for each in lifted:  # of which it makes more
+        for each in lifted:  # a move may add more
             with contextlib.suppress(OSError), _inner(top, each) as fd:
                 _lift(fd, top, levels - 1, lifted, names)
     return lifted
@@ -300,7 +299,7 @@ def opened(path: Path, name: str) -> Iterator[BinaryIO | None]:
         except OSError:
             yield None
             return
-        if not stat.S_ISREG(os.fstat(found).st_mode):  # before a file object is made: that of a folder cannot be
+        if not stat.S_ISREG(os.fstat(found).st_mode):  # checked first: a file object of a folder cannot be made
             os.close(found)
             yield None
             return
@@ -313,17 +312,17 @@ def facts_of(file: BinaryIO) -> Facts:
 
 
 def delete(path: Path, name: str, known: Facts) -> None:
-    """Delete a file if it is still the known one; one that is not there is no error."""
+    """Delete a file if it is still the known one; a missing file is not an error."""
     with contextlib.suppress(OSError), open_parent(path, name) as (fd, last):
         if _facts(os.stat(last, dir_fd=fd, follow_symlinks=False)) == known:
             os.unlink(last, dir_fd=fd)
 
 
 def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, int]) -> Facts:
-    """Write a file and put it in place of what has its name now, in one step; the facts of the new one.
+    """Write a file and atomically replace the one of its name; return the facts of the new file.
 
     Raises:
-        OSError: there is no room, or a folder that holds something has the name.
+        OSError: the disk is full, or a folder that is not empty has the name.
     """
     with open_parent(path, name, make=True, owner=owner) as (fd, last):
         temporary = f".{uuid.uuid4().hex}.part"
@@ -346,7 +345,7 @@ def replace(path: Path, name: str, chunks: Iterator[bytes], owner: tuple[int, in
 
 
 def free(path: Path) -> int:
-    """Bytes that are free on the folder's file system."""
+    """Return the free bytes of the folder's file system."""
     with contextlib.suppress(OSError):
         facts = os.statvfs(path)
         return facts.f_bavail * facts.f_frsize
@@ -358,7 +357,7 @@ def _facts(found: os.stat_result) -> Facts:
 
 
 def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
-    """Remove a folder that holds nothing but such folders; what is no folder, or holds something, stays."""
+    """Remove a folder that holds only empty folders; leave files, and folders with other contents."""
     with contextlib.suppress(OSError):
         inner = os.open(name, OPEN_DIR, dir_fd=fd)
         try:
@@ -370,9 +369,9 @@ def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
 
 
 def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Every entry below an open folder, with what lstat says of it, and a descriptor of the folder that it lies in.
+    """Yield every entry below an open folder, with its lstat result and a descriptor of its parent.
 
-    A folder is followed by all that is in it. What vanishes or refuses is passed over.
+    A folder is followed by its contents. Entries that vanish or cannot be read are skipped.
     """
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -387,20 +386,19 @@ def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_resul
                         os.close(inner)
 
 
-# The way to a folder, walked part by part as the kernel would: which folders it leads through, and where into one.
+# Resolves a path part by part, as the kernel does, to see which folders it passes.
 #
-# Whoever writes to a folder on the way can bend what comes after it, at any moment. So such a folder is recognised by
-# its
-# device and inode, whatever names and links lead to it.
+# Code that can write to a folder on the path can redirect the rest of the path at any moment. So folders are compared
+# by device and inode, whatever names and links lead to them.
 
 
 Identity = tuple[int, int]
 """Of a folder: device and inode."""
 
 NOWHERE: Identity = (0, 0)
-"""Of a folder that is not there."""
+"""The identity of a missing folder."""
 
-MAX_LINKS = 40  # on one way, as in the kernel
+MAX_LINKS = 40  # links on one path, as in the kernel
 
 
 def identity(folder: Path | int) -> Identity:
@@ -410,7 +408,7 @@ def identity(folder: Path | int) -> Identity:
 
 
 def identity_now(folder: Path) -> Identity:
-    """Return the identity of what has this path now; NOWHERE if nothing has, or it cannot be told."""
+    """Return the identity of the folder at this path now; NOWHERE if there is none, or it cannot be read."""
     try:
         return identity(folder)
     except OSError:
@@ -418,14 +416,14 @@ def identity_now(folder: Path) -> Identity:
 
 
 def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
-    """The names by which a path goes on from the folder `top`; None if it does not lead into it.
+    """Return the rest of a path below the folder `top`; None if the path does not lead into it.
 
-    Links are followed up to `top`. Below it names are taken as they are written, `..` included: nothing in there is
-    asked, so nothing in there can bend the way.
+    Links are followed up to `top`. Below it names are returned unchanged, `..` included: nothing in it is read, so
+    nothing in it can redirect the path.
 
     Raises:
-        OSError: it cannot be told where the path leads: links lead in a circle, a part before a `..` is missing, or it
-            goes into `top` by a name and out again.
+        OSError: the path cannot be resolved: links form a circle, a part before a `..` is missing, or it enters `top`
+        and leaves it again.
     """
     try:
         wanted = identity(top)
@@ -439,10 +437,10 @@ def parts_below(path: Path, top: Path) -> tuple[str, ...] | None:
 
 
 def folders_passed(path: Path) -> tuple[Identity, ...]:
-    """The folders that the way to a folder leads through, itself the last, or NOWHERE; links are followed.
+    """Return the folders on the path to a folder, with itself, or NOWHERE, as the last; links are followed.
 
     Raises:
-        OSError: links lead in a circle, or a folder may not be passed.
+        OSError: links form a circle, or a folder may not be passed.
     """
     passed, is_there = [], False
     with closing(_steps(path)) as steps:
@@ -453,7 +451,7 @@ def folders_passed(path: Path) -> tuple[Identity, ...]:
 
 
 def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
-    """A descriptor of every folder on the way, open until the next one, and the parts that are left after it."""
+    """Yield a descriptor of every folder on the path, open until the next one, and the remaining parts."""
     left, links = _parts(str(path.absolute())), 0
     here = os.open("/", PASS_DIR)
     try:
@@ -478,7 +476,7 @@ def _steps(path: Path) -> Generator[tuple[int, deque[str]], None, None]:
 
 
 def _link_target(part: str, folder: int, left: deque[str]) -> str | None:
-    """Return where a link leads; None where the way ends, at a file or at what is not there."""
+    """Return the target of a link; None at the end of the path: a file, or a missing entry."""
     try:
         return os.readlink(part, dir_fd=folder)
     except OSError:
@@ -492,7 +490,7 @@ def _parts(path: str) -> deque[str]:
 
 
 def _taken(left: deque[str]) -> tuple[str, ...] | None:
-    """Take off the names that stay in a folder; None if the first one leads out of it."""
+    """Remove the leading names that stay in a folder; return None if the first one leads out of it."""
     if left and left[0] == "..":
         return None
     inside: list[str] = []

@@ -1,9 +1,9 @@
-"""The uids of guests where the caller is root: each work_dir has one of its own, and with it each sandbox.
+"""The uids of guests if the caller is root: each work_dir, and so each sandbox, has its own uid.
 
-The kernel counts much for each uid, over all containers: inotify instances, pending signals, pages of pipes. A folder's
-owner, or the access list of one that has files of root, is the record: it keeps the uid it has, so that a container
-that comes back sees its own files. Only where another folder of this process has that uid, too, is it given a fresh
-one. Other processes are kept apart by chance alone.
+The kernel has limits for each uid over all containers: inotify instances, pending signals, pages of pipes. The uid is
+stored as the folder's owner, or in the access list of a folder with files of root: the folder keeps its uid, so that a
+later container can read its own files. It gets a new uid only if another folder of this process has the same one. Uids
+of other processes differ only by chance.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from pathlib import Path
 from agent_tools.machine.folder import MAX_LEVELS, OPEN_DIR, OPEN_FILE
 from agent_tools.machine.machine import IS_LINUX
 
-GUEST_UIDS = range(10_001, 60_000)  # within what user namespaces map, and below what distributions reserve
-MAX_GIVEN_ENTRIES = 200_000  # of a folder that goes over to another uid
+# within the range that user namespaces map, and below the ranges that distributions reserve
+GUEST_UIDS = range(10_001, 60_000)
+MAX_GIVEN_ENTRIES = 200_000  # entries of a folder that is given to another uid
 _TRIES = 1_000
 
 
@@ -44,7 +45,7 @@ def _any_uid() -> int:
 
 
 def _owner(folder: Path) -> int:
-    """Return the owner of a folder, or the guest that a folder's access list names; -1 without either."""
+    """Return the owner of a folder, or the guest in its access list; -1 without either."""
     with contextlib.suppress(OSError):
         owner = os.stat(folder, follow_symlinks=False).st_uid
         return owner if owner in GUEST_UIDS else next((uid for uid in granted(folder) if uid in GUEST_UIDS), owner)
@@ -52,7 +53,7 @@ def _owner(folder: Path) -> int:
 
 
 class GuestIds:
-    """The uids of the folders that this process was asked about. Thread-safe."""
+    """The uids that this process has chosen for folders. Thread-safe."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class GuestIds:
         self._folders: dict[int, Path] = {}
 
     def of(self, folder: Path) -> int:
-        """The uid of a folder, which need not be there yet."""
+        """Return the uid for a folder, which need not exist yet."""
         folder = Path(os.path.abspath(os.path.expanduser(folder)))
         with self._lock:
             uid = next((uid for uid in self._candidates(folder) if self._is_free(uid, folder)), GUEST_UIDS[0])
@@ -75,7 +76,7 @@ class GuestIds:
         return uid
 
     def _candidates(self, folder: Path) -> Iterator[int]:
-        """Its owner, what was chosen for it before, any other; so many that the first uid is shared if none is free."""
+        """Yield the folder's owner, its earlier uid, then others; the first is shared if none is free."""
         yield self._owner_of(folder)
         yield from [uid for uid, known in self._folders.items() if known == folder]
         yield from (self._pick() for _ in range(_TRIES))
@@ -90,19 +91,19 @@ class GuestIds:
 
 
 def owner_of(folder: Path, usual: tuple[int, int]) -> tuple[int, int]:
-    """Return the guest who owns a work_dir, which is another than before once a sandbox made ahead has it.
+    """Return the guest that owns a work_dir, which changes when a pre-warmed sandbox gets the folder.
 
-    `usual` where no guest owns it, as with a caller who is not root. Raises OSError.
+    Return `usual` if no guest owns it, as for callers that are not root. Raises OSError.
     """
     found = os.stat(folder)
     return (found.st_uid, found.st_gid) if found.st_uid in GUEST_UIDS else usual
 
 
 def hand_over(fd: int, owner: tuple[int, int]) -> None:
-    """Give an open folder to a guest, with what a former guest has in it. No link is followed.
+    """Give an open folder to a guest, with the entries of a former guest. No link is followed.
 
-    A folder that holds something, and was no guest's, stays its owner's: the guest gets access to what everybody may
-    read in it, where the file system has access lists. At most `MAX_GIVEN_ENTRIES` are looked at, and `MAX_LEVELS` of
+    A folder with contents that no guest owned keeps its owner: the guest gets access to the files that everybody may
+    read, if the file system has access lists. At most `MAX_GIVEN_ENTRIES` are looked at, and `MAX_LEVELS` of
     folders.
     """
     former = os.fstat(fd).st_uid
@@ -115,11 +116,11 @@ def hand_over(fd: int, owner: tuple[int, int]) -> None:
         for inner, name in itertools.islice(_entries_of(fd, former, MAX_LEVELS), MAX_GIVEN_ENTRIES):
             with contextlib.suppress(OSError):
                 os.chown(name, *owner, dir_fd=inner, follow_symlinks=False)
-    os.fchown(fd, *owner)  # last: should this be cut short, it is done again
+    os.fchown(fd, *owner)  # last: if this is interrupted, it is done again
 
 
 def _entries_of(fd: int, uid: int, levels: int) -> Iterator[tuple[int, str]]:
-    """All entries below an open folder that are owned by a uid, each with a descriptor of the folder it is in."""
+    """Yield all entries below an open folder that a uid owns, each with a descriptor of its parent."""
     with os.scandir(fd) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
@@ -142,7 +143,7 @@ def _is_same(folder: Path, other: Path) -> bool:
 
 # Access for a guest to the files that root has in a folder, by POSIX access control lists; no owner changes.
 #
-# A guest gets what the owner may do, but only where everybody may read: a file that root keeps private stays private.
+# A guest gets the owner's permissions, but only for files that everybody may read: private files of root stay private.
 # Files with several links, or that run as their owner, are left out, since they may be files of the system as well.
 #
 # The value of the attribute (linux/posix_acl_xattr.h): u32 version 2; for each entry u16 tag, u16 permissions, u32 id.
@@ -152,13 +153,13 @@ _ATTRIBUTE = "system.posix_acl_access"
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")
 _OWNER, _USER, _OWNING_GROUP, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
-_NOBODY = 0xFFFFFFFF  # the id of entries that name none
+_NOBODY = 0xFFFFFFFF  # the id of entries without a user or group
 _Entry = tuple[int, int, int]
-MAX_ENTRIES = 200_000  # files and folders that are looked at
+MAX_ENTRIES = 200_000  # files and folders that are checked
 
 
 def grant(folder: int, uid: int, former: Container[int]) -> bool:
-    """Let a user work on the contents of an open folder; return whether that is possible in its file system.
+    """Let a user work on the contents of an open folder; return False if its file system has no access lists.
 
     The entries of `former` guests are removed.
     """
@@ -187,7 +188,7 @@ def granted(folder: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def _readable(folder: int, device: int, levels: int) -> Iterator[tuple[int, os.stat_result]]:
-    """Yield what lies below an open folder and everybody may read, each opened; nothing of another file system."""
+    """Yield, opened, the entries below an open folder that everybody may read; other file systems are not entered."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
@@ -214,7 +215,7 @@ def _is_plain(facts: os.stat_result) -> bool:
 
 
 def _grant(fd: int, facts: os.stat_result, uid: int, former: Container[int]) -> None:
-    """Give a user, in the list of a file, what its owner may do. Nobody else gets more than before."""
+    """Give a user the owner's permissions in the access list of a file. Nobody else gets more than before."""
     if facts.st_uid == uid:
         return
     try:

@@ -8,16 +8,16 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-JOIN_SECONDS = 5.0  # for the step that the loop does at the moment to end
+JOIN_SECONDS = 5.0  # seconds for the loop's current step to end
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs a loop from its making until closed, in a daemon thread.
+    """Runs an event loop in a daemon thread, until closed.
 
     Raises:
-        RuntimeError: there is no thread to be had.
+        RuntimeError: the thread cannot be started.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -30,11 +30,11 @@ class LoopThread:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the loop. For any thread."""
+        """Run a coroutine in the loop. Any thread may call it."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
-        """Stop the loop; tasks that still run in it are left. A step that hangs is not waited for."""
+        """Stop the loop without ending its tasks. Does not wait for a step that hangs."""
         if self.loop.is_closed():
             return
         if self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""This machine's life and its processes', told from others: by /proc on Linux, by `ps` and `sysctl` elsewhere."""
+"""Identity of this boot and of processes, memory and file times: from /proc on Linux, `ps` and `sysctl` elsewhere."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def ascii_name(host: str) -> str:
 
 
 IS_LINUX: bool = sys.platform == "linux"
-ASK_SECONDS = 5.0  # how long `ps` and `sysctl` may take
+ASK_SECONDS = 5.0  # seconds that `ps` and `sysctl` may take
 _STATX_BYTES, _NO_FOLLOW, _BIRTH = 256, 0x100, 0x800  # of struct statx; AT_SYMLINK_NOFOLLOW, STATX_BTIME
 
 
 @lru_cache(maxsize=1)
 def machine_id() -> str:
-    """An id of this boot of this machine, and of the PID namespace; '' where it cannot be told."""
+    """Return an id of this boot of this machine and of the PID namespace; '' if it is not known."""
     if not IS_LINUX:
         return _asked("sysctl", "-n", "kern.bootsessionuuid")
     boot_id = _read("/proc/sys/kernel/random/boot_id").strip()
@@ -81,7 +81,7 @@ def machine_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """The process's start: clock ticks since boot, or seconds since the epoch. None if there is no such process."""
+    """Return the start of a process: clock ticks since boot, or seconds since the epoch. None if there is none."""
     if not IS_LINUX:
         return _time_of(_asked("ps", "-o", "lstart=", "-p", str(pid)))
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the start is field 22
@@ -89,13 +89,13 @@ def start_time(pid: int) -> int | None:
 
 
 def is_zombie(pid: int) -> bool:
-    """Return whether a process has ended with all its threads, and only waits for its parent: it holds nothing."""
+    """Return whether a process is a zombie with all its threads: it holds no resources and waits for its parent."""
     state = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1]
     return state == ["Z"] and len(list(Path(f"/proc/{pid}/task").glob("*"))) <= 1
 
 
 def available_memory() -> int | None:
-    """The bytes of memory that programs could still take without swapping; None where it cannot be told."""
+    """Return the bytes of memory that programs can still allocate without swapping; None if not known."""
     for line in _read("/proc/meminfo").splitlines():
         name, _, size = line.partition(":")
         if name == "MemAvailable":
@@ -104,13 +104,13 @@ def available_memory() -> int | None:
 
 
 def birth_time(fd: int, name: str, facts: os.stat_result) -> int | None:
-    """The moment at which a file in an open folder was made, in ns; None where the file system does not keep it.
+    """Return the creation time of a file in an open folder, in ns; None if the file system does not store it.
 
-    `facts` are what lstat says of the file. On Linux it is asked for by statx(2), whose page has the structure.
+    `facts` is the file's lstat result. On Linux it is read by statx(2), whose manual page has the structure.
     """
     if not IS_LINUX:
         made: float | None = getattr(facts, "st_birthtime", None)
-        return None if made is None else int(made * 1e9) + 1_000  # which is about as exact as such a number
+        return None if made is None else int(made * 1e9) + 1_000  # a float, which is about as exact as the number
     statx = _statx()
     answer = bytearray(_STATX_BYTES)
     if statx is None or not statx(fd, os.fsencode(name), answer):
@@ -121,8 +121,8 @@ def birth_time(fd: int, name: str, facts: os.stat_result) -> int | None:
 
 @lru_cache(maxsize=1)
 def _statx() -> Callable[[int, bytes, bytearray], bool] | None:
-    """Return the system call of this name, which fills a buffer; None where the C library has none."""
-    import ctypes  # only where files have changed
+    """Return the C function of this name, which fills a buffer; None if the C library does not have it."""
+    import ctypes  # imported only if files have changed
 
     call = getattr(ctypes.CDLL(None), "statx", None)
     buffer = ctypes.c_char * _STATX_BYTES
@@ -138,7 +138,7 @@ def _time_of(words: str) -> int | None:
 
 
 def _asked(*command: str) -> str:
-    """Return what a program prints in the C locale; '' if it fails, or is not there."""
+    """Return the output of a program in the C locale; '' if it fails or does not exist."""
     command = ("env", "LC_ALL=C", *command)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
@@ -155,19 +155,19 @@ def _read(path: str) -> str:
         return ""
 
 
-# The limit on open descriptors of this process, raised as far as many sandboxes need and the system allows.
+# Raises the limit on open descriptors of this process, which many sandboxes need.
 #
 # A sandbox holds three to seven descriptors here, and many systems begin a process with a soft limit of 1,024, for the
 # sake of programs that use select(2): this one does not. What this process starts inherits the limit.
 
 
-MOST_DESCRIPTORS = 65_536  # asked for at most: enough for some 8,000 sandboxes
+MOST_DESCRIPTORS = 65_536  # the most to ask for: enough for some 8,000 sandboxes
 
 
 def raise_limit() -> None:
-    """Raise the soft limit to the hard one, but not beyond MOST_DESCRIPTORS; one that is higher stays."""
+    """Raise the soft limit to the hard one, but not beyond MOST_DESCRIPTORS; a higher one stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):  # it may be forbidden: then as many sandboxes as there is room
+        with contextlib.suppress(OSError, ValueError):  # raising may be forbidden: then fewer sandboxes fit
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

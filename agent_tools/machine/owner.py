@@ -1,4 +1,4 @@
-"""The host process that a sandbox belongs to, in a form that survives it: for labels and directory names."""
+"""The host process that a sandbox belongs to, as text for labels and directory names that outlive it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from agent_tools.settings import runtime_dir
 
 T = TypeVar("T")
 
-NAME_LABEL = "agent_tools.name"  # a random name, by which one sandbox is found when its id is not known
-UNKNOWN = "unknown"  # a machine that cannot be told from others: what has its label is nobody's orphan
-CLAIM = "claim-"  # begins the names of files beside the run directories that are claims on work_dirs
+NAME_LABEL = "agent_tools.name"  # a random name, by which a sandbox is found when its id is not known
+UNKNOWN = "unknown"  # stands for an unidentifiable machine: sandboxes with this label are never orphans
+CLAIM = "claim-"  # prefix of files beside the run directories that are claims on work_dirs
 _TOKEN = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process of this machine. Boot id and PID namespace tell machines apart, the start time tells reused pids."""
+    """A process of this machine.
+
+    Boot id and PID namespace identify the machine; the start time distinguishes reused pids.
+    """
 
     host: str
     pid: int
@@ -62,20 +65,20 @@ def same_user() -> dict[str, str]:
 
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
-    """Return whether the owner named by a sandbox's labels is certainly gone. What cannot be verified is kept."""
+    """Return whether the owner in a sandbox's labels is certainly gone; False if this cannot be verified."""
     host = labels.get("agent_tools.host")
     return host == _host() != UNKNOWN and _is_gone(labels.get("agent_tools.owner", ""))
 
 
 def orphans(found: Iterable[tuple[T, Mapping[str, str]]]) -> list[T]:
-    """Return those, of things with their labels, whose owner is certainly gone; each owner is looked at once."""
+    """Return the ids, of ids with labels, whose owner is certainly gone; each owner is checked once."""
     is_gone = functools.cache(lambda labels: is_orphan(dict(labels)))
     names = ("agent_tools.host", "agent_tools.owner")
     return [each for each, labels in found if is_gone(tuple((name, labels.get(name, "")) for name in names))]
 
 
 def owner_is_gone(name: str) -> bool:
-    """Return whether the process is certainly gone that a run directory, or a claim, is named for."""
+    """Return whether the process in the name of a run directory or claim is certainly gone."""
     return _is_gone("-".join(name.removeprefix(CLAIM).split("-")[:2]))
 
 
@@ -83,14 +86,14 @@ def _is_gone(token: str) -> bool:
     pid, _, start = token.partition("-")
     if not _TOKEN.fullmatch(token):
         return False
-    if is_zombie(int(pid)):  # for good, below a first process that reaps nobody, as in many containers
+    if is_zombie(int(pid)):  # a zombie stays for good if PID 1 reaps nothing, as in many containers
         return True
     now = start_time(int(pid))
     return now != int(start) if now is not None else not _exists(int(pid))
 
 
 def _exists(pid: int) -> bool:
-    """Return whether there is such a process, also where /proc hides those of others."""
+    """Return whether a process exists, even if /proc hides processes of other users."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -108,11 +111,11 @@ def _user() -> dict[str, str]:
     return {"agent_tools.user": str(os.getuid())}
 
 
-# The private folder in which this user's processes keep what belongs to their sandboxes.
+# The private folder of this user for files that belong to sandboxes.
 
 
 def private_base(folder: Path | None = None) -> Path:
-    """The folder of all run directories, or another one of this user's alone, made if need be.
+    """Return the folder of all run directories, or another private folder of this user, made if missing.
 
     Raises:
         EngineError: it cannot be made, or is not the caller's own.
@@ -134,7 +137,7 @@ def private_base(folder: Path | None = None) -> Path:
 def remove_stale_run_dirs() -> list[Path]:
     """Delete the run directories and the claims of processes that are gone; return their paths.
 
-    Their base lies where others may write, too: one that others made or may change is not looked into.
+    Their base lies where others may write, too: a folder that others made or may change is ignored.
     """
     base, removed = runtime_dir(), []
     with contextlib.suppress(OSError), opened_own(base) as folder, os.scandir(folder) as entries:
@@ -148,10 +151,10 @@ def remove_stale_run_dirs() -> list[Path]:
 
 @contextlib.contextmanager
 def opened_own(path: Path) -> Iterator[int]:
-    """A descriptor of a folder that belongs to the caller, and that no other user may write to.
+    """Return a descriptor of a folder that belongs to the caller and that no other user may write to.
 
     Raises:
-        OSError: it is not.
+        OSError: it is not such a folder.
     """
     folder = os.open(path, OPEN_DIR)
     try:

@@ -1,9 +1,8 @@
-"""Removal of a folder with all that somebody hostile put into it, while that somebody may still be at work in there.
+"""Remove a folder with untrusted contents, even while hostile code still changes it.
 
-Folders may be nested to any depth, so nothing recurses and no path is built: a folder that is found is first renamed
-up, to lie directly in the one that is removed, and emptied there. That takes three descriptors, little memory, and one
-rename for each folder, however deep it lay. No link is ever followed. What something is mounted on cannot be renamed,
-so other file systems are not entered.
+Folders may be nested to any depth, so nothing recurses and no path is built: each folder is first moved up, directly
+into the folder to remove, and emptied there. That takes three descriptors, little memory, and one rename for each
+folder, at any depth. Links are never followed. Mount points cannot be renamed, so other file systems are not entered.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 from agent_tools.machine.folder import OPEN_DIR, PASS_DIR
 from agent_tools.machine.machine import IS_LINUX
 
-# Files that a sandbox's processes have deleted and still hold: they fill the disk, and no folder shows them.
+# Deleted files that a sandbox's processes still hold open: they use disk space, and no folder shows them.
 #
 # Theory of operation
 #     The host reads /proc. Root sees every process. Linux shows any other caller the descriptors and mappings of a
@@ -39,7 +38,7 @@ from agent_tools.machine.machine import IS_LINUX
 #     files then, and regards no process as hidden. Descriptors on their way through a unix socket belong to no
 #     process: they are never seen.
 
-_GONE = contextlib.suppress(FileNotFoundError, ProcessLookupError)  # closed, or ended, while it is looked at
+_GONE = contextlib.suppress(FileNotFoundError, ProcessLookupError)  # closed, or ended, during the check
 _BLOCK = 512  # bytes: the unit of st_blocks
 _PF_EXITING = 0x4  # among a thread's flags: it runs no more code
 _DELETED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \(deleted\)")
@@ -47,7 +46,7 @@ _DELETED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes on disk of deleted files, and whether a process keeps from being looked at."""
+    """Bytes on disk of deleted files, and whether a process is hidden from the check."""
 
     bytes: int = 0
     is_hidden: bool = False
@@ -55,7 +54,7 @@ class Held:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Bytes by inode: those on disk, and those up to the end of a mapping for a file whose size Linux does not show."""
+    """Bytes by inode: bytes on disk, or up to the end of a mapping for a file whose size Linux does not show."""
 
     device: int
     on_disk: dict[int, int] = field(default_factory=dict)
@@ -72,9 +71,10 @@ class _Sizes:
 
 
 def held_files(first: int, device: int) -> Held:
-    """Return what a process and its descendants hold on one device. A process that ends meanwhile holds nothing.
+    """Return the deleted files that a process and its descendants hold on one device.
 
-    `first` itself is trusted, and may be hidden. A fork of it is hidden for a moment: one look alone proves nothing.
+    A process that ends meanwhile holds nothing. `first` itself is trusted, and may be hidden. A fork of it is hidden
+    for a moment, so a single check proves nothing.
     """
     sizes = _Sizes(device)
     hidden = {pid for pid in family(first) if not _add_files(sizes, pid)}
@@ -82,7 +82,7 @@ def held_files(first: int, device: int) -> Held:
 
 
 def family(first: int) -> Iterator[int]:
-    """The pids of a process and of all its descendants."""
+    """Return the pids of a process and of all its descendants."""
     waiting = [first]
     while waiting:
         pid = waiting.pop()
@@ -103,7 +103,7 @@ def _add_files(sizes: _Sizes, pid: int) -> bool:
     """Add the files of a process; return False if it hides them."""
     tasks = [f"/proc/{pid}/task/{task}" for task in _tasks(pid)]
     unseen = [task for task in tasks if not _add_open_files(sizes, task)]
-    for task in tasks:  # all have the same mappings, but for those that are ending
+    for task in tasks:  # all threads have the same mappings, except those that are ending
         if _add_mapped_files(sizes, pid, task):
             break
     return not unseen or not _is_ours(pid) or all(_is_ending(task) for task in unseen)
@@ -126,12 +126,12 @@ def _add_mapped_files(sizes: _Sizes, pid: int, task: str) -> bool:
     lines: list[str] = []
     with _GONE, contextlib.suppress(PermissionError), open(f"{task}/maps", errors="replace") as maps:
         lines = maps.read().splitlines()
-    found = [line for line in lines if line.endswith(" (deleted)")]  # of hundreds, as a rule none
+    found = [line for line in lines if line.endswith(" (deleted)")]  # among hundreds, usually none
     for start, end, offset, numbers, inode in (match.groups() for match in map(_DELETED.fullmatch, found) if match):
         first, last = int(start, 16), int(end, 16)
         try:
             sizes.add(os.stat(f"/proc/{pid}/map_files/{first:x}-{last:x}"))
-        except (PermissionError, FileNotFoundError):  # only root is shown them, and no one if the leader has ended
+        except (PermissionError, FileNotFoundError):  # shown only to root, and not if the leader has ended
             if numbers == f"{os.major(sizes.device):02x}:{os.minor(sizes.device):02x}":
                 length = int(offset, 16) + last - first
                 sizes.mapped[int(inode)] = max(length, sizes.mapped.get(int(inode), 0))
@@ -157,9 +157,9 @@ def _is_ending(task: str) -> bool:
 
 
 REMOVAL_SECONDS = 60.0
-"""Seconds that one removal may take; what is left then is for the next one."""
+"""Seconds that one removal may take; the rest is left for the next one."""
 BATCH = 1_000
-"""Entries of a folder that are looked at before any is removed."""
+"""Entries of a folder that are listed before any is removed."""
 
 
 def remove_tree(
@@ -169,9 +169,9 @@ def remove_tree(
     seconds: float = REMOVAL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Remove a folder and all in it, or a file, or a link and not what it leads to; whether nothing is left.
+    """Remove a folder with its contents, a file, or a link without its target; return whether nothing is left.
 
-    A relative path is one below `dir_fd`, if that is given. What cannot be removed stays, and is no error.
+    A relative path is one below `dir_fd`, if given. Entries that cannot be removed stay, without an error.
     """
     try:
         top = _opened(path, dir_fd)
@@ -187,7 +187,7 @@ def remove_tree(
 
 
 def empty_folder(path: Path | str, *, seconds: float = REMOVAL_SECONDS) -> None:
-    """Remove all that a folder holds, and not the folder. What cannot be removed stays, and is no error."""
+    """Remove the contents of a folder, but not the folder. Entries that cannot be removed stay, without an error."""
     with contextlib.suppress(FileNotFoundError):
         top = _opened(path, None)
         try:
@@ -197,7 +197,7 @@ def empty_folder(path: Path | str, *, seconds: float = REMOVAL_SECONDS) -> None:
 
 
 class _Removal:
-    """Empties one open folder. Folders that wait for it lie in there under a number."""
+    """Empties one open folder. Subfolders to be emptied lie directly in it, named by numbers."""
 
     def __init__(self, top: int, clock: Callable[[], float], deadline: float) -> None:
         self._top = top
@@ -209,7 +209,7 @@ class _Removal:
         self._removed = 0
 
     def run(self) -> None:
-        """Go on for as long as anything can be removed and there is time."""
+        """Remove entries as long as any can be removed and there is time."""
         before = -1
         while self._removed > before and not self._is_late():
             before = self._removed
@@ -218,9 +218,10 @@ class _Removal:
                 self._empty_waiting(self._waiting.pop())
 
     def _empty_waiting(self, name: str) -> None:
-        """Remove what a folder holds, folders excepted, which are renamed up to wait; then remove it.
+        """Remove the files of a folder, move its subfolders up, then remove it.
 
-        One that holds more than a batch waits until all that came up with this one is gone, so that never much waits.
+        A folder with more than a batch of entries waits until the others are gone, so that few folders wait at any
+        time.
         """
         try:
             folder = _opened(name, self._top)
@@ -239,7 +240,7 @@ class _Removal:
             self._remove(os.rmdir, name, self._top)
 
     def _empty_some(self, folder: int) -> bool:
-        """Take out up to a batch of entries; whether there may be more."""
+        """Remove or move up a batch of entries; return whether there may be more."""
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             found = list(itertools.islice(entries, BATCH))
             for entry in found:
@@ -253,7 +254,7 @@ class _Removal:
         for attempt in (1, 2):
             try:
                 os.rename(name, up, src_dir_fd=folder, dst_dir_fd=self._top)
-            except PermissionError:  # who is not root may move only folders that they may write to
+            except PermissionError:  # users other than root may move only folders that they may write to
                 if attempt == 1 and _is_done(_unlock, name, folder):
                     continue
                 return
@@ -272,10 +273,10 @@ class _Removal:
 
 
 def _opened(name: Path | str, dir_fd: int | None) -> int:
-    """A descriptor of a folder whose owner may do everything with it, whatever its mode was.
+    """Return a descriptor of a folder after giving its owner all permissions.
 
     Raises:
-        OSError: it is no folder, or not the caller's to open.
+        OSError: it is not a folder, or the caller may not open it.
     """
     try:
         folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
@@ -289,7 +290,7 @@ def _opened(name: Path | str, dir_fd: int | None) -> int:
 
 
 def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
-    """Give a folder's owner all rights to it, on Linux by a descriptor that needs none."""
+    """Give a folder's owner all permissions, on Linux by a descriptor that needs none."""
     if not IS_LINUX:
         os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd, follow_symlinks=False)
         return
@@ -301,7 +302,7 @@ def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
 
 
 def _is_done(act: Callable[..., None], name: Path | str, dir_fd: int | None) -> bool:
-    """Return whether it succeeded, or there was nothing to do it to."""
+    """Run an operation; return whether it succeeded or its object was gone."""
     try:
         act(name, dir_fd=dir_fd)
     except FileNotFoundError:

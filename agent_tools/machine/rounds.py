@@ -1,10 +1,10 @@
-"""The looks that this process takes at its sandboxes now and then, all of them in a few threads that they share.
+"""Periodic checks of all sandboxes of this process, in a few shared threads.
 
 Theory of operation
-    One thread goes round twice a second and asks everything that is watched whether a look is due, which costs about a
-    microsecond each. The looks themselves may take long (a folder of many entries, a disk that does not answer), so
-    others take them: one thread as a rule, and one more in each round that finds looks left over from the last one, up
-    to MOST_LOOKERS. They end when there is nothing to do, and the first thread with the last that is watched.
+    One thread asks every watched object twice a second whether a check is due, which costs about a microsecond each.
+    The checks may take long (a folder of many entries, a disk that does not answer), so other threads run them:
+    normally one, and one more in each round that finds checks left over from the last round, up to MOST_LOOKERS. These
+    threads end when there is nothing to do; the first one ends with the last watched object.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-# Work that nobody waits for before the process ends: the removal of sandboxes that have ended, and sweeping.
+# Background work, such as the removal of ended sandboxes and sweeps; the process waits for it only at its end.
 
 Work = Callable[[], object]
-MOST_AT_ONCE = 8  # pieces of work in threads; who brings one more does it
+MOST_AT_ONCE = 8  # jobs in threads; the caller itself runs any further one
 
 Do = Callable[[Work], None]
-"""Does a piece of work, now or later."""
+"""Runs a job, now or later."""
 
 
 def do_now(work: Work) -> None:
-    """Do the work before returning."""
+    """Run the job before returning."""
     work()
 
 
 def begun(work: Work, name: str = "agent-tools-background") -> threading.Thread | None:
-    """Begin the work in a thread and return that; None where there is none to be had."""
+    """Start a job in a thread and return the thread; None if no thread can be started."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
@@ -42,7 +42,7 @@ def begun(work: Work, name: str = "agent-tools-background") -> threading.Thread 
 
 
 def do_all(works: Iterable[Work]) -> None:
-    """Do all of them, MOST_AT_ONCE at a time, and return when the last is done; then raise what one of them raised."""
+    """Run all jobs, MOST_AT_ONCE at a time, and wait for them; then raise the exception of one of them, if any."""
     waiting, raised = deque(works), list[BaseException]()
 
     def work_off() -> None:
@@ -65,14 +65,14 @@ def do_all(works: Iterable[Work]) -> None:
 
 
 class Background:
-    """Does work in threads of its own. Thread-safe, also in finalizers; work that fails says so for itself."""
+    """Runs jobs in its own threads. Thread-safe, also in finalizers; jobs report their own failures."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._threads: list[threading.Thread] = []
 
     def do(self, work: Work) -> None:
-        """Begin the work and return; do it before returning when there are no threads to be had."""
+        """Start a job and return; run it before returning if no thread can be started."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             thread = begun(work) if len(self._threads) < MOST_AT_ONCE else None
@@ -81,7 +81,7 @@ class Background:
             work()
 
     def join(self, deadline: float | None = None) -> None:
-        """Wait for all that was begun, until the deadline at most (monotonic seconds)."""
+        """Wait for all started jobs, until the deadline at most (monotonic seconds)."""
         with self._lock:
             threads, self._threads = self._threads, []
         for thread in threads:
@@ -89,50 +89,53 @@ class Background:
 
 
 ROUND_SECONDS = 0.5  # between two rounds
-MOST_LOOKERS = 4  # threads that look, of one process
-LINGER_SECONDS = 2.0  # how long one of them waits for the next look before it ends
+MOST_LOOKERS = 4  # threads for checks, in one process
+LINGER_SECONDS = 2.0  # seconds that such a thread waits for the next check before it ends
 
 _log = logging.getLogger("agent_tools.rounds")
 
 
 class Watched(Protocol):
-    """Something to look at."""
+    """An object to check periodically."""
 
     def is_due(self) -> bool:
-        """Return whether a look is due. Asked in every round, so it neither waits nor computes."""
+        """Return whether a check is due. Called in every round, so it must not wait or compute."""
         ...
 
     def look(self) -> None:
-        """Look; one at a time."""
+        """Check the object. Never called twice at the same time."""
         ...
 
 
 class Rounds:
-    """Thread-safe, also in finalizers. `seconds` lie between two rounds."""
+    """Calls `look` of watched objects when due. Thread-safe, also in finalizers.
+
+    `seconds` is the time between rounds.
+    """
 
     def __init__(self, seconds: float = ROUND_SECONDS) -> None:
         self._seconds = seconds
-        self._changed = threading.Condition()  # on an RLock: a finalizer may run in the very thread that holds it
+        self._changed = threading.Condition()  # on an RLock: a finalizer may run in the thread that holds it
         self._watched: dict[int, Watched] = {}  # by id(), and so are the two below
-        self._due: dict[int, Watched] = {}  # in the order in which they became so
-        self._looking: dict[int, int] = {}  # the thread that looks
-        self._took: dict[int, float] = {}  # seconds, the last time
+        self._due: dict[int, Watched] = {}  # in the order in which they became due
+        self._looking: dict[int, int] = {}  # the thread that checks it
+        self._took: dict[int, float] = {}  # seconds that the last check took
         self._lookers = 0
         self._is_going = False
 
     @property
     def count(self) -> int:
-        """The number of those watched."""
+        """The number of watched objects."""
         return len(self._watched)
 
     @property
     def cost(self) -> float:
-        """The seconds that one look at each takes, by what the last ones took."""
+        """The seconds that one check of every object takes, from the times of the last checks."""
         with self._changed:
             return sum(self._took.values())
 
     def add(self, watched: Watched) -> None:
-        """Watch something from now on; if a look is due already, somebody takes it at once."""
+        """Watch an object from now on; if a check is due already, it begins at once."""
         with self._changed:
             self._watched[id(watched)] = watched
             self._ask(watched)
@@ -140,7 +143,7 @@ class Rounds:
                 self._is_going = begun(self._go_round, "agent-tools-rounds") is not None
 
     def remove(self, watched: Watched) -> None:
-        """Watch it no more. A look that another thread is taking is over when this returns."""
+        """Stop watching an object, and wait for a check of it in another thread."""
         with self._changed:
             self._watched.pop(id(watched), None)
             self._due.pop(id(watched), None)
@@ -160,7 +163,7 @@ class Rounds:
                     self._ask(watched)
 
     def _ask(self, watched: Watched) -> None:
-        """Have somebody look if that is due, and not under way."""
+        """Queue a check if one is due and none is running."""
         key = id(watched)
         if key not in self._due and key not in self._looking and watched.is_due():
             self._due[key] = watched
@@ -179,7 +182,7 @@ class Rounds:
             try:
                 watched.look()
             except Exception:  # noqa: BLE001  (the others are looked at all the same)
-                _log.exception("A look at a sandbox failed.")
+                _log.exception("A periodic check of a sandbox failed.")
             finally:
                 with self._changed:
                     del self._looking[id(watched)]
@@ -188,7 +191,7 @@ class Rounds:
                     self._changed.notify_all()
 
     def _next(self) -> Watched | None:
-        """Wait for a look that is due; None when there has been none for long, or nothing is watched."""
+        """Wait for a check that is due; return None after a long wait, or if nothing is watched."""
         with self._changed:
             self._changed.wait_for(lambda: self._due or not self._watched, LINGER_SECONDS)
             if not self._due:
@@ -204,5 +207,5 @@ _by_process: dict[int, Rounds] = {}  # no lock guards it: a child might be forke
 
 
 def rounds() -> Rounds:
-    """Return this process's; a forked child has some of its own."""
+    """Return the rounds of this process; a forked child has its own."""
     return _by_process.setdefault(os.getpid(), Rounds())

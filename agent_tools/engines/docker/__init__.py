@@ -1,1 +1,1 @@
-"""The Docker engine: the only folder that knows it."""
+"""The Docker engine."""

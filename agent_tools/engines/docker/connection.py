@@ -1,4 +1,4 @@
-"""One process's connections to a Docker engine, and the docker SDK's exceptions as ours."""
+"""Connections of one process to a Docker engine, with the docker SDK's exceptions translated."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.extras import pip_install
 from agent_tools.text import one_line, shorten
 
-# The docker SDK, without paramiko: that is for engines reached over ssh, and is a third of what the SDK imports.
+# Import the docker SDK without paramiko, which only ssh engines need and which is a third of the SDK's imports.
 #
-# The SDK takes the class of its ssh adapter when it is imported; here it takes a function, which imports the class.
+# The SDK imports its ssh adapter class at import; here it gets a function instead, which imports the class when called.
 
 __all__ = ["docker"]
 
@@ -34,16 +34,16 @@ _SSH = "docker.transport.sshconn"
 
 
 def _ssh_adapter(*args: Any, **kwargs: Any) -> Any:
-    """An adapter for an engine reached over ssh."""
+    """Return an adapter for an engine reached over ssh."""
     try:
         from docker.transport.sshconn import SSHHTTPAdapter  # loads paramiko
     except ImportError as exc:
-        raise NameError("SSHHTTPAdapter") from exc  # which the SDK takes for paramiko's not being there
+        raise NameError("SSHHTTPAdapter") from exc  # the SDK reads this as paramiko missing
     return SSHHTTPAdapter(*args, **kwargs)
 
 
 def _without_ssh() -> ModuleType | None:
-    """Put the function in the class's place, unless somebody else has imported the SDK."""
+    """Replace the class by the function, unless the SDK was imported before."""
     if "docker" in sys.modules:
         return None
     stand_in = ModuleType(_SSH)
@@ -71,29 +71,29 @@ START_ENGINE_HINT = (
 )
 USE_ENGINE_HINT = (
     "This user may not use the engine's socket: add the user to the group `docker` (usermod -aG docker <user>, then "
-    "log in again), or set DOCKER_HOST to a rootless engine of one's own."
+    "log in again), or set DOCKER_HOST to your own rootless engine."
     f"{SEE_DOCTOR}"
 )
 BUSY_HINT = (
     "It accepts connections but does not answer: it may be busy, for example with loading an image. Try again in a "
     f"minute; if that does not help, restart the engine.{SEE_DOCTOR}"
 )
-ADDRESS_HINT = f"DOCKER_HOST is to begin with unix://, tcp:// or ssh://, or not to be set. {START_ENGINE_HINT}"
-_NO_ADDRESS = "Invalid bind address"  # the SDK's words
-PATIENCE = 3600  # seconds pulling and building may leave the client without an answer
-MOST_EXPLAINED = 500  # characters of an engine's words in an error of ours
-MAX_CONNECTIONS = 64  # to the engine, that are kept for the next request; more are made and closed again
+ADDRESS_HINT = f"DOCKER_HOST must begin with unix://, tcp:// or ssh://, or be unset. {START_ENGINE_HINT}"
+_NO_ADDRESS = "Invalid bind address"  # the SDK's messages
+PATIENCE = 3600  # seconds without data from the engine during a pull or build
+MOST_EXPLAINED = 500  # characters of an engine's message in an error
+MAX_CONNECTIONS = 64  # idle connections kept for the next request; further ones are closed after use
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LOCAL = ("http+docker://localhost", "http+docker://localunixsocket", "http+unix://")  # the SDK's names for a socket
 
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turn the SDK's exceptions into ours; as a decorator, or around the body of a generator."""
+    """Translate the SDK's exceptions; used as a decorator, or around the body of a generator."""
     try:
         yield
     except docker.errors.APIError as exc:
-        raise EngineError(f"The engine refused: {explained(exc)}") from exc
+        raise EngineError(f"The engine rejected the request: {explained(exc)}") from exc
     except (docker.errors.DockerException, requests.RequestException, OSError) as exc:
         cause = _root_cause(exc)
         reason = getattr(cause, "strerror", None) or cause
@@ -106,19 +106,19 @@ def translated() -> Iterator[None]:
 
 
 def explained(exc: docker.errors.APIError) -> str:
-    """The engine's own words, in one line of bounded length: some repeat all that they were sent."""
+    """Return the engine's own message in one line of bounded length: some repeat the whole request."""
     return one_line(shorten(str(exc.explanation or exc), MOST_EXPLAINED))
 
 
 def failed_step(error: str, log: Sequence[str]) -> str:
-    """Return what a failed step of a build printed as its error, as pip and apt-get begin theirs; else the engine's."""
+    """Return the error that a failed build step printed, in the form of pip or apt-get; else the engine's message."""
     lines = _COLOURS.sub("", "".join(log)).splitlines()
     told = [line for line in lines if line.startswith(("ERROR: ", "E: "))] if "non-zero code" in error else []
     return shorten(one_line(told[-1]), MOST_EXPLAINED) if told else error.strip()
 
 
 class DockerConnection:
-    """Finds the engine as the docker CLI does (address.py). `timeout` is how many seconds one answer may take."""
+    """A connection to the engine that the docker CLI would use. `timeout` is the limit for one answer, in seconds."""
 
     def __init__(self, timeout: int) -> None:
         self._timeout = timeout
@@ -130,12 +130,12 @@ class DockerConnection:
 
     @property
     def is_local(self) -> bool:
-        """Return whether the engine is reached over a unix socket, and so sees this machine's files."""
+        """Return whether the engine is reached over a unix socket, and so can access this machine's files."""
         return str(self.api().base_url).startswith(_LOCAL)
 
     @property
     def engine(self) -> EngineName:
-        """The engine that answers, by its own word."""
+        """The name of the engine, as it reports it."""
         self.api()
         return self._engine
 
@@ -148,7 +148,7 @@ class DockerConnection:
         return self.new_client(timeout=PATIENCE).api if is_patient else self._client.api
 
     def new_client(self, timeout: int) -> docker.DockerClient:
-        """A client of its own, which need not ask for the engine's version again."""
+        """Return another client, which need not ask for the engine's version again."""
         version = self.api().api_version
         return _client(timeout, version, self._environ)
 
@@ -158,13 +158,13 @@ class DockerConnection:
             asking = _client(self._timeout, "1.41", self._environ)
             with contextlib.closing(asking):  # this one request names no version
                 return _client(self._timeout, self._version(asking.api), self._environ)
-        except ValueError as exc:  # the SDK's parts let it through for an address they cannot read
+        except ValueError as exc:  # the SDK does not translate it for an address that it cannot parse
             raise EngineUnavailable(f"The engine's address is not usable ({exc}). {START_ENGINE_HINT}") from exc
 
     def _version(self, api: Any) -> str:
-        """The version of the engine's API, from any answer's head: an engine that is asked for it asks others.
+        """Return the version of the engine's API from the headers of an answer; a version request costs more.
 
-        The head says, too, which engine it is.
+        The headers also name the engine.
         """
         answered = api.get(f"{api.base_url}/_ping", timeout=self._timeout)
         self._engine = engine_name(answered.headers)
@@ -172,7 +172,7 @@ class DockerConnection:
 
 
 class _Connection(docker.transport.unixconn.UnixHTTPConnection):
-    """Closes its socket where nobody answers; the SDK's own leaves it lying about."""
+    """Closes its socket if the engine does not answer; the SDK's own connection leaves it open."""
 
     def connect(self) -> None:
         with contextlib.ExitStack() as undo:
@@ -190,10 +190,10 @@ class _Pool(docker.transport.unixconn.UnixHTTPConnectionPool):
 
 
 class _UnixAdapter(docker.transport.UnixHTTPAdapter):
-    """Keeps connections for whatever is asked next.
+    """One connection pool for all URLs.
 
-    The SDK's own keeps some for each of the last 25 URLs, of which a sandbox has several that are asked once; and a
-    request fails whose URL other threads push out of these 25 before it is sent.
+    The SDK's own adapter has a pool for each of the last 25 URLs. A sandbox uses several URLs once, and a request fails
+    if other threads push its URL out of these 25 before it is sent.
     """
 
     def __init__(self, socket_path: str, timeout: int) -> None:
@@ -209,9 +209,9 @@ class _UnixAdapter(docker.transport.UnixHTTPAdapter):
 
 
 def _client(timeout: int, version: str, environ: Mapping[str, str]) -> docker.DockerClient:
-    """A client that reads the environment once, here: for each request it would read it while other threads write it.
+    """Return a client that reads the environment only here, not at each request, when other threads may write it.
 
-    Nor is REQUESTS_CA_BUNDLE to replace the engine's own authority, DOCKER_CERT_PATH's.
+    REQUESTS_CA_BUNDLE must not replace the engine's own authority in DOCKER_CERT_PATH.
     """
     client = docker.DockerClient.from_env(timeout=timeout, version=version, use_ssh_client=True, environment=environ)
     client.api.trust_env = False
@@ -224,28 +224,26 @@ def _client(timeout: int, version: str, environ: Mapping[str, str]) -> docker.Do
 
 
 def _root_cause(exc: BaseException) -> BaseException:
-    """The innermost reason, which the SDK wraps in three layers."""
+    """Return the innermost exception, which the SDK wraps in three layers."""
     while (inner := exc.__cause__ or exc.__context__) is not None:
         exc = inner
     return exc
 
 
-# The engine's address, where the docker CLI finds it: DOCKER_HOST, else the context that is in use.
+# The engine's address, found as by the docker CLI: DOCKER_HOST, else the current context.
 #
 # Format: https://docs.docker.com/engine/manage-resources/contexts/ (a folder for each, named by a digest of its name)
 
 
-DEFAULT = "default"  # the context that is this machine's engine
-_HINT = (
-    "`docker context ls` lists those that are; `docker context use default`, or DOCKER_HOST, chooses another engine."
-)
+DEFAULT = "default"  # the context of this machine's engine
+_HINT = "`docker context ls` lists the contexts; choose another with `docker context use default`, or set DOCKER_HOST."
 
 
 def environment() -> dict[str, str]:
-    """Return the environment, in which DOCKER_HOST and what TLS needs are those of the context, if one is in use.
+    """Return the environment, with DOCKER_HOST and the TLS variables of the current context, if there is one.
 
     Raises:
-        EngineUnavailable: the context is not there, or has no address of an engine.
+        EngineUnavailable: the context does not exist, or has no address of an engine.
     """
     environ = settings.all_variables()
     folder = Path(environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"))
@@ -255,7 +253,7 @@ def environment() -> dict[str, str]:
     contexts, digest = folder / "contexts", hashlib.sha256(str(name).encode()).hexdigest()
     endpoint = _docker_endpoint(_read(contexts / "meta" / digest / "meta.json"))
     if not endpoint:
-        raise EngineUnavailable(f"The docker context {name!r:.80} is not there, or has no address. {_HINT}")
+        raise EngineUnavailable(f"The docker context {name!r:.80} does not exist, or has no address. {_HINT}")
     environ |= {"DOCKER_HOST": endpoint["Host"], "DOCKER_CERT_PATH": "", "DOCKER_TLS_VERIFY": ""}
     certificates = contexts / "tls" / digest / "docker"
     if certificates.is_dir():
@@ -265,7 +263,7 @@ def environment() -> dict[str, str]:
 
 
 def _docker_endpoint(context: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a context that is about Docker; nothing if it says no address."""
+    """Return the Docker endpoint of a context; {} if it has no address."""
     endpoints = context.get("Endpoints")
     found = endpoints.get("docker") if isinstance(endpoints, dict) else None
     return found if isinstance(found, dict) and isinstance(found.get("Host"), str) and found["Host"] else {}
@@ -280,15 +278,15 @@ def _read(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# An engine about itself, as far as it matters here.
+# Facts about an engine, from its own answers.
 
 
 @dataclass(frozen=True)
 class EngineInfo:
     """The answers of `docker info` and `docker version` that matter here.
 
-    `runtimes` are those it knows; of Podman's the one it uses, since it names all that it could. `changes_shares`: it
-    can give a container another share of the CPU while that runs.
+    `runtimes` lists the engine's OCI runtimes; for Podman only the one it uses, since it lists all that exist.
+    `changes_shares`: the engine can change the CPU shares of a running container.
     """
 
     version: str
@@ -306,11 +304,11 @@ class EngineInfo:
 
     @classmethod
     def of(cls, info: Mapping[str, Any], api_version: str, name: EngineName = "Docker") -> EngineInfo:
-        """The facts in an answer of `docker info`."""
+        """Read an answer of `docker info`."""
         options = " ".join(info.get("SecurityOptions") or [])
-        is_rootless = "name=rootless" in options or bool(info.get("Rootless"))  # the latter is Podman's word
+        is_rootless = "name=rootless" in options or bool(info.get("Rootless"))  # the latter is Podman's name
         cgroup_version = str(info.get("CgroupVersion", "?"))
-        ignores_limits = name == "Podman" and is_rootless and cgroup_version == "1"  # though it says that it has them
+        ignores_limits = name == "Podman" and is_rootless and cgroup_version == "1"  # although it claims to have them
         return cls(
             version=info.get("ServerVersion", "?"),
             api_version=api_version,

@@ -1,4 +1,4 @@
-"""The gateway's image: this very package with what its gateway needs, in the layout of a checkout."""
+"""The gateway's image: this package with the gateway's dependencies, in the layout of a checkout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build(engine: DockerEngine, tag: str = f"{REPOSITORY}:{__version__}", progre
 
     Raises:
         ImageBuildError: it could not be built.
-        EngineUnavailable: no engine answers.
+        EngineUnavailable: the engine does not answer.
     """
     base = ensure_base(engine, progress)
     progress(f"Building {tag} on {base}")

@@ -1,4 +1,4 @@
-"""The sandbox's image: how it comes to be, once, on whatever machine this is. context.py tells which one it is."""
+"""The sandbox's image: pulled or built once on each machine. context.py computes its tag."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ BUILD_STAGE_LABEL = "agent_tools.stage=builder"
 
 Progress = Callable[[str], None]
 MILESTONES = ("Pulling ", "Pulled ", "No ", "Making ", "Building ", "Built ", "Another ")
-"""The first words of the lines of progress that are ours, and not an engine's or an installer's."""
+"""The first words of this package's own progress lines, as opposed to the engine's and installers' lines."""
 log = logging.getLogger("agent_tools.image")
 LOST_LAYERS = ("layer does not exist", "failed to get digest", "No such image: sha256:")
-"""Error texts of an engine that lost a layer or a stage, as when another user's build ends: build once more."""
+"""Error texts of an engine that lost a layer or a stage, as when another user's build ends: the build is retried."""
 
 
 def ensure(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Return the tag of an image that is there, pulled or built first if need be; concurrent processes do so once.
+    """Pull or build an image if it is missing, only once among concurrent processes; return its tag.
 
     Raises:
         ImageBuildError: it could not be built.
-        EngineUnavailable: no engine answers.
+        EngineUnavailable: the engine does not answer.
     """
     tag = tag_for(recipe)
     if engine.has_image(tag):
@@ -79,9 +79,9 @@ def _noted(tag: str, progress: Progress) -> Iterator[Progress]:
 
 
 class Images:
-    """The images that this process has ensured, each once, and once more when one is gone as a sandbox starts.
+    """The images that this process has ensured, each once, and again if one is missing when a sandbox starts.
 
-    While one is made, `preparing()` has the last line of its progress, and the log has the main ones.
+    Meanwhile `preparing()` returns the last line of progress, and the log has the main lines.
     """
 
     def __init__(self, engine: DockerEngine) -> None:
@@ -90,11 +90,11 @@ class Images:
         engine.restore_image = self._restore
 
     def ensure(self, recipe: RecipeLike = ()) -> str:
-        """Return the tag of an image that was there, or was built, when it was first asked for.
+        """Pull or build an image if it is missing, at its first use in this process; return its tag.
 
         Raises:
             ImageBuildError: it could not be built.
-            EngineUnavailable: no engine answers.
+            EngineUnavailable: the engine does not answer.
         """
         key = recipe_of(recipe)
         if key not in self._tags:
@@ -115,7 +115,7 @@ class Images:
 
 
 def build(engine: DockerEngine, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Build the image now, whether or not it is there."""
+    """Build the image now, even if it exists."""
     recipe = recipe_of(recipe)
     tag, below = tag_for(recipe), recipe.below
     stack = {"STACK_IMAGE": ensure(engine, below, progress)} if below else {}
@@ -159,7 +159,7 @@ def _contents(recipe: Recipe) -> str:
 
 
 def ensure_base(engine: DockerEngine, progress: Progress = lambda _: None) -> str:
-    """The image to build on: a given one, one that is there, pulled, or made from Debian packages; in that order."""
+    """Return the base image: the configured one, an existing one, a pulled one, or one made from Debian packages."""
     given = settings.base_image()
     for candidate in (given,) if given else (REGISTRY_BASE, DEBIAN_BASE):
         if engine.has_image(candidate):
@@ -197,7 +197,7 @@ def _make_debian_base(engine: DockerEngine, progress: Progress, cause: Exception
 
 @contextmanager
 def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
-    """One build at a time among the processes of this user."""
+    """Lock builds of this image among the processes of this user."""
     with open(private_base() / _lock_name(tag.replace(":", "-")), "w") as file:
         _take(file, "Another process is building the image; waiting for it", progress)
         yield
@@ -205,14 +205,14 @@ def _build_lock(tag: str, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def only_build(progress: Progress) -> Iterator[None]:
-    """One build at a time of whatever image: the end of one removes stages, of which another could be made."""
+    """Lock builds of all images: the end of a build removes stages that another build could use."""
     with open(private_base(settings.builds_dir()) / _lock_name("builds"), "w") as file:
         _take(file, "Another image is being built; waiting for it", progress)
         yield
 
 
 def _lock_name(what: str) -> str:
-    """Return a name that differs by engine: nobody waits for the build of another one."""
+    """Return a lock name that differs by engine, so that builds of different engines do not wait for each other."""
     host = environment().get("DOCKER_HOST", "")
     return f"{what}-{hashlib.sha256(host.encode()).hexdigest()[:8]}.lock"
 
@@ -238,7 +238,7 @@ class Origin:
 
     Attributes:
         base: the name of the image it was built on.
-        digest: that image's digest in its registry; the engine's id of it if it is from none.
+        digest: the base image's digest in its registry, or its id in the engine.
         version: of agent_tools.
     """
 
@@ -248,25 +248,25 @@ class Origin:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """As arguments of the build, which makes labels of them."""
+        """The build arguments, from which the build makes labels."""
         return {"BASE_NAME": self.base, "BASE_DIGEST": self.digest, "VERSION": self.version}
 
 
 def origin_on(base: str, facts: Mapping[str, Any]) -> Origin:
-    """The origin of an image that is built on `base`, which may be pinned (NAME@sha256:...), with its `inspect`."""
+    """Return the origin of an image built on `base`, which may be pinned (NAME@sha256:...), given its `inspect`."""
     name = base.partition("@")[0]
     return Origin(name, _digest(_repository(name), facts))
 
 
 def origin_of(facts: Mapping[str, Any]) -> Origin:
-    """Read the labels in an image's `inspect`; images of other makers may have none."""
+    """Read the labels in an image's `inspect`; other images may have none."""
     labels = (facts.get("Config") or {}).get("Labels") or {}
     base, digest, version = (labels.get(PREFIX + name) or UNKNOWN for name in ("base.name", "base.digest", "version"))
     return Origin(base, digest, version)
 
 
 def _digest(repository: str, facts: Mapping[str, Any]) -> str:
-    """The digest under this repository's name, else under any, else the id."""
+    """Return the digest under this repository's name, else any digest, else the id."""
     known = dict(reference.split("@", 1) for reference in reversed(facts.get("RepoDigests") or ()) if "@" in reference)
     return str(known.get(repository) or next(iter(known.values()), None) or facts["Id"])
 
@@ -277,9 +277,10 @@ def _repository(name: str) -> str:
     return head if colon and "/" not in tag else name
 
 
-# Published images of the sandbox: pulled by the fingerprint of this installation, so that nothing has to be built.
+# Published images of the sandbox: pulled by the fingerprint of this installation instead of a build.
 #
-# A release has the digests of its images in `published.json` beside this file: the registry cannot exchange them.
+# A release has the digests of its images in `published.json` beside this file, so that the registry cannot replace
+# them.
 # A repository of the operator's own is asked for the fingerprint as a tag, as `agent-tools image push` writes it.
 
 
@@ -291,14 +292,14 @@ VERIFY_SECONDS = 60
 
 @dataclass(frozen=True)
 class Source:
-    """A published image. `signer` is a regular expression for the identity that signed it; '' if it is not signed."""
+    """A published image. `signer` is a regular expression for the signing identity; '' if it is not signed."""
 
     reference: str
     signer: str = ""
 
 
 def source_of(tag: str, released: Path = RELEASED) -> Source | None:
-    """Return the published image of a local tag's fingerprint; None if there is none, or pulling is turned off."""
+    """Return the published image for the fingerprint in a local tag; None if there is none, or pulls are off."""
     repository, fingerprint = settings.image_repository(), tag.partition(":")[2]
     if repository:
         return None if repository == "none" else Source(f"{repository}:{fingerprint}")
@@ -311,7 +312,7 @@ def pull(engine: DockerEngine, source: Source, tag: str, progress: Callable[[str
     """Pull a published image, check its signature if cosign is installed, and give it its local tag.
 
     Raises:
-        EngineError: it could not be pulled, or its signature is not the release's.
+        EngineError: it could not be pulled, or the release did not sign it.
     """
     progress(f"Pulling {source.reference}")
     for line in engine.pull(source.reference):
@@ -323,10 +324,10 @@ def pull(engine: DockerEngine, source: Source, tag: str, progress: Callable[[str
 
 
 def pulled(engine: DockerEngine, tag: str, progress: Callable[[str], None]) -> bool:
-    """Return whether an image could be pulled. The reason why not is progress, since it can still be built.
+    """Return whether an image could be pulled. A failure is reported as progress, since the image can still be built.
 
     Raises:
-        EngineUnavailable: no engine answers.
+        EngineUnavailable: the engine does not answer.
     """
     source = source_of(tag)
     if source is None:
@@ -359,17 +360,17 @@ def _verify(source: Source) -> None:
 
 
 CHUNK = 2 * MIB
-FAST = 1  # the level of gzip: a third of the size, in a quarter of the usual time
+FAST = 1  # gzip level: a third of the size, in a quarter of the usual time
 EVERY = 100 * MIB  # bytes of an archive between two lines of progress
 
 
 def push(engine: DockerEngine, repository: str, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Push the image, built first if need be, under its fingerprint; return the reference.
+    """Push the image, built first if missing, under its fingerprint; return the reference.
 
     Credentials are those of `docker login`.
 
     Raises:
-        EngineError: the registry does not take it.
+        EngineError: the registry rejects it.
         InvalidParams: the repository has a tag or a digest, or is empty.
     """
     if not repository or "@" in repository or ":" in repository.rpartition("/")[2]:
@@ -387,17 +388,17 @@ def push(engine: DockerEngine, repository: str, recipe: RecipeLike = (), progres
                     raise EngineError(f"{repository}:{fingerprint} could not be pushed: {said}")
                 progress(str(line.get("status", "")))
         except BaseException:
-            with contextlib.suppress(EngineError):  # the name alone goes: the image has another
+            with contextlib.suppress(EngineError):  # removes only the name: the image has another
                 engine.remove_image(f"{repository}:{fingerprint}")
             raise
     return f"{repository}:{fingerprint}"
 
 
 def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Write the image, pulled or built first if need be, as a compressed archive that engines load; return its tag.
+    """Write the image, pulled or built first if missing, as a compressed archive for engines; return its tag.
 
     Raises:
-        OSError: the file cannot be written; no part of it is left.
+        OSError: the file cannot be written; a partial file is removed.
     """
     tag = ensure(engine, recipe, progress)
     progress(f"Saving {tag}")
@@ -416,7 +417,7 @@ def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Pr
 
 
 def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) -> list[str]:
-    """Load an archive into the engine; return the tags that it brought.
+    """Load an archive into the engine; return the tags in it.
 
     Raises:
         EngineError: it is not an archive of images.

@@ -1,6 +1,6 @@
-"""The exact request that creates a sandbox: a SandboxSpec as the Docker Engine API's container configuration.
+"""The request that creates a sandbox: a SandboxSpec as the Docker Engine API's container configuration.
 
-Pure, so that one test can hold the whole of it. Field names: https://docs.docker.com/reference/api/engine/
+Pure functions, so that one test can check the whole request. Field names: https://docs.docker.com/reference/api/engine/
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB
 from agent_tools.machine.machine import IS_LINUX
 
-SHARES, SHARES_AHEAD = 1024, 128  # of the CPU where it is short: the engine's default, and of what nobody waits for
+SHARES, SHARES_AHEAD = 1024, 128  # CPU shares: the engine's default, and for sandboxes made ahead
 
 
 def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
-    """The body of POST /containers/create. `seccomp_profile` is the profile's JSON text."""
+    """Return the body of POST /containers/create. `seccomp_profile` is the profile's JSON text."""
     limits = spec.isolation
     uid, gid = spec.guest.inside
     over_stdio = spec.run_dir is None
@@ -47,14 +47,14 @@ def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "Labels": dict(spec.labels),
         "Tty": False,
         "OpenStdin": over_stdio,
-        "StdinOnce": over_stdio,  # the engine closes it when we go, however we go
+        "StdinOnce": over_stdio,  # the engine closes stdin when this process ends, in any way
         "NetworkDisabled": limits.engine_network == "none",
         "HostConfig": _host_config(spec, seccomp_profile),
     }
 
 
 def local_log(limits: Isolation) -> dict[str, Any]:
-    """A log driver that keeps a bounded file."""
+    """Return a log driver with a bounded file."""
     config = {"max-size": f"{max(1, limits.log // 1024)}k", "max-file": "1", "compress": "false"}
     return {"Type": "local", "Config": config}
 
@@ -109,7 +109,7 @@ def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
 
 
 def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
-    """A mount that fails when its source is missing (a `Binds` entry would be created, owned by root)."""
+    """Return a mount that fails if its source is missing (a `Binds` entry would create it, owned by root)."""
     options = {"Propagation": "rprivate"}
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}
 
@@ -118,59 +118,59 @@ def _gpus(gpus: int | str) -> dict[str, Any]:
     return {"Count": -1 if gpus == "all" else gpus, "Capabilities": [["gpu"]]}
 
 
-# The dialects of the engine API: Docker's, in which requests are written (payload.py), and Podman's, which differs.
+# Converts requests from Docker's form to Podman's, whose API differs.
 #
-# Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differs where a request of ours touches it:
+# Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differs in these points:
 #
 # * a seccomp profile is the path of a file that the engine reads, where Docker takes the profile itself;
-# * a tmpfs cannot be given an owner: it is root's, so that it has to be open to all where the guest is another user;
+# * a tmpfs cannot be given an owner: root owns it, so it must be open to all if the guest is another user;
 # * under a read-only root /run and /var/tmp are writable and unbounded, unless they are mounted otherwise;
 # * /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
 # * limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
-# * RLIMIT_NPROC is 1048576 unless it is said, which an engine without CAP_SYS_RESOURCE may not set;
+# * RLIMIT_NPROC is 1048576 by default, which an engine without CAP_SYS_RESOURCE may not set;
 # * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
-# * an OCI runtime that is asked for is passed over in silence: here it is refused;
-# * a container's share of the CPU is not changed while it runs (info.py): none is made with less.
+# * a requested OCI runtime is silently ignored: here it is an error;
+# * the CPU shares of a running container cannot be changed (info.py): no container starts with fewer.
 #
-# An engine on cgroup v1 counts the buffers of TCP connections in no limit of memory, those of a sandbox's own loopback
-# neither. Three layers bound them there: the engine is asked for a limit of theirs, which crun heeds, but not runc
-# since
-# 1.0; this process sets the limit of the cgroup itself, where it is root; and each buffer is kept small.
+# An engine on cgroup v1 does not count TCP buffers in the memory limit, even on a sandbox's own loopback. Three layers
+# limit them there: a limit in the request, which crun applies, but not runc since 1.0; the limit of the cgroup, which
+# this process sets if it is root; and a small size of each buffer.
 
 
 EngineName = Literal["Docker", "Podman"]
 
-PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman's, and its version
-MOST_PROCESSES = 32_768  # as many as a kernel numbers by default; a sandbox has its own, lower limit
+PODMAN_HEADER = "Libpod-Api-Version"  # in every answer of Podman, with its version
+MOST_PROCESSES = 32_768  # the kernel's default maximum of pids; a sandbox has its own, lower limit
 MOST_TCP = 64 * MIB  # bytes of all TCP buffers of a sandbox
 _TCP_BUFFERS = {"net.ipv4.tcp_rmem": "4096 131072 262144", "net.ipv4.tcp_wmem": "4096 16384 262144"}
 _OWN_TCP_BUFFERS = (4, 15)  # the first Linux where a network namespace has these settings
 _MEMORY_CGROUP = re.compile(r"^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:/(.+)$", re.MULTILINE)
 _ULIMIT_BLOCK = 512  # bytes: the unit of `ulimit -f` (POSIX)
 _SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
-_OWN_TMPFS = ("/run", "/var/tmp")  # that Podman adds under a read-only root; the third is /tmp, which we mount
-_OWN_FILES = ("hosts", "resolv.conf")  # of /etc, which Podman fills from the host's
+# mounts that Podman adds under a read-only root; the third is /tmp, which is in the request
+_OWN_TMPFS = ("/run", "/var/tmp")
+_OWN_FILES = ("hosts", "resolv.conf")  # files of /etc that Podman fills from the host's
 
 
 def engine_name(headers: Mapping[str, str]) -> EngineName:
-    """The engine that sent an answer with these headers."""
+    """Return the name of the engine that sent an answer with these headers."""
     return "Podman" if PODMAN_HEADER in headers else "Docker"
 
 
 def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dict[str, Any]:
-    """A request to create a container in Podman's words.
+    """Return a request to create a container in Podman's form.
 
-    `files` is the folder of the seccomp profile and of what is mounted in /etc, as the engine sees it, `processes` what
-    one user may have in all containers (RLIMIT_NPROC).
+    `files` is the engine's path of the folder with the seccomp profile and the files to mount in /etc; `processes` is
+    the limit for one user in all containers (RLIMIT_NPROC).
 
     Raises:
-        SandboxStartError: it asks for an OCI runtime, which Podman would pass over in silence.
+        SandboxStartError: it asks for an OCI runtime, which Podman would silently ignore.
     """
     asked: dict[str, Any] = deepcopy(dict(config))
     host = asked["HostConfig"]
     if runtime := host.get("Runtime"):
         raise SandboxStartError(
-            f"Podman takes no OCI runtime from its clients: run its service with --runtime {runtime}."
+            f"Podman does not let clients choose an OCI runtime: run its service with --runtime {runtime}."
         )
     host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
     is_root = asked["User"].partition(":")[0] == "0"
@@ -186,7 +186,10 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
 
 
 def cgroup_v1_config(config: Mapping[str, Any], kernel: str) -> dict[str, Any]:
-    """A request to create a container on cgroup v1, where TCP buffers need bounds. `kernel` is the engine's version."""
+    """Return a request to create a container on cgroup v1, with limits on TCP buffers.
+
+    `kernel` is the kernel's version.
+    """
     host = dict(config["HostConfig"])
     host["KernelMemoryTCP"] = MOST_TCP
     version = tuple(map(int, re.findall(r"\d+", kernel)[:2]))
@@ -196,7 +199,7 @@ def cgroup_v1_config(config: Mapping[str, Any], kernel: str) -> dict[str, Any]:
 
 
 def limit_tcp(pid: int, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
-    """Bound the TCP buffers of a container by its cgroup (v1), where this process may; `pid` is its PID 1."""
+    """Limit the TCP buffers of a container by its cgroup (v1), if this process may; `pid` is its PID 1."""
     with contextlib.suppress(OSError):
         if found := _MEMORY_CGROUP.search((proc / str(pid) / "cgroup").read_text()):
             limit = cgroup / "memory" / found[1] / "memory.kmem.tcp.limit_in_bytes"
@@ -204,7 +207,7 @@ def limit_tcp(pid: int, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs
 
 
 def processes_of_user() -> int:
-    """The number of processes that one user may have in all containers: what the caller may, up to a kernel's usual."""
+    """Return how many processes one user may have in all containers: the caller's limit, up to the kernel's default."""
     if not IS_LINUX:
         return MOST_PROCESSES
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -216,14 +219,14 @@ def _security(option: str, profile: Path) -> str:
 
 
 def _mounted_tmpfs(options: str, is_root: bool) -> str:
-    """The options without an owner, and without what the image has in that folder, which Podman would copy."""
+    """Return the tmpfs options without an owner, and so that Podman does not copy the image's folder into it."""
     kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode="))]
     asked = next((option for option in options.split(",") if option.startswith("mode=")), "mode=0755")
     return ",".join([*kept, asked if is_root else "mode=1777", "notmpcopyup"])
 
 
 def _limited(command: Sequence[str], most: Mapping[str, int]) -> list[str]:
-    """The command after a shell that lowers its own limits for good. More open files than there may be are no error."""
+    """Return the command behind a shell that lowers its own limits. A limit above the allowed one is no error."""
     files = f"{{ ulimit -n {most['nofile']} 2>/dev/null || :; }}"
     sizes = f"ulimit -c {most['core']} && ulimit -f {most['fsize'] // _ULIMIT_BLOCK}"
     script = f'{sizes} && {files} && unset PWD && exec "$@"'  # the shell would add PWD to the environment

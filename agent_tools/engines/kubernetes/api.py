@@ -1,7 +1,6 @@
-"""The API server: short requests with bounded answers, and streams of lines. Thread-safe.
+"""A client of the API server: short requests with bounded answers, and watch streams. Thread-safe.
 
-What it says is bounded like a guest's words: not because it would lie, but because annotations and messages in it come
-from whoever may write to the namespace.
+Answers are bounded and treated as untrusted, since every writer of the namespace can set annotations and messages.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import MIB
 from agent_tools.text import one_line, shorten
 
-# The pods that somebody waits for, by one watch of the API server for all of them.
+# Waits for pods, with one watch of the API server for all callers.
 #
 # Theory of operation
-#     Whoever waits first reads the watch, for everybody: it notes what comes about any object, and wakes those who
-#     wait. When its own is there it goes, and one of the others reads on. So there is one watch, no thread of ours, and
-#     nothing is left when nobody waits. A watch begins with what is there, so nothing that happened before it is
-#     missed; one that ends, as servers end them now and then, or that a busy one does not open, is begun anew. What is
-#     about to be made is expected before it is made.
+#     The first waiting thread reads the watch for all: it stores the state of every object, and wakes the other
+#     threads. When its own object is decided it leaves, and another thread reads on. So there is one watch, no extra
+#     thread, and nothing is left when no thread waits. A watch begins with the current objects, so earlier events are
+#     not missed; a watch that the server ends or does not open is opened again. Objects are expected before they are
+#     created.
 
-# A pod's way to its start, read off its status: it runs, it is under way, or it will not run, and why. Pure.
+# Reads from a pod's status whether it runs, is starting, or will not run, and why. Pure functions.
 #
 # The status: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#PodStatus
 
 
 UNDER_WAY = ("ContainerCreating", "PodInitializing")
-MOST_CONDITIONS = 50  # of one pod that are looked at
+MOST_CONDITIONS = 50  # conditions and containers of one pod that are read
 HINTS = {
     "seccomp": "The profile must be on every node: deploy/kubernetes has a DaemonSet that puts it there.",
     "image": "Nodes must be able to pull it: `agent-tools image push` brings it to a registry.",
-    "Unschedulable": "No node has room for it, or is meant for it.",
+    "Unschedulable": "No node has room for it, or fits its selector.",
     "user namespace": "Leave AGENT_TOOLS_KUBERNETES_USER_NAMESPACES unset on nodes that have none.",
 }
 
@@ -55,8 +54,8 @@ class Progress:
 
     Attributes:
         failure: why it will not run; '' if it may.
-        waits_for: what it waits for, for whoever gives up.
-        pod: the name of its pod, where that is another one than the object's.
+        waits_for: the reason why it does not run yet, for the time-out message.
+        pod: the name of its pod, if it differs from the object's.
     """
 
     is_running: bool = False
@@ -67,11 +66,11 @@ class Progress:
 
 
 def progress_of(pod: dict[str, Any]) -> Progress:
-    """Read a pod; one whose status is no status is under way."""
+    """Read the progress of a pod; an unreadable status counts as starting."""
     status = table(pod.get("status"))
     phase = status.get("phase")
     if table(pod.get("metadata")).get("deletionTimestamp"):
-        return Progress(has_ended=True, failure="it is being deleted by somebody else")
+        return Progress(has_ended=True, failure="another client is deleting it")
     if phase in ("Succeeded", "Failed"):
         return Progress(has_ended=True, failure=_with_hint(" ".join(_endings(status)) or f"it has ended ({phase})"))
     waiting = [_words(each) for each in _states(status, "waiting") if each.get("reason") not in UNDER_WAY]
@@ -90,7 +89,7 @@ def _endings(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _unmet(status: dict[str, Any]) -> Iterator[str]:
-    """Yield the reasons of conditions that do not hold: why no node takes it."""
+    """Yield the reasons of conditions that are not met: why no node runs the pod."""
     for each in tables(status.get("conditions"))[:MOST_CONDITIONS]:
         if each.get("status") == "False" and each.get("type") == "PodScheduled":
             yield _words(each)
@@ -113,7 +112,7 @@ def _with_hint(words: str) -> str:
 
 
 def table(value: object) -> dict[str, Any]:
-    """Return an object of JSON; an empty one for what is none."""
+    """Return a JSON object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -122,13 +121,13 @@ def tables(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-LOOK_SECONDS = 5.0  # without an event, after which whoever reads looks at its deadline
-PAUSE = 0.5  # seconds before a watch that ended without a word is begun anew
-GONE = Progress(has_ended=True, failure="it was deleted by somebody else")
+LOOK_SECONDS = 5.0  # seconds without an event, after which the reader checks its deadline
+PAUSE = 0.5  # seconds before a watch that ended without an error is opened again
+GONE = Progress(has_ended=True, failure="another client deleted it")
 
 
 class Watch:
-    """Waits for objects of one list, chosen by a label; `judge` tells how far one is. Thread-safe."""
+    """Waits for objects of one list, chosen by a label; `judge` returns the progress of one. Thread-safe."""
 
     def __init__(self, api: Api, path: str, selector: str, judge: Callable[[dict[str, Any]], Progress]) -> None:
         self._api = api
@@ -141,7 +140,7 @@ class Watch:
 
     @contextmanager
     def expect(self, name: str) -> Iterator[None]:
-        """Note what comes about an object of this name, for the time of the block."""
+        """Store events about an object of this name during the block."""
         with self._changed:
             self._known[name] = Progress(waits_for="its node")
         try:
@@ -151,7 +150,7 @@ class Watch:
                 self._known.pop(name, None)
 
     def wait(self, name: str, deadline: float) -> Progress:
-        """Wait until an expected object runs or will not; at the deadline, a monotonic time, return how far it is.
+        """Wait until an expected object runs or will not; at the deadline (monotonic seconds) return its progress.
 
         Raises:
             EngineError: the API server does not answer.
@@ -168,7 +167,7 @@ class Watch:
         return self._progress(name)
 
     def _is_read_by_another(self, deadline: float) -> bool:
-        """Wait for the next event that another reads; False where there is none who does, and it is our turn."""
+        """Wait for the next event that another thread reads; return False if no thread reads."""
         with self._changed:
             if not self._is_read:
                 self._is_read = True
@@ -181,7 +180,7 @@ class Watch:
             return self._known[name]
 
     def _read(self, name: str, deadline: float) -> None:
-        """Read until this pod is decided, the watch ends, or the deadline comes."""
+        """Read until this pod runs or will not, the watch ends, or the deadline comes."""
         started = time.monotonic()
         opening = max(LOOK_SECONDS, deadline - started)
         with ExitStack() as opened:
@@ -212,9 +211,9 @@ def _is_decided(progress: Progress) -> bool:
 
 MAX_ANSWER = 32 * MIB
 MAX_CONNECTIONS = 64  # that are kept for the next request; more are made and closed again
-MOST_TOLD = 500  # characters of the server's words in an error of ours
-TRIES = 4  # where the server asks us to wait
-LONGEST_WAIT = 10.0  # seconds, whatever it asks for
+MOST_TOLD = 500  # characters of the server's message in an error
+TRIES = 4  # seconds, if the server asks the client to wait
+LONGEST_WAIT = 10.0  # seconds to wait, at most
 PAGE = 500  # objects of a list in one answer
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY, INTERNAL = 401, 403, 404, 409, 429, 500
 
@@ -224,7 +223,7 @@ NOTHING: Query = {}
 
 
 class ApiRefused(EngineError):
-    """The API server refused a request. `status` is HTTP's, `reason` Kubernetes' own word."""
+    """The API server rejected a request. `status` is HTTP's, `reason` is Kubernetes' reason."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"Kubernetes refused: {message or reason or status}")
@@ -233,7 +232,7 @@ class ApiRefused(EngineError):
 
 
 class Api:
-    """Requests to one cluster. `timeout` is how many seconds one answer may take."""
+    """A client for one cluster. `timeout` is the limit for one answer, in seconds."""
 
     def __init__(self, cluster: Cluster, timeout: float) -> None:
         self.cluster = cluster
@@ -243,11 +242,11 @@ class Api:
         self._pid = 0
 
     def ask(self, method: str, path: str, body: Json | None = None, query: Query = NOTHING) -> Json:
-        """Send one request; return the object that comes back.
+        """Send one request; return the object in the answer.
 
         Raises:
             ApiRefused: with the server's message.
-            EngineUnavailable: nobody answers, or our credentials are not accepted.
+            EngineUnavailable: the server does not answer, or rejects the credentials.
         """
         for left in reversed(range(TRIES)):
             with _translated():
@@ -260,14 +259,14 @@ class Api:
         raise AssertionError("the last try has returned")
 
     def text(self, path: str, most: int, query: Query = NOTHING) -> str:
-        """Return a plain text, as much of it as `most` bytes."""
+        """Return the first `most` bytes of a plain text."""
         with _translated(), contextlib.closing(self._send("GET", path, None, query, self.timeout)) as answer:
             if answer.status_code >= 300:
                 _taken(answer)
             return _content(answer, most, cut=True).decode("utf-8", "replace")
 
     def items(self, path: str, query: Query = NOTHING) -> Iterator[Json]:
-        """Yield the objects of a list, page by page; those that are none are passed over."""
+        """Yield the objects of a list, page by page; entries that are not objects are skipped."""
         page = dict(query, limit=str(PAGE))
         while True:
             answer = self.ask("GET", path, query=page)
@@ -279,9 +278,9 @@ class Api:
 
     @contextlib.contextmanager
     def watch(self, path: str, opening: float, seconds: float, query: Query = NOTHING) -> Iterator[Lines]:
-        """Open a watch in `opening` seconds, or in one answer's; nothing comes out of it for so many seconds at most.
+        """Open a watch within `opening` seconds, or the limit of one answer, and end it after `seconds` without data.
 
-        One that the server is too busy for, or that it does not open in time, ends without a word.
+        If the server is too busy or does not open it in time, the watch ends without an error.
         """
         answer = self._opened(path, min(opening, self.timeout), query)
         if answer is None:
@@ -308,7 +307,7 @@ class Api:
         return None
 
     def close(self) -> None:
-        """Close the connections that are kept; the next request opens one."""
+        """Close idle connections; the next request opens one."""
         with self._lock:
             if self._session is not None and self._pid == os.getpid():
                 self._session.close()
@@ -328,7 +327,7 @@ class Api:
         )
 
     def _http(self) -> requests.Session:
-        """The session of this process: a forked child makes one of its own."""
+        """The HTTP session of this process; a forked child makes its own."""
         with self._lock:
             if self._session is None or self._pid != os.getpid():
                 self._session, self._pid = _session(self.cluster), os.getpid()
@@ -361,13 +360,13 @@ def _translated() -> Iterator[None]:
 
 
 def _asked_to_wait(answer: requests.Response) -> float:
-    """Return the seconds after which the server is to be asked again."""
+    """Return the seconds to wait before the next try."""
     wait = answer.headers.get("Retry-After", "")
     return min(LONGEST_WAIT, float(wait)) if wait.isdecimal() else 1.0
 
 
 def _taken(answer: requests.Response) -> Json:
-    """Return the object of an answer, or raise what it says."""
+    """Return the object of an answer, or raise its error."""
     status = answer.status_code
     if status < 300:
         return parsed(_content(answer, MAX_ANSWER))
@@ -393,29 +392,29 @@ def _content(answer: requests.Response, most: int, *, cut: bool = False) -> byte
 
 
 def quoted(*path: str) -> str:
-    """Return parts of a path, each whole."""
+    """Return a path of percent-encoded parts."""
     return "/".join(quote(part, safe="") for part in path)
 
 
 def told(value: object) -> str:
-    """Return some words of the server in one line of bounded length."""
+    """Return a message of the server in one line of bounded length."""
     text = value if isinstance(value, str) else json.dumps(value)
     return one_line(shorten(" ".join(text.split()), MOST_TOLD))
 
 
-# A cluster, and who we are there.
+# A cluster, and the client's credentials.
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster, and who we are there.
+    """One cluster, and the client's credentials.
 
     Attributes:
         server: the URL of its API server.
         namespace: of the context, or of this process's own pod.
         authorities: the file of certificates to trust; None for those of this machine.
-        certificate: the files of our own certificate and its key.
-        server_name: the name in the server's certificate where it is another one than in the URL.
+        certificate: the files of the client's certificate and its key.
+        server_name: the name in the server's certificate, if it differs from the URL.
         authorization: returns the current value of that header, '' for none; a token may have been renewed.
     """
 
@@ -428,7 +427,7 @@ class Cluster:
     authorization: Callable[[], str] = lambda: ""
 
     def tls(self) -> ssl.SSLContext:
-        """Return how to speak TLS with it."""
+        """Return the TLS context for the server."""
         context = ssl.create_default_context(cafile=self.authorities)
         if not self.is_verified:
             context.check_hostname = False
@@ -449,14 +448,14 @@ class Lines:
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._head = bytearray()  # of the line that is not whole yet
+        self._head = bytearray()  # the incomplete line
         self._whole: list[bytes] = []
 
     def next(self) -> dict[str, Any] | None:
-        """Return the next object; None at the end, or when nothing has come for too long.
+        """Return the next object; None at the end, or after too long a silence.
 
         Raises:
-            EngineError: a line is too long, or is none.
+            EngineError: a line is too long, or is not an object.
         """
         while not self._whole:
             piece = self._piece()
@@ -478,20 +477,20 @@ class Lines:
             self._head.clear()
         self._head += rest
         if max(map(len, lines), default=0) > MAX_LINE or len(self._head) > MAX_LINE:
-            raise EngineError(f"The Kubernetes API server says more than {MAX_LINE:,} bytes of one object.")
+            raise EngineError(f"The Kubernetes API server sent more than {MAX_LINE:,} bytes for one object.")
         return [line for line in lines if line.strip()]
 
 
 def parsed(content: bytes) -> dict[str, Any]:
-    """Read one object.
+    """Parse one object.
 
     Raises:
-        EngineError: it is none.
+        EngineError: it is not a JSON object.
     """
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as exc:
-        raise EngineError("The Kubernetes API server's answer is no JSON.") from exc
+        raise EngineError("The Kubernetes API server's answer is not JSON.") from exc
     if not isinstance(found, dict):
-        raise EngineError("The Kubernetes API server's answer is no JSON object.")
+        raise EngineError("The Kubernetes API server's answer is not a JSON object.")
     return found

@@ -1,7 +1,7 @@
-"""The cluster that the kubeconfig names, or that this process runs in, as the official client package reads them.
+"""Load the cluster of the kubeconfig, or of this process's pod, with the official client package.
 
-That package knows tokens that expire, plug-ins that are programs, and certificates in data; it is imported here alone.
-That takes a second or two, so this file is imported once a cluster is asked for.
+That package supports tokens that expire, plug-ins and inline certificates. Only this module imports it, which takes a
+second or two, so this module is imported only when a cluster is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def load_cluster(context: str, kubeconfig: str = "") -> Cluster:
     """Return the cluster of a context; for '' the current one, or, without a kubeconfig, that of this process's pod.
 
     Raises:
-        EngineUnavailable: there is none, or its credentials cannot be read; says what to do.
+        EngineUnavailable: there is none, or its credentials cannot be read; the message says what to do.
     """
     try:
         return _cluster_of(context, kubeconfig)
@@ -45,11 +45,11 @@ def _cluster_of(context: str, kubeconfig: str) -> Cluster:
         namespace = OWN_NAMESPACE.read_text().strip()
     else:
         file = kubeconfig or DEFAULT_KUBECONFIG
-        # No persist_config: a token that was renewed is not written into somebody's file.
+        # No persist_config: a renewed token is not written into the user's file.
         config.load_kube_config(file, context or None, found, persist_config=False)
         namespace = _namespace_of(context, file)
     if not str(found.host).startswith(("https://", "http://")):
-        raise ValueError(f"the server {found.host!r:.80} is no URL")
+        raise ValueError(f"the server {found.host!r:.80} is not a URL")
     return Cluster(
         server=str(found.host).rstrip("/"),
         namespace=namespace or DEFAULT_NAMESPACE,
@@ -68,10 +68,10 @@ def _namespace_of(context: str, file: str) -> str:
 
 
 def _authorization(found: Configuration) -> str:
-    """Return the header's value; a token that has expired is renewed by this.
+    """Return the header's value, after renewing an expired token.
 
     Raises:
-        EngineUnavailable: it cannot be.
+        EngineUnavailable: it cannot be renewed.
     """
     try:
         bearer: dict[str, Any] = dict(found.auth_settings().get("BearerToken") or {})
@@ -81,7 +81,7 @@ def _authorization(found: Configuration) -> str:
 
 
 def _told(exc: Exception) -> str:
-    """Return what is wrong, and nothing that the file holds: some exceptions show parts of it, secrets included."""
+    """Return the reason without parts of the file, which some exceptions show with secrets in it."""
     if isinstance(exc, OSError):
         return one_line(f"{exc.strerror}: {exc.filename}")
     if isinstance(exc, config.ConfigException):

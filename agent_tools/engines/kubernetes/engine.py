@@ -1,8 +1,8 @@
-"""An engine of pods: a pod for each sandbox, spoken to over the streams of a program that is executed in it once.
+"""An engine that runs each sandbox as a pod, connected by the streams of one executed program.
 
-It shares no folder and no socket with this machine. Nothing is executed in a pod after that program, which starts
-before any code of the user's. The end of its stream ends the sandbox, and so does the end of this process, at which the
-stream ends; what is left of the pod then is an entry in the cluster's table, which the next sweep of anybody removes.
+It shares no folder and no socket with this machine. The program is executed once, before any user code, and nothing is
+executed after it. The end of its stream ends the sandbox, as does the end of this process; the pod then remains as an
+object of the cluster until the next sweep by any host removes it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from agent_tools.engines.kubernetes.stdio import ExecStdio
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.limits import KIB
 
-CLAIMED = "claim/"  # begins the ids of sandboxes that came out of a pool
+CLAIMED = "claim/"  # prefix of the ids of sandboxes from a pool
 LOG_TAIL = 2 * KIB  # bytes of a failed sandbox's log that are shown
-EXEC_TRIES = 5  # a pod may run before its kubelet knows that it does
+EXEC_TRIES = 5  # a pod may run before its kubelet knows
 EXEC_PAUSE = 0.5  # seconds between two
-ENDED_SECONDS = 120.0  # after its end, in which a pod of another process is left alone
+ENDED_SECONDS = 120.0  # seconds after its end before a pod of another process is removed
 
 
 class KubernetesEngine:
@@ -72,10 +72,10 @@ class KubernetesEngine:
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
     def guest(self, work_dir: Path | None = None) -> Guest:
-        """One user for all: pods share nothing with this machine, and files are brought over and back.
+        """Return one user for all sandboxes: pods share nothing with this machine, and files are copied.
 
         Raises:
-            EngineUnavailable: without a work_dir, where only the engine is asked for: no API server answers.
+            EngineUnavailable: without a work_dir, the API server is checked, and does not answer.
         """
         if work_dir is None:
             with contextlib.suppress(ApiRefused):  # it answers
@@ -84,10 +84,10 @@ class KubernetesEngine:
         return Guest(inside=(USER, USER), outside=me, shares_sockets=False, shares_files=False)
 
     def start(self, spec: SandboxSpec) -> Container:
-        """Make a pod, or take one out of a pool, and speak to it.
+        """Create a pod, or claim one from a pool, and connect to it.
 
         Raises:
-            SandboxStartError: it does not come up, or a pod cannot be what the spec asks for; says why.
+            SandboxStartError: it does not start, or a pod cannot have what the spec asks for; the message says why.
         """
         deadline = time.monotonic() + self.maker.options.start_timeout
         name = f"sandbox-{secrets.token_hex(8)}"
@@ -110,7 +110,7 @@ class KubernetesEngine:
                 self.api.ask("DELETE", f"{self.pods}/{quoted(sandbox.id)}", query={"gracePeriodSeconds": "0"})
 
     def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
-        """None while its stream goes on; then what was said on it, and what the pod's status and log say."""
+        """Return the last output, the pod's status and its log; None while the stream is open."""
         stdio = sandbox.stdio
         if sandbox.id.startswith(CLAIMED):
             words = stdio.last_words if isinstance(stdio, ExecStdio) else ""
@@ -123,7 +123,7 @@ class KubernetesEngine:
         return "\n".join(part for part in parts if part)
 
     def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
-        """Sandboxes with labels that contain `host`. Those that ended long ago are removed, whosever they were."""
+        """Return the sandboxes with labels that contain `host`. Pods of any host that ended long ago are removed."""
         selector = self._ours
         if "agent_tools.host" in host:
             selector += f",{HOST_LABEL}={digest(host['agent_tools.host'])}"
@@ -153,7 +153,7 @@ class KubernetesEngine:
         return claims.pod_name_of(sandbox, progress.pod)
 
     def _has_warm(self, spec: SandboxSpec) -> bool:
-        """Return whether there is a pool for such sandboxes, with one to take: a pod is faster than an empty pool."""
+        """Return whether a pool has a ready sandbox of this kind: a new pod is faster than an empty pool."""
         name = claims.pool_name(self.maker, spec)
         try:
             return claims.has_ready(self.api.ask("GET", f"{self._extensions}/{claims.POOLS}/{quoted(name)}"))
@@ -167,7 +167,7 @@ class KubernetesEngine:
             self.api.ask("POST", path, body)
         except ApiRefused as exc:
             hint = " The service account needs the rights of deploy/kubernetes." if exc.status == FORBIDDEN else ""
-            raise SandboxStartError(f"Kubernetes makes no sandbox: {exc}{hint}") from exc
+            raise SandboxStartError(f"Kubernetes cannot create a sandbox: {exc}{hint}") from exc
 
     def _executed(self, pod: str, deadline: float) -> ExecStdio:
         """Execute the program that hands over its streams."""
@@ -180,16 +180,16 @@ class KubernetesEngine:
                 return ExecStdio(self.api.cluster, path, min(self.api.timeout, max(1.0, deadline - time.monotonic())))
             except ApiRefused as exc:
                 if exc.status == FORBIDDEN or tries == EXEC_TRIES:
-                    raise SandboxStartError(f"Nothing can be executed in the sandbox: {exc}") from exc
+                    raise SandboxStartError(f"The sandbox's program cannot be executed in the pod: {exc}") from exc
             tries += 1
             time.sleep(EXEC_PAUSE)
 
     def _try_to_remove(self, container: Container) -> None:
-        """Remove what may have been made.
+        """Remove a pod that may have been created.
 
-        Where that fails, a pod of our own ends by itself after HOLD_SECONDS, as nobody hands over a stream. One out of
-        a pool waits without an end, and nothing in the cluster tells whether it was ever executed in: a sweep of this
-        host removes its claim after the end of this process, or else the claim's `shutdownTime` comes.
+        If that fails, a new pod ends by itself after HOLD_SECONDS without a stream. A pod of a pool waits without a
+        limit, and the cluster does not show whether it was used: a sweep of this host removes its claim after the end
+        of this process, or the claim's `shutdownTime` ends it.
         """
         with contextlib.suppress(AgentToolsError):
             self.remove(container)
@@ -211,7 +211,7 @@ class KubernetesEngine:
         return ""
 
     def _remove_ended(self) -> None:
-        """Remove pods of any host that ended a while ago: they hold nothing, and have no owner who comes back."""
+        """Remove pods of any host that ended a while ago: they hold nothing, and no owner needs them."""
         query = {"labelSelector": self._ours, "fieldSelector": "status.phase!=Running,status.phase!=Pending"}
         for pod in self.api.items(self.pods, query):
             if progress_of(pod).has_ended and _ended_before(pod, ENDED_SECONDS):
@@ -230,7 +230,7 @@ def _check(progress: Progress, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _already_gone() -> Iterator[None]:
-    """Take what is not there, or is on its way out, for removed."""
+    """Treat a missing object, or one that is being deleted, as removed."""
     try:
         yield
     except ApiRefused as exc:
@@ -239,7 +239,7 @@ def _already_gone() -> Iterator[None]:
 
 
 def _labels(pod: Json) -> Mapping[str, str]:
-    """Our labels as a pod's annotation tells them: anybody in the namespace may have written that."""
+    """Return the labels in a pod's annotation, which is untrusted: every writer of the namespace can set it."""
     try:
         found = json.loads(table(table(pod.get("metadata")).get("annotations")).get(LABELS_ANNOTATION, ""))
     except (ValueError, TypeError, RecursionError):
@@ -254,7 +254,7 @@ def _container(pod: Json) -> Container:
 
 
 def _ended_before(pod: Json, seconds: float) -> bool:
-    """Return whether a pod ended that long ago, by the times of its containers, or of its making."""
+    """Return whether a pod ended before a time, by the times of its containers or of its creation."""
     states = table(pod.get("status")).get("containerStatuses")
     first = table(states[0]) if isinstance(states, list) and states else {}
     ended = table(table(first.get("state")).get("terminated")).get("finishedAt")

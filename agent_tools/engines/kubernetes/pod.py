@@ -1,11 +1,11 @@
-"""The exact pod that is a sandbox: a SandboxSpec as Kubernetes takes it.
+"""The pod of a sandbox: a SandboxSpec as a Kubernetes pod specification.
 
-Pure, so that one test can hold the whole of it. It passes Pod Security's level "restricted". Field names:
+Pure functions, so that one test can check the whole pod. It passes Pod Security's level "restricted". Field names:
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
 
 A pod has no field for some limits: PID 1 sets those of descriptors, file size and core dumps at its start
 (guest/pid1/supervisor.py); that of processes is the kubelet's (`podPidsLimit`); folders in memory cannot be made
-"noexec". It has no log limit either, and nothing is logged: what PID 1 and the code print goes nowhere.
+"noexec". It has no log limit either, so nothing is logged: output of PID 1 and of code is discarded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agent_tools.engines.kubernetes.api import Progress, table, tables
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.limits import MIB, size_of
 
-# The operator's choices for an engine of pods: AGENT_TOOLS_KUBERNETES_<NAME>, and the address in the engine's word.
+# The settings of the Kubernetes engine: AGENT_TOOLS_KUBERNETES_<NAME>, and the address in the engine's name.
 
 Seccomp = Literal["localhost", "runtime-default"]
 NetworkPolicies = Literal["unknown", "enforced"]
@@ -47,10 +47,10 @@ _REPOSITORY = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """The place where sandboxes are made, and what they are made of.
+    """The settings of the Kubernetes engine.
 
     Raises:
-        InvalidParams: a value cannot be used, or options go together badly.
+        InvalidParams: a value cannot be used, or options contradict each other.
     """
 
     kubeconfig: str = ""
@@ -109,20 +109,20 @@ class KubernetesOptions:
         if self.seccomp == "runtime-default" and not self.holds_policies:
             raise InvalidParams(
                 "seccomp='runtime-default' leaves sandboxes their sockets, so that only a network policy seals them. "
-                "Set AGENT_TOOLS_KUBERNETES_NETWORK_POLICY=enforced if the cluster's network holds policies."
+                "Set AGENT_TOOLS_KUBERNETES_NETWORK_POLICY=enforced if the cluster's network enforces policies."
             )
 
     @property
     def holds_policies(self) -> bool:
-        """True if the operator says that the cluster's network holds policies."""
+        """True if the operator says that the cluster's network enforces policies."""
         return self.network_policy == "enforced"
 
     @classmethod
     def read(cls, word: str, given: Mapping[str, str]) -> KubernetesOptions:
-        """Return the options from the engine's word, `kubernetes[://CONTEXT[/NAMESPACE]]`, and from variables.
+        """Return the options from the engine's name, `kubernetes[://CONTEXT[/NAMESPACE]]`, and from variables.
 
         Raises:
-            InvalidParams: there is no such option, or a value cannot be used.
+            InvalidParams: an option is unknown, or a value cannot be used.
         """
         readers = {each.name: _READERS.get(str(each.type), _text) for each in fields(cls)}
         if unknown := sorted(given.keys() - readers.keys()):
@@ -134,7 +134,7 @@ class KubernetesOptions:
 
 
 def _addressed(word: str) -> dict[str, str]:
-    """Read the address. Names of contexts may have slashes: the namespace comes after the last one."""
+    """Parse the address. Names of contexts may have slashes: the namespace comes after the last one."""
     address = word.partition("://")[2]
     context, slash, namespace = address.rpartition("/")
     found = {"context": context, "namespace": namespace} if slash else {"context": address}
@@ -188,7 +188,7 @@ CONTAINER = "sandbox"
 USER = 10001
 HAND_OVER = [*PYTHON, "agent_tools_guest.pid1.hand_over"]
 """The program to execute in the pod; its stdin and stdout are the sandbox's."""
-HOLD_SECONDS = 120  # in which it must have been executed, or the pod ends
+HOLD_SECONDS = 120  # seconds within which the program must be executed, or the pod ends
 FOR_EVER = 0
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "agent-tools"}
@@ -196,12 +196,12 @@ HOST_LABEL = "agent-tools/host"  # a digest: a label has 63 characters, and no s
 LABELS_ANNOTATION = "agent-tools/labels"
 _GPU = "nvidia.com/gpu"
 _TERMINATION_LOG = "/root/termination-log"
-"""Where code cannot get at it. It is a file of the node, which counts in no limit, and a pod cannot be without one."""
+"""A path that code cannot access. It is a file of the node, outside of all limits, and every pod has one."""
 
 
 @dataclass(frozen=True)
 class PodMaker:
-    """Makes the pods of one engine."""
+    """Builds the pods of one engine."""
 
     options: KubernetesOptions
     profiles: Profiles
@@ -210,7 +210,7 @@ class PodMaker:
         """Return the body of POST .../pods.
 
         Raises:
-            SandboxStartError: the spec asks for what a pod does not have, or what nobody could hold here.
+            SandboxStartError: the spec asks for something that a pod cannot have, or that cannot be enforced here.
         """
         return {
             "apiVersion": "v1",
@@ -220,10 +220,10 @@ class PodMaker:
         }
 
     def pod_spec(self, spec: SandboxSpec, hold_seconds: int) -> dict[str, Any]:
-        """Return what comes below `spec`; its PID 1 waits so long for a host, FOR_EVER without an end.
+        """Return the pod's `spec`; its PID 1 waits `hold` seconds for a host, FOR_EVER without a limit.
 
-        A pod that waits for ever has no deadline either, which would count from the pod's start and not from its
-        session's: the claim that takes it has one (claim.py).
+        A pod that waits for ever has no deadline, since that would count from the pod's start and not from its
+        session's: its claim has one.
         """
         limits = spec.isolation
         runtime = limits.runtime or self.options.runtime_class
@@ -308,7 +308,7 @@ class PodMaker:
                 f"network={limits.engine_network!r:.80} is a network of a Docker engine; a pod takes 'none' or a list."
             )
         if limits.gpus == "all":
-            raise SandboxStartError("gpus='all' is not known to Kubernetes: give a number.")
+            raise SandboxStartError("gpus='all' is not possible with Kubernetes: give a number.")
         if (limits.policy or runtime) and not self.options.holds_policies:
             what = "a network by list needs sockets" if limits.policy else f"the runtime {runtime!r} has its own kernel"
             raise SandboxStartError(
@@ -327,12 +327,12 @@ def metadata(spec: SandboxSpec) -> dict[str, dict[str, str]]:
 
 
 def digest(text: str) -> str:
-    """Return a text as a value of a label."""
+    """Return a digest of a text, for the value of a label."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
-    """The folders in memory: their places and sizes in bytes, by name."""
+    """Return the folders in memory: their paths and sizes in bytes, by name."""
     limits = spec.isolation
     return {
         "tmp": ("/tmp", limits.tmp),
@@ -348,7 +348,7 @@ def _cores(cpus: float) -> str:
 
 
 def _literal(value: str) -> str:
-    """Escape what Kubernetes would take for a reference to another variable, $(NAME), or for an escape."""
+    """Escape text that Kubernetes would read as a reference to another variable, $(NAME), or as an escape."""
     return value.replace("$", "$$")
 
 
@@ -364,7 +364,7 @@ API_VERSION = "extensions.agents.x-k8s.io/v1beta1"
 CLAIMS, POOLS = "sandboxclaims", "sandboxwarmpools"
 CLAIM_ANNOTATION = "agent-tools/claim"
 POD_NAME = "agents.x-k8s.io/pod-name"
-FINISHED_SECONDS = 60  # for which a claim is kept whose pod has ended
+FINISHED_SECONDS = 60  # seconds for which a claim is kept whose pod has ended
 _ENDED = ("ClaimExpired", "SandboxExpired", "TemplateNotFound", "WarmPoolNotFound", "InvalidMetadata")
 
 
@@ -381,7 +381,7 @@ def pool(maker: PodMaker, spec: SandboxSpec, size: int) -> list[dict[str, Any]]:
     template = {
         "podTemplate": {"metadata": {"labels": dict(MANAGED_BY)}, "spec": maker.pod_spec(spec, FOR_EVER)},
         "service": False,
-        "networkPolicy": {"ingress": [], "egress": []},  # the controller's own would allow the internet
+        "networkPolicy": {"ingress": [], "egress": []},  # the controller's default policy would allow the internet
         "envVarsInjectionPolicy": "Disallowed",
         "volumeClaimTemplatesPolicy": "Disallowed",
     }
@@ -418,13 +418,13 @@ def claim(maker: PodMaker, spec: SandboxSpec, name: str) -> dict[str, Any]:
 
 
 def has_ready(found: dict[str, Any]) -> bool:
-    """Return whether a SandboxWarmPool has a sandbox to take."""
+    """Return whether a SandboxWarmPool has a ready sandbox."""
     ready = table(found.get("status")).get("readyReplicas")
     return isinstance(ready, int) and ready > 0
 
 
 def progress_of_claim(found: dict[str, Any]) -> Progress:
-    """Read a claim; `pod` is the name of the Sandbox that it got."""
+    """Read the progress of a claim; `pod` is the name of the Sandbox that it got."""
     status = table(found.get("status"))
     name = table(status.get("sandbox")).get("name")
     for condition in tables(status.get("conditions")):
@@ -436,15 +436,15 @@ def progress_of_claim(found: dict[str, Any]) -> Progress:
 
 
 def pod_name_of(sandbox: dict[str, Any], name: str) -> str:
-    """Return the name of the pod of a Sandbox: its own, unless it was adopted from a pool."""
+    """Return the name of a Sandbox's pod: the Sandbox's own name, unless the pod came from a pool."""
     adopted = table(table(sandbox.get("metadata")).get("annotations")).get(POD_NAME)
     return adopted if isinstance(adopted, str) and adopted else name
 
 
-# The two seccomp profiles that the nodes must have, made of the one that the Docker engine is given. Pure.
+# The two seccomp profiles that the nodes must have, made of the profile for the Docker engine. Pure functions.
 #
-# `loopback` is that profile word for word. `sealed` allows sockets of AF_UNIX only, so nothing can be reached by the
-# cluster's network, whatever it does about policies. Their names carry a hash of their
+# `loopback` is that profile word for word. `sealed` allows sockets of AF_UNIX only, so code cannot reach the cluster's
+# network, whether or not it enforces policies. Their names carry a hash of their
 # content, so a node with an old profile starts no sandbox of a new release.
 
 
@@ -462,7 +462,7 @@ _REFUSAL = {
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile: the kind of it, and its JSON text."""
+    """One profile: its kind and its JSON text."""
 
     kind: str
     text: str
@@ -480,19 +480,19 @@ class Profile:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Both of them."""
+    """Both profiles."""
 
     sealed: Profile
     loopback: Profile
 
     @classmethod
     def of(cls, text: str) -> Profiles:
-        """Return the profiles that are made of our own, which is JSON text."""
+        """Return both profiles, made of the Docker engine's profile, a JSON text."""
         return cls(Profile("sealed", sealed(text)), Profile("loopback", text))
 
 
 def sealed(text: str) -> str:
-    """Return a profile without any socket but those of AF_UNIX."""
+    """Return a profile that allows only AF_UNIX sockets."""
     profile = json.loads(text)
     kept = [rule for rule in profile["syscalls"] if not _opens_socket(rule)]
     return json.dumps({**profile, "syscalls": [*kept, _REFUSAL]}, indent=1) + "\n"
@@ -502,15 +502,15 @@ def _opens_socket(rule: dict[str, Any]) -> bool:
     return bool(rule["names"] == ["socket"] and rule["args"][0]["value"] != AF_UNIX)
 
 
-# The pods that sandboxes are, and the image in them: told without a cluster, and without its client, which is slow.
+# Pods and their image, without a cluster and without its client package, which is slow to import.
 
 
 def pod_maker(options: KubernetesOptions, namespace: str) -> PodMaker:
-    """Return what makes the pods; `namespace` is for options that name none."""
+    """Return the builder of pods; `namespace` is used if the options name none."""
     options = replace(options, namespace=options.namespace or namespace)
     return PodMaker(options, Profiles.of(shipped("docker/seccomp.json").read_text()))
 
 
 def reference(repository: str, recipe: RecipeLike = ()) -> str:
-    """Return the image for nodes to pull. Its tag is the fingerprint of what it is made of: no other is ever named."""
+    """Return the reference of the image for nodes to pull. Its tag is always the fingerprint of its contents."""
     return f"{repository}:{tag_for(recipe).partition(':')[2]}"

@@ -1,7 +1,7 @@
-"""A sandbox's stdin and stdout over an exec stream, as one stream that never waits.
+"""A sandbox's stdin and stdout over an exec stream, as one non-blocking stream.
 
-A frame that the socket does not take whole is kept, and its bytes count as sent when all of it is: until then whoever
-sends is told that nothing went out, and comes again when the socket can be written to.
+If the socket accepts only part of a frame, the rest is buffered, and the frame's bytes count as sent when all of it is:
+until then `send` returns 0, and the caller retries when the socket is writable.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.rounds import rounds
 
-# The streams of an executed program, as messages of a WebSocket: no sockets in here, only bytes in and out.
+# The streams of an executed program, as WebSocket messages, without a socket: only bytes in and out.
 #
 # A message begins with the number of its channel: 0 is stdin, 1 stdout, 2 stderr, 3 how it ended, as a Status in JSON.
 # The protocol: `v5.channel.k8s.io` in Kubernetes' source, k8s.io/apimachinery/pkg/util/remotecommand/constants.go; v4
-# differs in nothing that is used here. Everything is handed on as it comes: nothing is put together, so what is held is
-# one frame at most.
+# differs in nothing that is used here. Data is passed on as it comes, so at most one frame is in memory.
 
 STDIN, STDOUT, STDERR, STATUS = 0, 1, 2, 3
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -41,19 +40,19 @@ MAX_SAID = 4 * KIB  # bytes of stderr, and of the status, that are kept: the las
 
 
 class Channels:
-    """The client's end of one execution. Not thread-safe."""
+    """The client's side of one executed program. Not thread-safe."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         try:
             uri = parse_uri(url)
         except InvalidURI as exc:
-            raise EngineError(f"{url!r:.200} is no address for a WebSocket.") from exc
+            raise EngineError(f"{url!r:.200} is not an address for a WebSocket.") from exc
         self.address = (uri.host, uri.port)
         self._protocol = ClientProtocol(uri, subprotocols=PROTOCOLS, max_size=MAX_MESSAGE)  # type: ignore[arg-type]
         request = self._protocol.connect()
         request.headers.update(headers)
         self._protocol.send_request(request)
-        self._channel: int | None = None  # of the message under way
+        self._channel: int | None = None  # of the current message
         self._status = bytearray()
         self._stderr = bytearray()
         self.is_open = False
@@ -62,11 +61,11 @@ class Channels:
         """True when nothing more comes."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take in bytes of the server, b'' for its end; return what they hold of stdout.
+        """Decode bytes of the server, b'' for its end; return the stdout bytes in them.
 
         Raises:
-            ApiRefused: the server does not execute it.
-            EngineError: what answers is no such server.
+            ApiRefused: the server does not execute the program.
+            EngineError: the answer is not that of an API server.
         """
         if data:
             self._protocol.receive_data(data)
@@ -84,32 +83,32 @@ class Channels:
         return bytes(found)
 
     def send(self, data: bytes | bytearray) -> None:
-        """Say something on stdin.
+        """Send bytes to stdin.
 
         Raises:
-            BrokenPipeError: nobody hears it any more.
+            BrokenPipeError: the stream has ended.
         """
         if self._protocol.state is not State.OPEN:
             raise BrokenPipeError("the exec stream has ended")
         self._protocol.send_binary(bytes([STDIN]) + bytes(data))
 
     def ping(self) -> None:
-        """Ask for a sign of life, which also keeps proxies from taking the connection for idle."""
+        """Send a ping, which also keeps proxies from closing the connection as idle."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_ping(b"")
 
     def hang_up(self) -> None:
-        """Say that we go."""
+        """Send a close message."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(1000)
 
     def outgoing(self) -> bytes:
-        """Return the bytes for the server that have come up since the last time."""
+        """Return the new bytes for the server."""
         return b"".join(self._protocol.data_to_send())
 
     @property
     def last_words(self) -> str:
-        """Return how it ended and what it said on stderr, in one line; '' if it said nothing."""
+        """Return the status and the stderr of the program, in one line; '' if there are none."""
         said = bytes(self._stderr).decode("utf-8", "replace")
         return told(" ".join(part for part in (self._told_status(), said.strip()) if part))
 
@@ -153,18 +152,20 @@ def _refusal(exc: Exception) -> EngineError:
             said = {}
         message = told(said.get("message") or exc.response.reason_phrase or "")
         return ApiRefused(exc.response.status_code, str(said.get("reason") or "")[:80], message)
-    return EngineError(f"What answers at the API server's address executes nothing: {told(str(exc))}")
+    return EngineError(f"The server at the API server's address is not a Kubernetes API server: {told(str(exc))}")
 
 
 READ_SIZE = 256 * KIB
 MOST_SENT = 64 * KIB  # of stdin in one frame
-PING_SECONDS = 30.0  # between two pings: balancers and proxies end what is idle for a minute
-SILENCE_SECONDS = 100.0  # without a byte, pongs included: the other end is gone
+PING_SECONDS = (
+    30.0  # seconds between two pings: load balancers and proxies close connections that are idle for a minute
+)
+SILENCE_SECONDS = 100.0  # seconds without a byte, pongs included, after which the other end is gone
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ExecStdio:
-    """Implements the Stdio protocol. `timeout` is how many seconds the API server may take to agree."""
+    """The Stdio protocol over an exec stream. `timeout` is the limit for opening it, in seconds."""
 
     def __init__(self, cluster: Cluster, path: str, timeout: float) -> None:
         scheme, _, rest = cluster.server.partition("://")
@@ -174,8 +175,8 @@ class ExecStdio:
         self._channels = Channels(url, headers)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._found = b""  # of stdout, that came with the server's consent
-        self._out = b""  # of frames that are not sent whole
+        self._found = b""  # stdout bytes that came with the server's handshake
+        self._out = b""  # rest of a partly sent frame
         self._sending = 0  # bytes of stdin in them
         self._heard_at = self._pinged_at = time.monotonic()
         self._socket = _connected(cluster, self._channels.address, timeout)
@@ -189,7 +190,7 @@ class ExecStdio:
 
     @property
     def last_words(self) -> str:
-        """Return how the program ended, and what it said on stderr."""
+        """Return the status and the stderr of the program."""
         return self._channels.last_words
 
     # -- the Stdio protocol -------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class ExecStdio:
         return self._descriptor
 
     def receive(self) -> bytes | None:
-        """Return what the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
+        """Return bytes from the sandbox's stdout; b'' at the end, None if there are none yet."""
         with self._lock:
             while self._descriptor >= 0:
                 if self._found:
@@ -224,7 +225,7 @@ class ExecStdio:
         return b""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send what can be sent; the number of bytes."""
+        """Send as many bytes as possible without waiting; return their number."""
         with self._lock:
             if not self._sending and not self._out:
                 self._sending = min(len(data), MOST_SENT)
@@ -235,7 +236,7 @@ class ExecStdio:
             return sent
 
     def close(self) -> None:
-        """Hang up, which ends the sandbox."""
+        """Close the stream, which ends the sandbox."""
         if self._descriptor < 0:
             return
         self._descriptor = -1
@@ -254,13 +255,13 @@ class ExecStdio:
         return time.monotonic() - self._pinged_at >= PING_SECONDS
 
     def look(self) -> None:
-        """Send a ping; end a stream whose other end has been silent for long."""
+        """Send a ping; close a stream whose other end has been silent for too long."""
         with self._lock, contextlib.suppress(OSError):
             self._pinged_at = time.monotonic()
             if self._descriptor < 0:
                 return
             if self._pinged_at - self._heard_at > SILENCE_SECONDS:
-                self._socket.shutdown(socket.SHUT_RDWR)  # whoever polls it sees its end
+                self._socket.shutdown(socket.SHUT_RDWR)  # the poller reads the end
                 return
             self._channels.ping()
             self._flush()
@@ -268,7 +269,7 @@ class ExecStdio:
     # -- the socket ---------------------------------------------------------------------------------------------------
 
     def _agree(self, deadline: float) -> None:
-        """Exchange what opens the stream.
+        """Do the handshake that opens the stream.
 
         Raises:
             EngineUnavailable: the server does not answer in time.
@@ -284,18 +285,18 @@ class ExecStdio:
                 data = self._socket.recv(READ_SIZE)
                 self._found += self._channels.feed(data)
                 if not data and not self._channels.is_open:
-                    raise EngineError("The API server hung up before it executed anything.")
+                    raise EngineError("The API server closed the connection before it executed the program.")
             self._socket.setblocking(False)
         except OSError as exc:
-            raise EngineUnavailable(f"The Kubernetes API server opens no exec stream ({exc}).") from exc
+            raise EngineUnavailable(f"The Kubernetes API server does not open an exec stream ({exc}).") from exc
 
     def _reply(self) -> None:
-        """Send pongs, and whatever else waits; to a server that takes nothing any more, its last words still count."""
+        """Send pongs and other waiting bytes; if the server closed its side, its last messages are still read."""
         with contextlib.suppress(OSError):
             self._flush()
 
     def _flush(self) -> bool:
-        """Send what is to be sent; return whether all of it went out."""
+        """Send the waiting bytes; return whether all of them were sent."""
         self._out += self._channels.outgoing()
         with contextlib.suppress(*_LATER):
             while self._out:

@@ -247,7 +247,7 @@ def test_an_address_that_is_none_is_told_as_what_it_is(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
     result = CliRunner().invoke(cli, ["run", "-c", "1", "--work-dir", str(tmp_path)])
-    assert "DOCKER_HOST is to begin with unix://, tcp:// or ssh://" in str(result.exception)
+    assert "DOCKER_HOST must begin with unix://, tcp:// or ssh://" in str(result.exception)
 
 
 def test_the_doctor_names_an_engine_that_does_not_answer(tmp_path: Path) -> None:

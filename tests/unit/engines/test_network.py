@@ -111,7 +111,7 @@ def test_a_target_is_written_as_it_is_asked_for() -> None:
         ({"allow": "pypi"}, "give a list of texts"),
         ({"allow": [443]}, "not a text"),
         ({"allow": ["a.org"] * 1001}, "at most 1,000"),
-        *(({"allow": [entry]}, "no name and no address") for entry in ("*", "https://a.org", "a.org/x", "127.1", "")),
+        *(({"allow": [entry]}, "neither a name nor") for entry in ("*", "https://a.org", "a.org/x", "127.1", "")),
         *(({"allow": [entry]}, "two parts or more") for entry in ("*.org", "*.pypi", "*.192.0.2.7")),
         ({"allow": [], "private": ["10.0.0.1/8"]}, "in private"),
         ({"allow": [], "limits": {"max_sent": -1}}, "not a positive number"),

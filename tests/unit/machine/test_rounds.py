@@ -105,7 +105,7 @@ def test_a_look_that_fails_is_told_and_ends_no_other(caplog: pytest.LogCaptureFi
     until(lambda: all(each.looks > MOST_LOOKERS + 1 for each in things))
     for each in things:
         watching.remove(each)
-    assert "A look at a sandbox failed." in caplog.text
+    assert "A periodic check of a sandbox failed." in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 

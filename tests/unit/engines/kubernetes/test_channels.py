@@ -142,7 +142,7 @@ def test_a_refusal_is_told_with_the_servers_words(head: str, status: int) -> Non
 def test_what_is_no_such_server_is_told(answer: bytes) -> None:
     channels = Channels(URL, {})
     channels.outgoing()
-    with pytest.raises(EngineError, match="executes nothing"):
+    with pytest.raises(EngineError, match="is not a Kubernetes API server"):
         _feed_all(channels, answer, b"")
 
 

@@ -145,7 +145,7 @@ def test_a_fault_of_a_relay_ends_no_other(make: Callable[[], Sandbox], caplog: p
     faulty.guest.sendall(b"x")
     assert faulty.words.recv(100) == b""
     assert other.echoes(b"still here")
-    assert "What a sandbox said could not be carried." in caplog.text
+    assert "Reading from or writing to a sandbox failed." in caplog.text
 
 
 def test_descriptors_whose_numbers_come_again_are_not_confused(make: Callable[[], Sandbox]) -> None:
