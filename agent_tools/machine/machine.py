@@ -16,12 +16,12 @@ from pathlib import Path
 
 import idna
 
-# Addresses: which of them are on the public internet; and the one spelling of a host name.
+# Network addresses: tells whether one is on the public internet, and returns the canonical form of a host name.
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out
-# Blocks that some Python takes for global, although the registries of special purposes say that they are not, or that
-# no server stands there: https://www.iana.org/assignments/iana-ipv4-special-registry/ and iana-ipv6-special-registry/.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # all allocated IPv6 addresses
+# Blocks that some versions of Python treat as global, although the registries say that they are special or unused:
+# https://www.iana.org/assignments/iana-ipv4-special-registry/ and iana-ipv6-special-registry/.
 _SPECIAL = tuple(
     ipaddress.ip_network(block)
     for block in (
@@ -39,7 +39,7 @@ _SPECIAL = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address is on the public internet, looking through the ways IPv6 wraps an IPv4 address."""
+    """Return whether an address is on the public internet. IPv4 addresses embedded in IPv6 ones are checked, too."""
     ip = ipaddress.ip_address(address.split("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         wrapped = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
@@ -53,10 +53,10 @@ def is_public(address: str) -> bool:
 
 
 def ascii_name(host: str) -> str:
-    """Return a host name as it is looked up: IDNA 2008 with UTS 46's mapping, as browsers, curl and requests have it.
+    """Return a host name in the form for lookups: IDNA 2008 with UTS 46's mapping, as in browsers, curl and requests.
 
-    Python's own codec is IDNA 2003, by which `straße.de` is `strasse.de`, the name of another owner. What has no such
-    form, and what is ASCII, is returned as it is.
+    Python's own codec is IDNA 2003, by which `straße.de` is `strasse.de`, the name of another owner. ASCII names, and
+    names without such a form, are returned unchanged.
     """
     try:
         return host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")

@@ -152,5 +152,5 @@ def _feed_all(channels: Channels, *pieces: bytes) -> None:
 
 
 def test_what_is_no_address_is_told() -> None:
-    with pytest.raises(EngineError, match="no address"):
+    with pytest.raises(EngineError, match="not an address"):
         Channels("http://a", {})
