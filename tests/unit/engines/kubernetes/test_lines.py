@@ -35,7 +35,7 @@ def test_a_line_without_end_is_refused(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"nonsense", b"\xff", b"[" * 100_000, b'{"a":' * 100_000])
 def test_what_is_no_object_is_refused(content: bytes) -> None:
-    with pytest.raises(EngineError, match="not JSON|not a JSON"):
+    with pytest.raises(EngineError, match=r"not JSON|not a JSON"):
         parsed(content)
 
 
