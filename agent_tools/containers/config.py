@@ -141,7 +141,8 @@ class ContainersConfig:
         try:
             return build(given)
         except ValidationError as exc:
-            raise InvalidParams(_sentence(exc.errors()[0], _secrets(cls))) from None  # pydantic's text shows secrets
+            # pydantic's text shows secrets
+            raise InvalidParams(_sentence(exc.errors()[0], _secrets(cls))) from None
 
     @model_validator(mode="after")
     def _check_network(self) -> Self:

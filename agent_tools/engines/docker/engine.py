@@ -44,15 +44,15 @@ from agent_tools.machine.owner import NAME_LABEL
 from agent_tools.machine.removal import family
 from agent_tools.text import one_line, shorten
 
-# A container's stdin and stdout, attached, as one stream that never waits.
+# A container's attached stdin and stdout as one non-blocking stream.
 
 READ_SIZE = 256 * 1024
-SSH_SECONDS = 5.0  # how long an ssh process may take to end
+SSH_SECONDS = 5.0  # seconds that an ssh process may take to end
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class AttachedStdio:
-    """Implements the Stdio protocol on what the docker SDK's `attach_socket` gives, over unix sockets, TLS and ssh."""
+    """The Stdio protocol on the result of the docker SDK's `attach_socket`, over unix sockets, TLS and ssh."""
 
     def __init__(self, attached: Any, release: Callable[[], None]) -> None:
         self._release = release
@@ -74,15 +74,15 @@ class AttachedStdio:
             self._reader = self._writer = self._socket.fileno()
 
     def fileno(self) -> int:
-        """The descriptor to poll for what there is to receive; -1 once closed."""
+        """Return the descriptor to poll for reading; -1 once closed."""
         return self._reader
 
     def writer(self) -> int:
-        """The descriptor to poll for room to send: over ssh another pipe. -1 once closed."""
+        """Return the descriptor to poll for writing: over ssh another pipe. -1 once closed."""
         return self._writer
 
     def receive(self) -> bytes | None:
-        """Return what the sandbox printed to stdout, b'' at the end, None when there is nothing yet."""
+        """Return bytes from the sandbox's stdout; b'' at the end, None if there are none yet."""
         while self._reader >= 0:
             try:
                 data = self._socket.recv(READ_SIZE) if self._socket else os.read(self._reader, READ_SIZE)
@@ -97,7 +97,7 @@ class AttachedStdio:
         return b""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send what can be sent; the number of bytes."""
+        """Send as many bytes as possible without waiting; return their number."""
         try:
             return int(self._socket.send(data) if self._socket else os.write(self._writer, data))
         except _LATER:
@@ -121,7 +121,7 @@ class AttachedStdio:
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
-        socket.socket.close(self._attached)  # the unused socket that the SDK's class is, besides
+        socket.socket.close(self._attached)  # the SDK's class is also an unused socket
         if os.getpid() != self._pid:  # the process is the parent's to end
             return
         process.terminate()
@@ -133,14 +133,14 @@ class AttachedStdio:
 
 
 def _socket_of(attached: Any) -> socket.socket:
-    """The socket itself, below the file object that http.client makes of it."""
+    """Return the socket below http.client's file object."""
     found = attached if isinstance(attached, socket.socket) else getattr(attached, "_sock", None)
     if not isinstance(found, socket.socket):
         raise OSError(f"the docker SDK attached in an unknown way ({type(attached).__name__})")
     return found
 
 
-# The streams that an engine attaches us to: its frames of output, and one short exchange with a command, bounded.
+# Reads an engine's attached streams: its frames of output, and one short, bounded exchange with a command.
 #
 # Format of the stream: https://docs.docker.com/reference/api/engine/ (attach to a container, stream format).
 
@@ -150,10 +150,10 @@ _HEADER = struct.Struct(">BxxxI")
 
 
 def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) -> bytes:
-    """Send `data`, then take what comes until the end, for at most `seconds` and `most` bytes."""
+    """Send `data`, then read until the end, for at most `seconds` and `most` bytes."""
     deadline = time.monotonic() + seconds
     taken = bytearray()
-    with contextlib.suppress(OSError):  # a command that ends early, or says nothing in time, is heard as far as it came
+    with contextlib.suppress(OSError):  # of a command that ends early or times out, the output so far is returned
         stream.settimeout(seconds)
         stream.sendall(data)
         while len(taken) <= most and (left := deadline - time.monotonic()) > 0:
@@ -166,15 +166,15 @@ def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) 
 
 
 class OutputFrames:
-    """Takes the engine's frames apart, in whatever pieces they come: stream u8, three zeros, length u32."""
+    """Decodes the engine's frames from pieces of any size: stream u8, three zeros, length u32."""
 
     def __init__(self) -> None:
-        self._left = 0  # bytes of the frame under way
+        self._left = 0  # bytes left of the current frame
         self._is_stdout = False
         self._header = b""
 
     def stdout_of(self, data: bytes) -> bytes:
-        """The stdout bytes among some more of the frames."""
+        """Return the stdout bytes in the next bytes of frames."""
         found, at = bytearray(), 0
         while at < len(data):
             if self._left:
@@ -193,19 +193,19 @@ class OutputFrames:
         return bytes(found)
 
 
-DIAGNOSIS_SECONDS = 5  # how long a sandbox that did not come up is given to say why
-CONFLICT = 409  # the status of an engine that does such a thing already
+DIAGNOSIS_SECONDS = 5  # seconds to wait for the output of a sandbox that did not start
+CONFLICT = 409  # HTTP status of an engine that is already doing this
 _LOOPBACK = re.compile(r"://([^/@]*@)?(localhost|127\.[0-9.]+|\[::1\])(?=[:/]|$)")
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup")
 """On an engine that maps users: its default, and its cgroup, which it leaves writable. No mapping is used, since mapped
-ids own neither work_dir nor what the caller may look at."""
+ids own neither work_dir nor files that the caller may read."""
 LOG_TAIL = 2048  # bytes of a failed sandbox's output shown
 
 
 class DockerEngine:
-    """Runs sandboxes and builds images on a Docker engine, found as the docker CLI finds it (address.py).
+    """Runs sandboxes and builds images on the Docker engine that the docker CLI would use.
 
-    `timeout` is how many seconds one answer may take; pulling and building have an hour.
+    `timeout` is the limit for one answer, in seconds; pulls and builds have an hour.
     """
 
     def __init__(self, timeout: int = 60) -> None:
@@ -214,20 +214,20 @@ class DockerEngine:
         self._doubtful = Doubtful(self.connection)
         self._guest_ids = GuestIds()
         self.restore_image: Callable[[str], bool] = lambda _tag: False
-        """Tries to get an image back that was there and is not any more; returns whether it has."""
+        """Tries to restore a removed image; returns whether it succeeded."""
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
     @translated()
     def guest(self, work_dir: Path | None = None) -> Guest:
-        """The caller's own ids; for root an unprivileged pair of the folder's; the mapped root of a rootless engine."""
+        """Return the caller's ids; for root, the folder's unprivileged ids; for a rootless engine, its mapped root."""
         caller = (os.getuid(), os.getgid())
         info = self.info()
         is_local = self.connection.is_local
         is_here = is_local and IS_LINUX and not info.is_desktop  # elsewhere the engine runs in a virtual machine
         shares = {"shares_sockets": is_here, "shares_files": is_here or (is_local and info.is_desktop)}
         if info.is_rootless and os.getuid() != 0:
-            return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in there is the caller out here
+            return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in the container is the caller on the host
         if os.getuid() == 0:
             uid = self._guest_ids.of(work_dir) if work_dir else GUEST_UIDS[0]
             caller = (uid, uid)
@@ -238,7 +238,7 @@ class DockerEngine:
         """Create and start a sandbox.
 
         Raises:
-            SandboxStartError: the engine does not have what the spec asks for.
+            SandboxStartError: the engine lacks something that the spec asks for.
         """
         self._doubtful.remove()
         spec = replace(spec, is_ahead=spec.is_ahead and self.info().changes_shares)
@@ -268,7 +268,7 @@ class DockerEngine:
         return self.info().cgroup_version == "1"
 
     def _pid(self, sandbox: Container) -> int:
-        """The pid of PID 1; 0 if it ended at once, or if the engine's numbers are not this process's."""
+        """Return the pid of PID 1; 0 if it ended at once, or if the engine runs in another PID namespace."""
         with contextlib.suppress(docker.errors.APIError, OSError):
             pid = int(self.connection.api().inspect_container(sandbox.id)["State"]["Pid"])
             said = (
@@ -278,7 +278,7 @@ class DockerEngine:
         return 0
 
     def _attach(self, sandbox: Container) -> AttachedStdio:
-        """Its stdin and stdout, on a connection of its own."""
+        """Return the container's stdin and stdout, on a new connection."""
         with contextlib.ExitStack() as undo:
             client = self.connection.new_client(timeout=60)
             undo.callback(client.close)
@@ -322,12 +322,15 @@ class DockerEngine:
         except docker.errors.NotFound:
             pass
         except docker.errors.APIError as exc:
-            if exc.status_code != CONFLICT:  # its removal is already in progress
+            if exc.status_code != CONFLICT:  # another removal is in progress
                 raise
 
     @translated()
     def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
-        """None while the container runs. One that ended is removed with its log, so a second one is asked to fail."""
+        """Return the output of a container that ended at its start; None while it runs.
+
+        An ended container is removed with its log, so a second one is started to fail in the same way.
+        """
         try:
             if self.connection.api().inspect_container(sandbox.id)["State"]["Running"]:
                 return None
@@ -345,7 +348,7 @@ class DockerEngine:
 
     @translated()
     def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
-        """Containers in any state whose labels contain `host`."""
+        """Return the containers, in any state, whose labels contain `host`."""
         filters = {"label": [f"{name}={value}" for name, value in host.items()]}
         found = self.connection.api().containers(all=True, filters=filters)
         return [(Container(each["Id"]), each.get("Labels") or {}) for each in found]
@@ -369,20 +372,20 @@ class DockerEngine:
 
     @translated()
     def images(self, repository: str) -> list[dict[str, Any]]:
-        """All images of one repository, with `RepoTags` and `Size` (bytes)."""
+        """Return all images of one repository, with `RepoTags` and `Size` (bytes)."""
         found: list[dict[str, Any]] = self.connection.api().images(name=repository)
         return found
 
     @translated()
     def remove_image(self, tag: str) -> None:
-        """Remove an image; containers that use it make this an error."""
+        """Remove an image; an error if containers use it."""
         self.connection.api().remove_image(tag)
 
     def pull(self, tag: str) -> Iterator[str]:
         """Pull an image, yielding the engine's progress lines, which begin with the layer.
 
         Raises:
-            EngineError: no registry answers, or it does not have the image.
+            EngineError: the registry does not answer, or does not have the image.
         """
         with translated():
             for line in self.connection.api(is_patient=True).pull(tag, stream=True, decode=True):
@@ -394,11 +397,12 @@ class DockerEngine:
         """Build an image from a tar of its context, yielding output lines.
 
         Raises:
-            ImageBuildError: a step failed; carries the end of the log.
+            ImageBuildError: a step failed; `log` has the end of the log.
         """
         log: list[str] = []
         options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True, "buildargs": dict(arguments)}
-        if any(map(_LOOPBACK.search, arguments.values())):  # a proxy or an index that only this machine's network has
+        # so that the build reaches a proxy or index of this machine's network
+        if any(map(_LOOPBACK.search, arguments.values())):
             options["network_mode"] = "host"
         with translated():
             for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
@@ -410,12 +414,12 @@ class DockerEngine:
 
     @translated()
     def import_image(self, archive: Path, repository: str, tag: str) -> None:
-        """Make an image of one layer from a tar of its file system."""
+        """Import an image of one layer from a tar of its file system."""
         self.connection.api(is_patient=True).import_image_from_file(str(archive), repository, tag)
 
     @translated()
     def tag_image(self, reference: str, tag: str) -> None:
-        """Give an image a further name, which has a repository and a tag."""
+        """Give an image another name, with repository and tag."""
         self.connection.api().tag(reference, *tag.rsplit(":", 1))
 
     def saved_image(self, tag: str) -> Iterator[bytes]:
@@ -437,7 +441,7 @@ class DockerEngine:
 
     @translated()
     def prune_build_stage(self, label: str) -> None:
-        """Remove the untagged images a build left that carry `label`; a removal under way elsewhere does it, too."""
+        """Remove untagged images with this label that a build left; return if another removal is in progress."""
         try:
             self.connection.api(is_patient=True).prune_images(filters={"dangling": True, "label": [label]})
         except docker.errors.APIError as exc:
@@ -448,7 +452,7 @@ class DockerEngine:
 
     @translated()
     def info(self) -> EngineInfo:
-        """The engine's facts, asked once."""
+        """Return the engine's facts, which are read once."""
         if self._info is None:
             api = self.connection.api()
             self._info = EngineInfo.of(api.info(), api.api_version, self.connection.engine)
@@ -456,7 +460,7 @@ class DockerEngine:
 
     @translated()
     def bridge(self) -> str:
-        """Return the interface of its default network; '' if it has no such network, or runs on another machine."""
+        """Return the interface of the engine's default network; '' if it has none or runs on another machine."""
         if not self.connection.is_local:
             return ""
         try:
@@ -473,11 +477,11 @@ class DockerEngine:
 
     @translated()
     def processes(self, container: Container) -> list[int]:
-        """Return the pids of a running container's processes, as the engine's host numbers them.
+        """Return the pids of a running container's processes on the engine's host.
 
-        Podman's `top` is not asked: it executes `ps` in the container, beside code that is not trusted and may be
-        stopped, and answers with the container's own numbers. A rootless engine may not answer at all. Then the pids
-        are those of the container's first process and of its descendants.
+        Podman's `top` is not used: it executes `ps` in the container, beside untrusted code, may be stopped, and
+        returns the container's own pids; a rootless engine may not answer. The pids are then those of the container's
+        first process and its descendants.
         """
         api = self.connection.api()
         first = int(api.inspect_container(container.id)["State"]["Pid"])
@@ -493,9 +497,9 @@ class DockerEngine:
     def execute(
         self, container: Container, command: Sequence[str], data: bytes, seconds: float, most: int
     ) -> tuple[int | None, bytes]:
-        """Run a command in a container that is not a sandbox of ours, with `data` as its input (`docker exec`).
+        """Run a command in another product's container, with `data` as its stdin (`docker exec`).
 
-        Returns its exit code, None if it has none after `seconds`, and what it printed, cut where it passes `most`.
+        Return the exit code, None if it has not ended after `seconds`, and the output, cut at `most` bytes.
         """
         api = self.connection.api()
         process = api.exec_create(container.id, list(command), stdin=True)["Id"]
@@ -507,7 +511,7 @@ class DockerEngine:
 
     @translated()
     def memory_usage(self, sandbox: Container) -> int:
-        """Bytes of memory the sandbox uses now, its page cache not counted."""
+        """Return the bytes of memory that the sandbox uses now, without its page cache."""
         stats = self.connection.api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
         cache = stats.get("stats", {}).get("total_inactive_file", stats.get("stats", {}).get("inactive_file", 0))
         return int(stats.get("usage", 0)) - int(cache)
@@ -518,31 +522,31 @@ def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
     if spec.isolation.runtime and "runtime" in text.lower():
         return f"{text}. Install the runtime {spec.isolation.runtime!r} and add it to the engine's daemon.json."
     if "bind source path does not exist" in text or "invalid mount config" in text:
-        return f"{text}. The engine does not see this machine's files (a remote engine, or a VM)."
+        return f"{text}. The engine cannot access this machine's files (a remote engine, or a VM)."
     return text
 
 
-# Containers that were given up while they were being made: only their names are known, and they may still turn up.
+# Containers whose creation timed out: only their names are known, and they may still appear.
 
 
-DOUBT_SECONDS = 600  # how long one may turn up
-LOOK_SECONDS = 5  # how long the engine may take to say so: what it did not answer before, it may not answer now
+DOUBT_SECONDS = 600  # seconds within which one may appear
+LOOK_SECONDS = 5  # seconds for the engine's answer, which may time out again
 
 
 class Doubtful:
-    """Removes them as soon as they are there."""
+    """Removes containers whose creation timed out as soon as they exist."""
 
     def __init__(self, connection: DockerConnection) -> None:
         self._connection = connection
         self._names: dict[str, float] = {}
 
     def add(self, spec: SandboxSpec) -> None:
-        """Note that what was being made by this spec was given up."""
+        """Record that the creation of this spec's container timed out."""
         self._names[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
         self.remove()
 
     def remove(self) -> None:
-        """Remove those that have turned up; an engine that does not answer is asked again later."""
+        """Remove containers that have appeared; retry later if the engine does not answer."""
         for name, since in list(self._names.items()):
             if time.monotonic() > since + DOUBT_SECONDS:
                 self._names.pop(name, None)

@@ -47,7 +47,7 @@ class Spec:
 
     Attributes:
         cwd: the folder it starts in, from work_dir on.
-        env: variables beside those of the sandbox.
+        env: environment variables to add to the sandbox's.
         timeout: seconds until SIGTERM; None for as long as the sandbox lives.
         grace: seconds from then until SIGKILL.
         has_stdin: False if its stdin is at its end from the start.

@@ -88,7 +88,7 @@ class Process:
         self._started = time.monotonic()
         self._duration = 0.0
         self.pid = 0
-        """Its pid within the sandbox; 0 until it runs."""
+        """The pid within the sandbox; 0 until the command runs."""
         self.on_output: OnOutput | None = None
         self.cancelled: threading.Event | None = None
         """The event by which its caller ends it, if there is one."""
@@ -100,7 +100,7 @@ class Process:
     # -- for its user -------------------------------------------------------------------------------------------------
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code; None while the command runs."""
         return self.result().exit_code if self._is_over else None
 
     def wait(self, timeout: float | None = None) -> CommandResult:
@@ -165,7 +165,7 @@ class Process:
             self.drive.rouse()
 
     def close_stdin(self) -> None:
-        """End its stdin, after all that was written."""
+        """Close stdin after everything that was written."""
         with self._changed:
             if self._is_input_over:
                 return
@@ -188,11 +188,11 @@ class Process:
         self._order(Signal(signals.Signals(number)))
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give its terminal another size."""
+        """Resize the command's terminal."""
         self._order(Resize(rows, columns))
 
     def kill(self, reason: str = "") -> None:
-        """End it at once, with all of its session."""
+        """Kill the command at once, with all processes of its session."""
         self._close(reason or "it was killed")
         self.drive.rouse()
 
@@ -214,14 +214,14 @@ class Process:
 
     @property
     def place(self) -> Cursor:
-        """The end of what it has printed so far."""
+        """The end of the output so far."""
         return Cursor(self._tails["stdout"].total, self._tails["stderr"].total)
 
     # -- for whoever drives it ----------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
-        """True once there is nothing more to come."""
+        """True once the command has ended and no more output will come."""
         return self._is_over
 
     @property
