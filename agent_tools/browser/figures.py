@@ -1,7 +1,7 @@
 """Files that pages load: those that all pages share, and the JavaScript libraries that draw interactive figures.
 
-The libraries are not part of this package: `scripts/try figures` brings them. They lie in a folder that the operator
-names, or in the package `agent_tools_figures`, which holds nothing but these files.
+The libraries are not part of this package: `scripts/try figures` downloads them. They lie in a folder that the operator
+names, or in the package `agent_tools_figures`, which has only these files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def shared_file(name: str) -> Path:
 
 @lru_cache(maxsize=8)
 def figure_libraries(folder: str) -> frozenset[str]:
-    """Return the libraries whose files are all there. `folder` is '' for the package."""
+    """Return the libraries with all their files. `folder` is '' for the package."""
     place = _place(folder)
     if place is None:
         return frozenset()
@@ -36,7 +36,7 @@ def figure_libraries(folder: str) -> frozenset[str]:
 
 
 def library_file(folder: str, name: str) -> Path | None:
-    """Return the path of a library's file; None if it is not there."""
+    """Return the path of a library's file; None if it does not exist."""
     place = _place(folder)
     if place is None or not any(name in LIBRARIES[library] for library in figure_libraries(folder)):
         return None

@@ -54,8 +54,8 @@ def create_app(
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does.
 
-    With `owns_runtime`, its end stops the runtime, so that it need not wait for a slow engine; then nothing else may
-    use the runtime, nor this process afterwards.
+    With `owns_runtime`, the application's end also stops the runtime, without waiting for a slow engine; then nothing
+    else may use the runtime, nor this process afterwards.
     """
     routes = [
         *(*response_routes.token_routes, *response_routes.compact_routes, *response_routes.routes),
@@ -117,7 +117,7 @@ async def _lifespan(
 
 
 def _stay() -> None:
-    """Leave a runtime that others use as it is."""
+    """Do nothing at the end: others use the runtime."""
 
 
 async def health(_: Request) -> Response:
@@ -144,7 +144,7 @@ async def metrics(request: Request) -> Response:
 
 
 async def _checked(services: Services) -> dict[str, bool]:
-    """Ask all that the gateway needs, at the same time."""
+    """Check the engine, the database and the upstream at the same time."""
     engine, upstream, database = await asyncio.gather(
         _answers(partial(_engine_answers, services.runtime)),
         services.upstream.is_ready(),
@@ -185,13 +185,13 @@ async def _unknown(request: Request, exc: Exception) -> Response:
     if not (isinstance(exc, HTTPException) and exc.status_code == 404 and path.startswith("/v1/")):
         return failed(exc, path)
     passed = services_of(request).config.endpoints
-    message = f"{path[:80]} is not here. Below /v1 there are: {', '.join(_HERE)}."
+    message = f"{path[:80]} does not exist here. Paths below /v1: {', '.join(_HERE)}."
     if passed:
         message = f"{message} These are passed on to the upstream: {', '.join(passed)}."
     return failed(ApiError(404, message, code="unknown_url"), path)
 
 
-# Other doors under paths of the gateway: they share its keys and its containers, and it knows nothing else of them.
+# Other services mounted under paths of the gateway: they share only its keys and its containers.
 
 
 def _route(mount: Mount) -> BaseRoute:
@@ -201,7 +201,7 @@ def _route(mount: Mount) -> BaseRoute:
 
 
 class _Opened:
-    """The application that is open at a path."""
+    """A mounted application with its path."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -211,7 +211,7 @@ class _Opened:
         await app(scope, receive, send)
 
 
-# The routes of the upstream's further endpoints: each request is passed on as it is, and so is its answer.
+# Further endpoints of the upstream: requests and answers are passed on unchanged.
 
 
 _V1 = "/v1/"

@@ -1,4 +1,4 @@
-"""Background responses: each is claimed by a gateway, and has failed once that gateway is gone."""
+"""Background responses: a gateway claims each one, and the response becomes failed when that gateway dies."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agent_tools.models.base import JsonObject
 
 ACTIVE = ("queued", "in_progress")  # statuses of a response that has not ended
 NOT_STORED = "The response could not be stored: the gateway's disk is nearly full, or its database does not answer."
-MAX_SILENCE = 60.0  # seconds without a sign, after which a gateway on another machine counts as gone
+MAX_SILENCE = 60.0  # seconds without a heartbeat, after which a gateway on another machine counts as dead
 
 
 class BackgroundResponses:
     """The background responses of all gateways that share a store. Thread-safe.
 
-    `is_alive` tells of another gateway, by its id, if it is there.
+    `is_alive` returns whether another gateway, by its id, is running.
     """
 
     def __init__(self, store: Store, gateway: str = "", is_alive: Callable[[str], bool] = lambda _: False) -> None:
@@ -34,7 +34,7 @@ class BackgroundResponses:
         self._unstored: set[str] = set()  # ended here, but not in the store
 
     def begin(self, id_: str) -> None:
-        """Claim a response for this gateway; before anyone can find it."""
+        """Claim a response for this gateway, before any request can find it."""
         now = time.time()
         gateway = packed({**Owner.current().labels, "gateway": self._gateway})
         self._store.add(BackgroundClaim(id=id_, created_at=now, gateway=gateway, seen_at=now))
@@ -42,17 +42,17 @@ class BackgroundResponses:
             self._ours.add(id_)
 
     def end(self, id_: str) -> None:
-        """Drop the claim of a response that has ended and is stored. Raises nothing: a sweep drops what stays."""
+        """Drop the claim of a response that has ended and is stored. Raises nothing: a sweep drops remaining claims."""
         with self._lock:
             self._ours.discard(id_)
         with suppress(StoreError):
             self._store.delete(BackgroundClaim, id=id_)
 
     def give_up(self, id_: str) -> None:
-        """Note that a response has ended unstored; it fails as soon as the store takes that. Raises nothing."""
+        """Note that a response ended unstored; it is marked as failed once the store works again. Raises nothing."""
         with self._lock:
             self._unstored.add(id_)
-        with suppress(StoreError):  # the next sweep tries again, and whoever asks for it
+        with suppress(StoreError):  # the next sweep, or the next request for it, tries again
             self._fail_unstored(id_)
 
     def gateway_of(self, id_: str) -> str:
@@ -61,7 +61,7 @@ class BackgroundResponses:
         return str(json.loads(claim.gateway).get("gateway", "")) if claim else ""
 
     def settled(self, head: ResponseHead) -> ResponseHead:
-        """Return a response's columns as they are now; it has failed if its gateway was lost before its end."""
+        """Return a response's current columns; mark it as failed if its gateway died before its end."""
         if head.status not in ACTIVE:
             return head
         with self._lock:
@@ -77,7 +77,7 @@ class BackgroundResponses:
         return head
 
     def sweep(self) -> None:
-        """Give a sign of life for this gateway's claims, and end the lost ones."""
+        """Renew this gateway's claims, and end the claims of dead gateways."""
         with self._lock:
             ours, unstored = list(self._ours), list(self._unstored)
         for id_ in unstored:
@@ -91,7 +91,7 @@ class BackgroundResponses:
 
     def _fail_unstored(self, id_: str) -> None:
         self._fail(id_, NOT_STORED)
-        self._store.delete(StoredEvents, id=id_)  # they could tell of another end
+        self._store.delete(StoredEvents, id=id_)  # stored events may report another end
         self.end(id_)
         with self._lock:
             self._unstored.discard(id_)
@@ -107,7 +107,7 @@ class BackgroundResponses:
         self._store.delete(BackgroundClaim, id=id_)
 
     def _is_lost(self, claim: BackgroundClaim) -> bool:
-        """Return whether whoever made the response is gone; one whose sweeps take long gives other signs of life."""
+        """Return whether the response's gateway is dead; a live gateway with slow sweeps has other heartbeats."""
         gateway = json.loads(claim.gateway)
         if self._is_alive(str(gateway.get("gateway", ""))):
             return False

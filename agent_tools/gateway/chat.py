@@ -298,7 +298,7 @@ async def create_completion(request: Request) -> Response:
         jobs_of(request).abandon(job)
         return Response(status_code=499)
     if job.failure and len(job.log.events) == 1:
-        raise job.failure  # nothing was said yet: the status can still tell
+        raise job.failure  # nothing was sent yet, so the status can still report the error
     note_upstream(request, wanted.model, wanted.options)
     return EventStreamResponse(
         job.log, lambda: jobs_of(request).abandon(job), named=False, pace=StreamTimes(services.config.heartbeat)
@@ -317,7 +317,7 @@ async def retrieve_model(request: Request) -> Response:
 
 
 async def _answered_elsewhere(request: Request, wanted: ChatRequest, body: bytes) -> Response | None:
-    """Forward to the gateway that has the conversation's container; None if it is this one, or cannot be reached."""
+    """Forward to the gateway with the conversation's container; None if it is this one, or cannot be reached."""
     services = services_of(request)
     if request.scope["is_forwarded"] or not services.peers.are_there:
         return None
@@ -352,7 +352,7 @@ routes = [
 ]
 
 
-# One routed chat completion as a job: its turn, with one container for all its calls.
+# A routed chat completion as a job: one turn, with one container for all its calls.
 
 
 class ChatJob(TurnJob):
@@ -380,7 +380,7 @@ class ChatJob(TurnJob):
         tools = [ContainerTool(container.lease, function) for function in self._request.ours]
         for number, step in enumerate(self.steps(self._turn(tools), self._request.messages, tools)):
             if isinstance(step, Finished) and step.reason == "cancelled" and not self._services.keys.has(self._owner):
-                raise revoked()  # any other cancel: the client has left
+                raise revoked()  # any other cancel: the client has disconnected
             if not number:
                 yield from self._composer.begin()
             chunks = list(self._composer.feed(step))
@@ -412,7 +412,7 @@ class ChatJob(TurnJob):
         )
 
 
-# The container of a chat completion: the one its client names, or its conversation's, or a new one.
+# The container of a chat completion: named by the client, found by the conversation, or new.
 
 
 ORIGIN = "chat"  # the origin and the name of containers that are made here
@@ -420,10 +420,10 @@ LOST = "[The container that earlier calls ran in is gone: its variables and file
 
 
 class ChatContainer:
-    """Found in the store, so it is not made in the event loop. `lease` is shared by the tools.
+    """The container of a chat completion. Made in a thread, since it reads the store; the tools share `lease`.
 
     Raises:
-        ContainersError: the container that the client names is not there, or its memory is more than allowed.
+        ContainersError: the client's container does not exist, or its memory is more than allowed.
         StoreError: the store cannot be read.
     """
 
@@ -438,14 +438,14 @@ class ChatContainer:
         self.lease = self._held(request.container_id)
 
     def note(self, message: Mapping[str, Any]) -> None:
-        """Note the answer, so that the conversation's next request finds the container."""
+        """Store the answer's fingerprints, so that the conversation's next request finds the container."""
         messages: Iterable[Mapping[str, Any]] = [message]
         container_id = self.lease.container_id if self.lease.has_container else ""
         self._services.conversations.note(self._conversation, messages, container_id)
         self._is_found_again |= self._has_session or self._services.config.match_text or bool(message.get("tool_calls"))
 
     def close(self) -> None:
-        """Release the container; delete it if no request could find it again."""
+        """Release the container; delete it if no later request could find it."""
         self.lease.close()
         if self.lease.has_made and not self._is_found_again:
             with suppress(ContainersError, StoreError):  # else it expires
@@ -468,7 +468,7 @@ class ChatContainer:
         return lease
 
     def _make(self) -> None:
-        """Make the container; at the owner's limit, the one unused for longest is deleted."""
+        """Create the container; at the owner's limit, delete the one unused for longest."""
         containers, spec = self._services.containers, ContainerSpec(ORIGIN, self._memory, origin=ORIGIN)
         try:
             containers.create(self._owner, spec, self.lease.container_id)

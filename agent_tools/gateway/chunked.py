@@ -1,7 +1,7 @@
-"""Uploads in parts: begun with a size, sent part by part, and joined to one file.
+"""Uploads in parts: a client creates an upload with a size, sends parts, and completes it to one file.
 
-Each has a folder in `data_dir`, with what is known of it (`about.json`) and its parts, so that gateways that share the
-folder share the uploads. One that is not completed within an hour is removed.
+Each has a folder in `data_dir` with its description (`about.json`) and its parts, so that gateways that share the
+folder share the uploads. An upload that is not completed within an hour is removed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class ChunkedUpload:
 
     @property
     def expires_at(self) -> float:
-        """The time when it is removed, unless it is completed."""
+        """The time at which an incomplete upload is removed."""
         return self.created_at + LIFETIME
 
 
 class ChunkedUploads:
-    """All that are under way. Thread-safe."""
+    """All incomplete uploads. Thread-safe."""
 
     def __init__(
         self, config: GatewayConfig, shares: Shares, uploads: Uploads, clock: Callable[[], float] = time.time
@@ -88,21 +88,21 @@ class ChunkedUploads:
         with self._lock:
             pending = [each for each in self._all() if each.owner == owner and each.status == PENDING]
             if len(pending) >= MAX_PENDING:
-                raise invalid(f"{MAX_PENDING} uploads are under way: complete or cancel some.", code="too_many")
+                raise invalid(f"{MAX_PENDING} uploads are incomplete: complete or cancel some.", code="too_many")
             self._shares.uploads_left(owner, size + sum(each.bytes for each in pending))
             (self._dir / id_).mkdir(mode=0o700)
             self._note(upload)
         return upload
 
     def left(self, upload: ChunkedUpload) -> int:
-        """Return the bytes that its parts may still have."""
+        """Return the number of bytes that further parts may have."""
         return upload.bytes - sum(size for _, size in self._parts(upload.id))
 
     def add_part(self, upload: ChunkedUpload, content: BinaryIO) -> str:
-        """Keep a part, and return its id.
+        """Store a part, and return its id.
 
         Raises:
-            ApiError: 400, the parts are larger than was said, or too many; or it is no longer under way.
+            ApiError: 400, the parts exceed the declared size, or are too many, or the upload has ended.
         """
         part_id = new_id("part")
         half = self._dir / upload.id / f".{part_id}"
@@ -113,7 +113,7 @@ class ChunkedUploads:
             with self._lock:
                 self.find(upload.owner, upload.id, (PENDING,))
                 if size > self.left(upload):
-                    raise invalid(f"The parts have more than the {upload.bytes:,} bytes that the file has.", "data")
+                    raise invalid(f"The parts have more than the {upload.bytes:,} declared bytes of the file.", "data")
                 if len(self._parts(upload.id)) >= MAX_PARTS:
                     raise invalid(f"An upload has at most {MAX_PARTS:,} parts: send larger ones.", "data")
                 half.rename(half.with_name(part_id))
@@ -134,18 +134,18 @@ class ChunkedUploads:
             sizes = dict(self._parts(upload.id))
             unknown = next((each for each in part_ids if each not in sizes), None)
             if unknown is not None or len(set(part_ids)) < len(part_ids):
-                raise invalid("'part_ids' names a part that is not there, or one twice.", "part_ids", "invalid_value")
+                raise invalid("'part_ids' has an unknown part, or a part twice.", "part_ids", "invalid_value")
             if (size := sum(sizes[each] for each in part_ids)) != upload.bytes:
-                raise invalid(f"The parts have {size:,} bytes in place of {upload.bytes:,}.", "part_ids")
+                raise invalid(f"The parts have {size:,} bytes instead of {upload.bytes:,}.", "part_ids")
             with _Joined([self._dir / upload.id / each for each in part_ids]) as content:
                 if md5 is not None and _md5(content) != md5.lower():
-                    raise invalid("The MD5 of the parts is another one.", "md5", "invalid_value")
+                    raise invalid("The MD5 of the parts differs from 'md5'.", "md5", "invalid_value")
                 content.seek(0)
                 file = self._uploads.add(upload.owner, upload.filename, upload.purpose, cast(BinaryIO, content))
             return self._end(replace(upload, status=COMPLETED, file_id=file.id)), file
 
     def cancel(self, upload: ChunkedUpload) -> ChunkedUpload:
-        """Give an upload up."""
+        """Cancel an upload."""
         with self._joining(upload):
             return self._end(replace(upload, status=CANCELLED))
 
@@ -153,7 +153,7 @@ class ChunkedUploads:
         """Return an upload of this owner.
 
         Raises:
-            ApiError: 404, there is none; 400, it is in none of these states.
+            ApiError: 404, it does not exist; 400, its status is not one of `states`.
         """
         upload = self._read(id_) if _ID.fullmatch(id_) else None
         if upload is None or upload.owner != owner:
@@ -163,7 +163,7 @@ class ChunkedUploads:
         return upload
 
     def sweep(self) -> int:
-        """Remove those whose time is over; return the number of those for which that failed."""
+        """Remove expired uploads; return how many could not be removed."""
         old = [each for each in self._dir.iterdir() if self._is_old(each)]
         return sum(failures(partial(shutil.rmtree, each)) for each in old)
 
@@ -175,7 +175,7 @@ class ChunkedUploads:
 
     @contextmanager
     def _joining(self, upload: ChunkedUpload) -> Iterator[None]:
-        """Be the only one, of all gateways, that ends an upload."""
+        """Lock an upload, among all gateways, while it is completed or cancelled."""
         mark = self._dir / upload.id / _JOINING
         try:
             mark.touch(exist_ok=False)

@@ -1,4 +1,4 @@
-"""The errors that clients get for failures: one ladder for every route and every job."""
+"""Converts failures into errors for clients, in one place for every route and job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent_tools.text import one_line
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that this thread or task works for: its `x-request-id`."""
 
-_QUIET = frozenset({"/health", "/ready", "/metrics", "/page/state"})  # asked every few seconds by programs
+_QUIET = frozenset({"/health", "/ready", "/metrics", "/page/state"})  # requested every few seconds by programs
 _POLLED = ("/execute", "/ports")  # likewise, by a page that shows a terminal
 _access = logging.getLogger("agent_tools.gateway.access")
 
@@ -80,7 +80,7 @@ def _moment(record: logging.LogRecord) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
 
-MAX_DETAIL = 1_000  # characters of the upstream's own words that are passed on
+MAX_DETAIL = 1_000  # characters of the upstream's own message that are passed on
 _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str | None]] = {  # status, code, param
     containers.ContainerNotFound: (404, "container_not_found", None),
     containers.ContainerFileNotFound: (404, "container_file_not_found", None),
@@ -103,7 +103,7 @@ _log = logging.getLogger(__name__)
 
 
 def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
-    """Return the error for a failure. An unknown failure is only named as one; the log has its place.
+    """Return the error for a failure. An unknown failure gets a general message; the log has its place.
 
     `is_clients_key` is true if the upstream was asked with the client's own key.
     """
@@ -121,7 +121,7 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
             )
         case SessionLost():
             return ApiError(
-                503, "The machine of the container is gone, with its variables; try again.", code="session_lost"
+                503, "The machine of the container failed, and its variables are lost; try again.", code="session_lost"
             )
         case AgentToolsError():
             _log.error("a request failed: %s", type(exc).__name__)
@@ -132,32 +132,32 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
 
 
 def engine_error(failure: Exception | None) -> ApiError | None:
-    """Return the error of a failure that ends the whole answer; None if the model can still do something about it."""
+    """Return the error of a failure that ends the whole answer; None if the model can still react to it."""
     if isinstance(failure, containers.RowsAway):
         return client_error(failure)
     cause = failure.exception if isinstance(failure, ToolServiceError) else failure
     if isinstance(cause, EngineError) and not isinstance(cause, SessionLost):
-        message = "The code interpreter is not available now: its engine does not work."
+        message = "The code interpreter is not available: its engine does not work. Try again later."
         return ApiError(503, message, code="code_interpreter_unavailable")
     return None
 
 
 def _model_error(exc: ModelError, is_clients_key: bool) -> ApiError:
-    """Return the upstream's failure: a client's own mistakes as they are, all else as a bad gateway."""
+    """Return the upstream's failure: a client's own errors unchanged, all others as a bad gateway."""
     detail = exc.detail[:MAX_DETAIL] or str(exc)
     status = exc.status or 502
     headers = {"Retry-After": exc.retry_after} if exc.retry_after else None
     if status in (401, 403) and not is_clients_key:
         return upstream_unauthorized()
     if not 400 <= status < 600:
-        return ApiError(502, "The upstream's answer has no status that it could have.", code="upstream_error")
+        return ApiError(502, "The upstream's answer has an invalid status.", code="upstream_error")
     if status < 500:
         return ApiError(status, detail, code=exc.code, headers=headers)
     return ApiError(status, detail, code=exc.code or "upstream_error", headers=headers)
 
 
 def _place(exc: BaseException) -> str:
-    """Return the line an exception comes from: no values, which could be anyone's words."""
+    """Return the line an exception comes from, without values, which could be private."""
     traceback = exc.__traceback__
     while traceback and traceback.tb_next:
         traceback = traceback.tb_next

@@ -1,13 +1,13 @@
-"""The order in which a gateway's threads compute: one at a time, urgent ones first.
+"""A queue in which a gateway's threads compute: one at a time, urgent ones first.
 
 Theory of operation
-    Python runs one thread at a time. Threads that want to run at the same time take that right from each other at every
-    wait, at a file, a socket or a lock, and there are dozens of them in what a request computes: ten threads that
-    interrupt each other so make all ten late. In a queue for whole stretches of work no thread is later than with its
-    share of the time, and most are earlier; and an urgent thread, whose answer needs no sandbox, goes first.
+    Python runs one thread at a time. Threads that want to run take the GIL from each other at every wait for a file, a
+    socket or a lock, and a request has dozens of such waits: ten threads that interrupt each other are all late. In a
+    queue for whole stretches of work no thread is later than with an equal share of the time, and most are earlier; an
+    urgent thread, whose answer needs no sandbox, goes first.
 
-    The queue is a courtesy and no lock. It protects nothing, and a thread that has waited for `PATIENCE` goes on
-    without its turn: a thread that computes for long, at a slow disk for instance, delays others by no more than that.
+    The queue is not a lock and protects no data. A thread that has waited for `PATIENCE` continues without its turn, so
+    a thread that computes for long, at a slow disk for instance, delays others by no more than that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ URGENT, NEXT, USUAL = range(3)
 
 
 class ComputeQueue:
-    """One per process. Each thread that computes has the turn, or waits for it."""
+    """The queue of a process: one thread has the turn, the others wait for it."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
@@ -35,7 +35,7 @@ class ComputeQueue:
 
     @contextmanager
     def computing(self, *, is_urgent: bool) -> Iterator[None]:
-        """Compute, once it is this thread's turn."""
+        """Wait for this thread's turn, and compute in the block."""
         self._mine.rank = URGENT if is_urgent else USUAL
         self._mine.has_turn = self._take(self._mine.rank)
         try:
@@ -46,7 +46,7 @@ class ComputeQueue:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wait for something while others compute. In a thread that computes without a turn, do nothing."""
+        """Let others compute while the block waits for something. Do nothing in a thread without a turn."""
         rank: int | None = getattr(self._mine, "rank", None)
         if rank is None:
             yield
@@ -91,7 +91,7 @@ class ComputeQueue:
             return True
         with self._lock:
             if place not in self._waiting:
-                return True  # it came at the very moment
+                return True  # the turn came just now
             self._waiting.remove(place)
             heapq.heapify(self._waiting)
             return False

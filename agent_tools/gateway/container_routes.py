@@ -29,7 +29,7 @@ from agent_tools.limits import KIB, MIB
 from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440
-_NO_EXPIRY = "Files are deleted after the gateway's 'retention', and not by 'expires_after': leave it out."
+_NO_EXPIRY = "Files are deleted after the gateway's 'retention'; 'expires_after' is not supported: leave it out."
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 
 
@@ -299,9 +299,9 @@ def _id(request: Request) -> str:
 
 
 def download(content: BinaryIO, stack: ExitStack, media_type: str = "application/octet-stream") -> Response:
-    """Send bytes, piece by piece, as a download: whatever code wrote, no browser renders it in the gateway's name.
+    """Send bytes, piece by piece, as a download, so that no browser renders content of code on the gateway's origin.
 
-    As many are sent as there are now. If code makes the file shorter meanwhile, the connection breaks off.
+    The length is the file's current size. If code shortens the file meanwhile, the connection is aborted.
     """
     size = content.seek(0, os.SEEK_END)
     content.seek(0)
@@ -340,7 +340,7 @@ routes = [
 ]
 
 
-# A form with a file, received piece by piece: its parts are bounded, and each piece is counted before it is kept.
+# A form with a file, received piece by piece: its parts are limited, and each piece is counted before it is stored.
 
 
 MAX_FIELDS = 16  # beside the file
@@ -354,7 +354,8 @@ _CHARSETS = ("", "utf-8", "utf8", "us-ascii")
 async def file_form(
     request: Request, shares: Shares, left: Callable[[str], int], most: int, max_files: int = 1
 ) -> AsyncIterator[FormData]:
-    """Read the form of a request, with files of `most` bytes in all; `left` returns what its owner may still keep.
+    """Read the form of a request, with files of `most` bytes in all; `left` returns the bytes that its owner may still
+    store.
 
     Raises:
         ApiError: 400, it is not a form; 413, it is too large.
@@ -397,7 +398,7 @@ class _Counted:
 
 
 def _check_type(given: str) -> None:
-    """Refuse other character sets: decoding some of them takes as long as a client wants."""
+    """Refuse other character sets: a client could make decoding some of them very slow."""
     header = Header()
     header["content-type"] = given
     if header.get_content_type() != "multipart/form-data":

@@ -40,7 +40,7 @@ _ANY_FILE: JsonObject = {"type": "text", "text": ""}
 
 def _few(items: list[Any]) -> list[Any]:
     if len(items) > MAX_ITEMS:
-        raise wrong(f"At most {MAX_ITEMS} items are added at once: send several requests.")
+        raise wrong(f"At most {MAX_ITEMS} items can be added at once: send several requests.")
     return items
 
 
@@ -115,7 +115,7 @@ def retrieve_item(request: Request) -> Response:
 
 
 def delete_item(request: Request) -> Response:
-    """DELETE /v1/conversations/{id}/items/{item_id}: it answers the conversation."""
+    """DELETE /v1/conversations/{id}/items/{item_id}; the answer is the conversation."""
     found = _found(request)
     _conversations(request).delete_item(found.id, request.path_params["item_id"])
     return JsonResponse(conversation_shown(found))
@@ -130,7 +130,7 @@ def _found(request: Request) -> StoredConversation:
 
 
 def _items(services: Services, owner: str, given: list[JsonObject]) -> list[JsonObject]:
-    """Return the items as they are kept, each with an id."""
+    """Return the items in their stored form, each with an id."""
     config = services.config
     items = resolved(services.store, owner, given, config.max_response_bytes, "items")
 

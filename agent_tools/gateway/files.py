@@ -1,4 +1,4 @@
-"""Files by id: those that clients upload, and those in containers."""
+"""Files by id: uploads of clients, and files in containers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from agent_tools.machine.folder import numbered, safe_name
 SHOWN_DIR = "/mnt/data"
 FOR_SKILLS = "skills"  # the purpose of uploads that belong to a skill, and are no files of /v1/files
 HALF = ".half"  # the suffix of an upload that is being written
-HALF_SECONDS = 3_600.0  # without a byte, after which nobody writes it
+HALF_SECONDS = 3_600.0  # seconds without a new byte, after which a half-written file is abandoned
 
 
 class Uploads:
-    """Files that clients uploaded, by id; kept for `retention` seconds."""
+    """Files that clients uploaded, by id; deleted after `retention` seconds."""
 
     def __init__(self, containers: Containers[GatewayConfig], store: Store) -> None:
         self._config = containers.config
@@ -43,7 +43,7 @@ class Uploads:
         self._forget_halves()
 
     def add(self, owner: str, filename: str, purpose: str, content: BinaryIO, prefix: str = "file") -> Upload:
-        """Keep a file, under an id of this prefix.
+        """Store a file, under an id with this prefix.
 
         Raises:
             ContainersError: it is too large, there are too many, or no storage is left.
@@ -74,7 +74,7 @@ class Uploads:
         return upload
 
     def _forget_halves(self) -> None:
-        """Remove what a gateway that was killed had begun to write, and no other gateway can still be writing."""
+        """Remove half-written files of a killed gateway, which no gateway can still be writing."""
         old = time.time() - HALF_SECONDS
         for half in self._dir.glob(f"*{HALF}"):
             with suppress(FileNotFoundError):
@@ -113,7 +113,7 @@ class Uploads:
         self._store.delete(Upload, id=id_)
 
     def sweep(self) -> int:
-        """Forget the files that were kept for long enough; return the number of those for which that failed."""
+        """Delete expired files; return how many could not be deleted."""
         old = [each.id for each in self._store.find(Upload, created_at=Before(time.time() - self._config.retention))]
         in_use = {each.id for each in self._store.get_all(StoredSkillVersion, old)}
         return sum(failures(partial(self.delete, each)) for each in old if each not in in_use)
@@ -133,7 +133,7 @@ class ListedFile:
 
 
 class ContainerFiles:
-    """The files in containers. One that code wrote gets an id when it is first seen."""
+    """The files in containers. A file that code wrote gets an id when it is first listed."""
 
     def __init__(self, containers: Containers[GatewayConfig], store: Store, uploads: Uploads) -> None:
         self._containers = containers
@@ -158,7 +158,7 @@ class ContainerFiles:
         return self._put_copy(container_id, upload.filename, upload)
 
     def bring(self, owner: str, container_id: str, file_ids: Iterable[str]) -> dict[Upload, str]:
-        """Copy in the uploads that are not there yet; return the names of all in the container, none of them twice."""
+        """Copy missing uploads into the container; return the unique names of all of them."""
         uploads = [self._uploads.find(owner, id_) for id_ in file_ids]
         known = {file.upload_id: file.path for file in self._store.find(ContainerFile, container_id=container_id)}
         brought = {upload: known[upload.id] for upload in uploads if upload.id in known}
@@ -174,7 +174,7 @@ class ContainerFiles:
             return self.put(container_id, name, content, upload.id)
 
     def listed(self, container_id: str) -> tuple[list[ListedFile], bool]:
-        """List the files that are there, oldest id first; return whether these are all, as `Contents.listed` does."""
+        """List the existing files, oldest id first, and return whether the list is complete, like `Contents.listed`."""
         found, is_complete = self._contents.listed(container_id)
         known = {file.path: file for file in self._store.find(ContainerFile, container_id=container_id)}
         for name in sorted(found.keys() - known.keys()):
@@ -182,7 +182,7 @@ class ContainerFiles:
         return [ListedFile(file, found[name][0]) for name, file in known.items() if name in found], is_complete
 
     def named(self, container_id: str, name: str) -> ContainerFile | None:
-        """Return the file of this name, if it is there; the name may be anything a model wrote."""
+        """Return the file of this name, if it exists; the name may be any text of a model."""
         with self._contents.opened(container_id, name) as file:
             if file is None:
                 return None
@@ -228,13 +228,13 @@ class ContainerFiles:
         )
         if not self._store.add_if_new(file):  # another request has just named it
             return self._named(container_id, name, source, upload_id)
-        if self._store.get(ContainerRecord, container_id, status="active") is None:  # it is over, and so are its names
+        if self._store.get(ContainerRecord, container_id, status="active") is None:  # the container has ended
             self._store.delete(ContainerFile, id=file.id)
         return file
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a file's name, or the first of those with a number that is not taken."""
+    """Return a file's name if it is free, else the first free one with a number."""
     return next(each for each in numbered(name) if each not in taken)
 
 

@@ -1,4 +1,4 @@
-"""Reading bodies within their bounds, and answering JSON and pages of lists, for every route."""
+"""Reads request bodies within their limits, and writes JSON answers and pages of lists, for every route."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class ListedById(Protocol):
-    """Anything that is listed in pages."""
+    """An object that is listed in pages."""
 
     @property
     def id(self) -> str:
@@ -43,7 +43,7 @@ class ListedById(Protocol):
 
 
 class ListedText(ListedById, Protocol):
-    """Likewise, with its JSON."""
+    """An object that is listed in pages, with its JSON."""
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ _Item = TypeVar("_Item", bound=ListedById)
 
 
 class JsonTextResponse(Response):
-    """An answer of JSON that is sent as it is, in parts, so that others are served between them."""
+    """An answer of stored JSON text, sent in parts, so that other requests proceed between them."""
 
     media_type = "application/json"
 
@@ -95,15 +95,15 @@ def owner_of(request: Request) -> str:
 
 
 def is_wanted(request: Request) -> Callable[[], bool]:
-    """Return what tells whether the answer is one for anybody still: the owner's key may be revoked meanwhile."""
+    """Return a function that says whether the owner's key is still valid: it may be revoked meanwhile."""
     keys, owner = services_of(request).keys, owner_of(request)
     return lambda: keys.has(owner)
 
 
 def note_upstream(request: Request, model: str, options: Iterable[str], ignored: Sequence[str] = ()) -> None:
-    """Name in headers of the answer what is not sent to the model's server as it was asked for.
+    """Add headers to the answer for parts of the request that the model server does not get.
 
-    `X-Agent-Tools-Ignored` has the fields of the request that are not, `options` that the server refuses among them;
+    `X-Agent-Tools-Ignored` has the fields that are not sent, including `options` that the server refuses;
     `X-Agent-Tools-Calls: prompted` says that the server has no tool calling, and calls are read from text.
     """
     upstream = services_of(request).upstream
@@ -139,21 +139,21 @@ def parsed(body: bytes) -> JsonObject:
     except (ValueError, RecursionError) as exc:
         raise invalid("We could not parse the JSON body of your request.") from exc
     if not isinstance(value, dict):
-        raise invalid("The body of a request is a JSON object.")
+        raise invalid("The body of a request must be a JSON object.")
     if body.count(b"[") + body.count(b"{") > MAX_LEVELS and _is_deeper(value, MAX_LEVELS):
         raise invalid(f"The JSON of the request has arrays and objects in more than {MAX_LEVELS} levels.")
     return scrubbed(value) if _HALVES.search(body) else value
 
 
 def _finite(number: str) -> float:
-    """Return a number; one that no JSON can hold, such as NaN or 1e999, is a ValueError."""
+    """Return a number; raise ValueError for a number outside JSON, such as NaN or 1e999."""
     if not math.isfinite(value := float(number)):
         raise ValueError(f"{number:.20} is no finite number")
     return value
 
 
 def _is_deeper(value: Any, most: int) -> bool:
-    """Return whether arrays and objects lie within each other in more than so many levels."""
+    """Return whether arrays and objects are nested in more than so many levels."""
     level: list[Any] = [value]
     for _ in range(most):
         inner = (part.values() if isinstance(part, dict) else part for part in level)
@@ -164,7 +164,7 @@ def _is_deeper(value: Any, most: int) -> bool:
 
 
 async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:
-    """Parse a body and return what `read` makes of it; a large body takes a thread."""
+    """Parse a body and return the result of `read`, in a thread for a large body."""
     services = services_of(request)
     work = partial(_read, body, read)
     return await services.large_json.read(len(body), work)
@@ -199,7 +199,7 @@ class _Query(Given):
 
 @dataclass(frozen=True)
 class PageQuery:
-    """The part of a list that a query asks for: at most `limit` items, from the one that follows the id `after`."""
+    """The page of a list that a query asks for: at most `limit` items after the id `after`."""
 
     limit: int
     after: str
@@ -233,24 +233,24 @@ def page(
 
 
 def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
-    """Answer one page of items whose JSON is sent as it is."""
+    """Answer one page of items with their stored JSON."""
     return list_of_texts(*_cut(asked_page(request), items))
 
 
 def list_of_texts(items: Sequence[ListedText], has_more: bool = False) -> Response:
-    """Answer items whose JSON is sent as it is."""
+    """Answer items with their stored JSON."""
     rest = json.dumps({**_ends(items), "has_more": has_more}, separators=(",", ":"))
     data = ",".join(item.text for item in items)
     return JsonTextResponse(f'{{"object":"list","data":[{data}],{rest[1:]}')
 
 
 def _ends(items: Sequence[ListedById]) -> dict[str, str | None]:
-    """Return the ids between which a page is."""
+    """Return the first and the last id of a page."""
     return {"first_id": items[0].id if items else None, "last_id": items[-1].id if items else None}
 
 
 def _cut(page: PageQuery, items: Sequence[_Item]) -> tuple[list[_Item], bool]:
-    """Return the items of a page, and if there are more."""
+    """Return the items of a page, and whether there are more."""
     ordered = list(reversed(items)) if page.is_descending else list(items)
     if page.after:
         places = [index for index, item in enumerate(ordered) if item.id == page.after]

@@ -24,14 +24,14 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
 from agent_tools.gateway.sse import EventLog
 
-LAST_WORDS = 5.0  # seconds in which a job that is ended may still tell its client so
+LAST_WORDS = 5.0  # seconds in which an ended job may still notify its client
 CANCEL_SECONDS = 1.0  # in which jobs learn that they are cancelled, before what they wait for is ended
 Event = Mapping[str, Any]
 _log = logging.getLogger(__name__)
 
 
 class Job(ABC):
-    """One client's work: the events it yields, how it tells its failure, and what it holds until it is closed.
+    """One client's work: it yields events, reports its failure, and releases its resources in `close`.
 
     Attributes:
         cancel: ends the work when set, from any thread.
@@ -49,22 +49,22 @@ class Job(ABC):
 
     @abstractmethod
     def events(self) -> Generator[Event, None, None]:
-        """Do the work; yield its events as they come. Any exception ends it."""
+        """Do the work and yield its events. Any exception ends it."""
 
     @abstractmethod
     def failed(self, failure: ApiError) -> Iterator[Event]:
-        """Yield the events by which a client learns of a failure."""
+        """Yield the events that report a failure to the client."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the work holds."""
+        """Release the resources of the work."""
 
     def record(self, event: Event) -> None:
         """Append an event to the log."""
         self.log.append(event)
 
     def work(self) -> None:
-        """Do the work to its end and record its events, also those of a failure. For a thread."""
+        """Do the work to its end and record its events, including those of a failure. For a thread."""
         try:
             with closing(self.events()) as events:
                 for event in events:
@@ -92,8 +92,8 @@ _Kind = TypeVar("_Kind", bound=Job)
 class Jobs:
     """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
-    `waited` gets the seconds that each job waited for a sandbox, in vain or not. `give_up` is called when jobs are
-    ended because the gateway stops: it ends what they wait for.
+    `waited` gets the seconds that each job waited for a sandbox, in vain or not. When the gateway stops, `give_up` is
+    called to end the waits of jobs.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Jobs:
         if self._closing:
             raise stopped()
         if self.active >= self._config.max_responses:
-            raise busy(429, "Too many responses are under way; try again later.", 5)
+            raise busy(429, "Too many responses are running; try again later.", 5)
         if self._held[owner] >= self._most:
             raise busy(429, f"You have {self._most:,} active responses, the maximum for a key; try again later.", 5)
         self._held[owner] += 1
@@ -170,7 +170,7 @@ class Jobs:
         return [job for job in self._following if isinstance(job, kind)]
 
     def abandon(self, job: Job) -> None:
-        """End a job whose client has left."""
+        """End a job whose client has disconnected."""
         self._loop.run_in_executor(None, job.cancel.set)
 
     def end_of(self, owners: frozenset[str]) -> None:
@@ -185,7 +185,7 @@ class Jobs:
                 self.abandon(job)
 
     async def close(self) -> None:
-        """Admit no more, let the active jobs end within the grace there is, then end them. May be called again."""
+        """Admit no more jobs, wait for active ones within the grace period, then end them. May be called again."""
         self._closing = self._closing or asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
@@ -227,14 +227,14 @@ class Jobs:
     def _end(self, job: Job, place: JobPlace) -> None:
         self.leave(place)
         self._following.pop(job, None)
-        job.log.close()  # last: a reader that waited for the end finds the place free
+        job.log.close()  # last, so that a reader that waited for the end finds the place free
 
 
-# Admission: a bounded number of places, with a bounded queue before them.
+# Admission: a limited number of places, with a limited queue before them.
 
 
 class SandboxQueue:
-    """Places, handed out in turns, `most` of them to one owner. For one event loop."""
+    """Places that owners get in turn, at most `most` for one owner. For one event loop."""
 
     def __init__(self, places: int, queue: int, patience: float, what: str, most: int | None = None) -> None:
         self._free = places
@@ -246,10 +246,10 @@ class SandboxQueue:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by owner, the next one first
 
     async def enter(self, owner: str) -> None:
-        """Take a place, waiting for one if need be.
+        """Take a place; wait for one if all are in use.
 
         Raises:
-            ApiError: 429, too many wait already; 503, none became free in time.
+            ApiError: 429, the queue is full; 503, no place became free in time.
         """
         if self._free > 0 and self._held[owner] < self._most:  # then no job of this owner waits
             self._take(owner)
@@ -267,7 +267,7 @@ class SandboxQueue:
             raise
 
     def leave(self, owner: str) -> None:
-        """Free the place; it goes to the next owner that may have another."""
+        """Free the place for the next owner that may have another."""
         self._free += 1
         self._held[owner] -= 1
         if not self._held[owner]:
@@ -277,7 +277,7 @@ class SandboxQueue:
                 return
 
     def close(self, why: Exception) -> None:
-        """Refuse everyone who waits."""
+        """Refuse all waiting requests."""
         for places in self._waiting.values():
             for place in places:
                 if not place.done():
@@ -294,7 +294,7 @@ class SandboxQueue:
         self._held[owner] += 1
 
     def _call_in(self, owner: str) -> bool:
-        """Give a place to the first of an owner's queue that still waits, and move the owner to the end."""
+        """Give a place to the first waiting request of an owner, and move the owner to the end."""
         places = self._waiting.pop(owner)
         while places:
             place = places.popleft()
@@ -307,7 +307,7 @@ class SandboxQueue:
         return False
 
     def _make_room(self, owner: str) -> None:
-        """Make room for one more in the queue: the last of the longest queue goes, if this owner's will be shorter."""
+        """Make room in the queue: refuse the last request of the longest queue, if this owner's will be shorter."""
         if self.waiting < self._queue:
             return
         longest = max(self._waiting, key=lambda each: len(self._waiting[each]), default=owner)
@@ -327,4 +327,4 @@ class SandboxQueue:
             if not places:
                 del self._waiting[owner]
         elif place.done() and not place.cancelled() and not place.exception():
-            self.leave(owner)  # it was handed over at the very moment
+            self.leave(owner)  # it got the place just now

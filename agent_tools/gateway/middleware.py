@@ -1,4 +1,4 @@
-"""The middleware of all requests: it finds the owner of each, bounds and counts it, and answers every failure."""
+"""The middleware of all requests: it finds the owner of each, limits and counts it, and answers every failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OWNED = (
     "/page/state",
     "/page/chats",
     "/page/responses",
-)  # what has an owner, and needs a key where there are any
+)  # paths that have an owner, and need a key if there are any
 _POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends
 _BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")  # of an answer
 _AZURES = re.compile(r"/openai/(?:v1/|deployments/[^/]+/)?")
@@ -108,7 +108,7 @@ class GatewayMiddleware:
 
 
 def failed(exc: Exception, path: str = "") -> Response:
-    """Return the answer for a failure of a request for a path: in the shape of the API that has it."""
+    """Return the answer for a failed request, in the format of the API at its path."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
     if isinstance(exc, HTTPException):
@@ -122,7 +122,7 @@ def _below(root: str, scope: Scope) -> Scope:
     """Return a request with its path below the gateway's root: without a proxy's prefix, and without Azure's.
 
     Azure's clients ask for `/openai/v1/NAME`, `/openai/NAME` or `/openai/deployments/MODEL/NAME`, with `api-version` in
-    the query, which means nothing here; the body names the model, too.
+    the query, which is ignored; the body names the model, too.
     """
     path = str(scope["path"])
     if root and path.startswith(f"{root}/"):
@@ -135,14 +135,14 @@ def _below(root: str, scope: Scope) -> Scope:
 def _let_socket_in(services: Services, scope: Scope, key: str) -> bool:
     """Set the owner of a WebSocket by its key; return False if the client is refused.
 
-    Browsers let any page open a WebSocket, so one of another origin is refused, but for keys of servers.
+    Browsers let any page open a WebSocket, so other origins are refused, except with keys of servers.
     """
     headers = {**Headers(scope=scope), "authorization": f"Bearer {key}"}
     try:
         caller = services.keys.caller(headers)
         is_foreign = "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host")
         if is_foreign and not caller.for_users:
-            raise Refusal("foreign_origin", 403, "No page of another origin is answered.", "foreign_origin")
+            raise Refusal("foreign_origin", 403, "Pages of another origin are refused.", "foreign_origin")
         services.rates.check(caller)
     except ApiError as exc:
         if isinstance(exc, Refusal):
@@ -156,13 +156,13 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Co
     """Set the request's owner, or refuse it.
 
     Raises:
-        Refusal: it has no owner, or can be read in more than one way.
+        Refusal: it has no owner, or its length is ambiguous.
     """
     headers = Headers(scope=scope)
     is_chunked = "transfer-encoding" in headers
     if is_chunked and ("content-length" in headers or scope["http_version"] == "1.0"):
         raise Refusal(
-            "malformed", 400, "Tell a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
+            "malformed", 400, "Give a body's length in one way only: by Content-Length, or by chunks in HTTP/1.1."
         )
     if scope["path"] in public and not key_of(headers):
         services.keys.refuse_strangers(headers)

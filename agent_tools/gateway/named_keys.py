@@ -1,7 +1,7 @@
-"""Named keys: made, limited and revoked in the store, which every gateway on it reads every few seconds.
+"""Named keys: created, limited and revoked in the store, which every gateway reads every few seconds.
 
 A key's owner is the same as if it stood in the setting `api_keys`, so a key that moves from there to a name keeps its
-responses, containers and files. A name is used once: a revoked key stays in the table, and so does what it owns.
+responses, containers and files. A name is used once: a revoked key stays in the table, and so does its data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agent_tools.gateway.store.records import ApiKey
 from agent_tools.gateway.store.store import Store
 
 READ_EVERY = 2.0  # seconds
-MAX_KEYS = 10_000  # in the table, those that are revoked included
+MAX_KEYS = 10_000  # in the table, including revoked ones
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _RESERVED = re.compile(r"setting-\d+|local")  # names that metrics have for other callers
 
@@ -47,9 +47,9 @@ class NamedKeys:
         self.store = self._store = store
 
     def add(self, name: str, limits: KeyLimits, key: str = "", *, for_users: bool = False) -> str:
-        """Make a key of this name, or name one that is given; return it. Only its digest is kept.
+        """Create a key of this name, or register a given one; return it. Only its digest is stored.
 
-        `for_users`: its holder may name the user for whom it asks.
+        `for_users`: a client with the key may name the user of each request.
 
         Raises:
             InvalidParams: the name or the key cannot be used, or is used already.
@@ -73,15 +73,17 @@ class NamedKeys:
             for_users=for_users,
         )
         if not self._store.add_if_new(row):
-            raise InvalidParams(f"The name {name!r}, or this key, was given before; none is used again: `keys list`.")
+            raise InvalidParams(
+                f"The name {name!r}, or this key, was used before and cannot be used again: see `keys list`."
+            )
         return key
 
     def all(self) -> list[ApiKey]:
-        """List all keys, those that are revoked included, oldest first."""
+        """List all keys, including revoked ones, oldest first."""
         return self._store.find(ApiKey)
 
     def revoke(self, name: str) -> None:
-        """End a key: from their next look at the table on gateways refuse it, and end what is under way for it.
+        """Revoke a key: gateways refuse it once they read the table again, and end its running work.
 
         Raises:
             InvalidParams: there is no such key.
@@ -107,7 +109,7 @@ class NamedKeys:
         self._store.change(ApiKey, name, **vars(limits))
 
     def read_into(self, keys: RequestKeys) -> frozenset[str]:
-        """Have these keys accepted, and no others that are named; return the owners that had one until now."""
+        """Accept these named keys and no others; return the owners whose keys were revoked."""
         rows = self._store.find(ApiKey)
         revoked = {row.digest for row in rows if row.revoked_at is not None}
         return keys.accept_named({row.digest: _caller(row) for row in rows if row.revoked_at is None}, revoked)
@@ -115,7 +117,7 @@ class NamedKeys:
     def _find(self, name: str) -> ApiKey:
         row = self._store.get(ApiKey, name)
         if row is None:
-            raise InvalidParams(f"There is no key {name!r:.80}: `agent-tools keys list` shows those there are.")
+            raise InvalidParams(f"There is no key {name!r:.80}: `agent-tools keys list` shows all keys.")
         return row
 
 

@@ -1,10 +1,10 @@
-"""The other gateways of a service, by their addresses: a request for what one of them has is answered by it.
+"""Forwards a request to the gateway of the service that has its container or response.
 
 Theory of operation
-    Any load balancer may stand before gateways that share a database. A request whose container has its sandbox at
-    another gateway, or that is about a response under way there, is sent on to that one as it came, with the client's
-    own key, and the answer goes back piece by piece. It bears `shared_secret`, so the other one neither counts it again
-    nor sends it on. If no connection can be made, the request is served here, and the container is handed over.
+    Any load balancer may stand before gateways that share a database. If another gateway has the sandbox of a request's
+    container, or runs its response, the request is forwarded there unchanged, with the client's own key, and the answer
+    is passed back piece by piece. The forwarded request has `shared_secret`, so the other gateway neither counts nor
+    forwards it again. If no connection can be made, the request is served here, and the container is handed over.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from agent_tools.machine.owner import Owner, is_orphan
 
 # The gateways that share a database: each has a row in it while it lives, and knows the others by theirs.
 #
-# They are one service if they also share `data_dir`, where files, uploads and saved variables lie: any of them serves
-# any request then. What cannot be shared is refused at the start of the gateway that would share it.
+# They are one service if they also share `data_dir` with files, uploads and saved variables: then any of them serves
+# any request. A gateway that cannot share them with the others does not start.
 
 BEAT_EVERY = 2.0  # seconds between two signs of life
 MAX_SILENCE = 20.0  # seconds without one, after which a gateway on another machine counts as gone
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class Presence:
-    """One gateway's row, and what it knows of the others, as of its last sign of life. Thread-safe.
+    """One gateway's row, and the rows of the others as of its last heartbeat. Thread-safe.
 
     Attributes:
         id: its name among them, new at each start.
@@ -73,7 +73,7 @@ class Presence:
         )
 
     def join(self) -> None:
-        """Appear among the others.
+        """Add this gateway's row.
 
         Raises:
             InvalidParams: it cannot share the database with one of them.
@@ -83,14 +83,14 @@ class Presence:
         self.beat()
 
     def leave(self) -> None:
-        """Disappear. What this gateway had is free for the others."""
+        """Remove this gateway's row, so that the others may take its containers."""
         self._store.delete(GatewayRow, id=self.id)
 
     def beat(self) -> None:
-        """Give a sign of life, look for those of the others, and forget the ones that are gone."""
+        """Write a heartbeat, read those of the others, and remove the rows of dead gateways."""
         now = time.time()
-        if not self._store.change(GatewayRow, self.id, seen_at=now):  # others took it for gone
-            _log.warning("the database did not hear of this gateway for so long that others took its place")
+        if not self._store.change(GatewayRow, self.id, seen_at=now):  # others considered it dead
+            _log.warning("this gateway could not write a heartbeat for too long: others took its place")
             self._store.add_if_new(replace(self._row, seen_at=now))
         rows = [row for row in self._store.find(GatewayRow) if row.id != self.id]
         self._note_gap()
@@ -106,7 +106,7 @@ class Presence:
         return bool(self._others)
 
     def is_alive(self, id_: str) -> bool:
-        """Return True if another gateway is there. One that has just come is looked up."""
+        """Return True if another gateway is alive. A new one is looked up in the database."""
         return self.other(id_) is not None
 
     def other(self, id_: str) -> GatewayRow | None:
@@ -117,7 +117,7 @@ class Presence:
         return row if row and row.id != self.id and not self._is_gone(row, time.time()) else None
 
     def _note_gap(self) -> None:
-        """Be patient with the others after a time without a sign of one's own: the database was away for all."""
+        """Give the others more time after this gateway's heartbeats failed: the database failed for all."""
         now = time.monotonic()
         if now - self._beat_at > MAX_SILENCE / 2:
             self._patient_until = now + PATIENCE
@@ -140,19 +140,19 @@ def check_others(store: Store, folder: str) -> None:
             continue
         if row.folder != folder:
             raise InvalidParams(
-                "Another gateway has this database, and another data_dir: files and uploads would be missing "
-                "here. Give both the same folder, on storage that they share, or stop the other one "
-                f"(it counts as stopped after {MAX_SILENCE:g} s without a sign)."
+                "Another gateway uses this database with another data_dir: files and uploads would be missing here. "
+                "Give both the same folder, on shared storage, or stop the other one (it counts as stopped after "
+                f"{MAX_SILENCE:g} s without a heartbeat)."
             )
         if store.is_file and _machine(row) != _machine_here():
             raise InvalidParams(
-                "A gateway on another machine has this SQLite file, which only programs of one machine can share: give "
-                "both a PostgreSQL database (--database)."
+                "A gateway on another machine uses this SQLite file, which only programs of one machine can share: "
+                "give both a PostgreSQL database (--database)."
             )
 
 
 def is_gone(row: GatewayRow, now: float) -> bool:
-    """Return True if a gateway's process is certainly gone, or has given no sign of life for too long."""
+    """Return True if a gateway's process has ended for certain, or its last heartbeat is too old."""
     return is_orphan(json.loads(row.owner)) or now - row.seen_at > MAX_SILENCE
 
 
@@ -164,7 +164,7 @@ def folder_id(data_dir: Path) -> str:
     if not path.exists():
         made.write_text(secrets.token_hex(16), encoding="ascii")
         with contextlib.suppress(FileExistsError):
-            os.link(made, path)  # whole, and never over another's
+            os.link(made, path)  # atomically, and never over another gateway's file
         made.unlink()
     return path.read_text(encoding="ascii", errors="replace")[:_MAX_ID]
 
@@ -177,7 +177,7 @@ def _machine_here() -> str:
     return Owner.current().host.partition("/")[0]
 
 
-FORWARDED = "x-agent-tools-forwarded"  # the header that holds the secret
+FORWARDED = "x-agent-tools-forwarded"  # the header with the secret
 CONNECT_SECONDS = 2.0
 _HOP = frozenset(
     (
@@ -189,7 +189,7 @@ _HOP = frozenset(
 
 
 class Elsewhere(AgentToolsError):
-    """A request is for another gateway that has an address."""
+    """Another gateway, which has an address, should answer the request."""
 
     def __init__(self, gateway: GatewayRow) -> None:
         super().__init__("The request is for another gateway.")
@@ -211,7 +211,7 @@ class Peers:
         self._client = httpx.AsyncClient(timeout=patience, limits=httpx.Limits(max_connections=None), trust_env=False)
 
     def has_sent(self, headers: Mapping[str, str]) -> bool:
-        """Return True if another gateway has sent a request on.
+        """Return True if another gateway has forwarded a request.
 
         Raises:
             ApiError: 403, it does not know the secret.
@@ -228,11 +228,11 @@ class Peers:
 
     @property
     def are_there(self) -> bool:
-        """Requests may be sent on, since other gateways are alive."""
+        """Other gateways are alive, so requests may be forwarded."""
         return bool(self._config.address) and self._presence.has_others
 
     def look(self, gateway_id: str) -> None:
-        """Look for a gateway of this id among the others.
+        """Look up the gateway of this id.
 
         Raises:
             Elsewhere: it is alive and has an address.
@@ -242,15 +242,15 @@ class Peers:
             raise Elsewhere(row)
 
     def look_for_holder(self, container: ContainerRecord) -> None:
-        """Look for the gateway that has a container's sandbox, as `look` does."""
+        """Look up the gateway that has a container's sandbox. Errors as for `look`."""
         if container.gateway != self._presence.id:
             self.look(container.gateway)
 
     async def forward(self, request: Request, body: bytes, gateway: GatewayRow) -> Response | None:
-        """Send a request on, and the answer back; None if no connection can be made.
+        """Forward a request and return the answer; None if no connection can be made.
 
         Raises:
-            ApiError: 502, the other gateway broke off.
+            ApiError: 502, the other gateway ended the connection.
         """
         path = quote(request.scope["path"]) + (f"?{request.url.query}" if request.url.query else "")
         headers = [pair for pair in request.headers.raw if pair[0].decode("latin-1").lower() not in _HOP]
@@ -279,7 +279,7 @@ class Peers:
         await self._client.aclose()
 
 
-# The answer of another gateway on its way to the client: as it came; where it breaks off, to the end of an event.
+# The answer of another gateway on its way to the client: unchanged, or ended after a whole event if it is cut off.
 
 
 _END = b"\n\n"
@@ -287,16 +287,16 @@ _NUMBER = re.compile(rb'"sequence_number":(\d{1,15})\b')  # text in an event has
 
 
 def broken_off() -> ApiError:
-    """Return the error of an answer whose gateway is gone."""
-    message = "The gateway that has the container broke off; the container's files are kept."
+    """Return the error of an answer whose gateway has died."""
+    message = "The gateway of the container ended the connection; the container's files are kept."
     return ApiError(502, message, code="gateway_lost")
 
 
 async def relayed(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield an answer as it comes, and close it.
+    """Yield an answer piece by piece, and close it.
 
-    A stream of events that breaks off ends with an event that says so; any other answer ends as it did, so that the
-    client sees the cut.
+    A cut stream of events ends with an event that says so; any other cut answer stays incomplete, so that the client
+    notices.
     """
     is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
     events = _Events()
@@ -314,7 +314,7 @@ async def relayed(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 
 class _Events:
-    """Passes whole events on, and knows the number of the last one.
+    """Passes whole events on, and counts them.
 
     Attributes:
         rest: the beginning of an event.
@@ -325,7 +325,7 @@ class _Events:
         self._number = -1
 
     def take(self, piece: bytes) -> bytes:
-        """Return the events that are whole with this piece."""
+        """Return the events that this piece completes."""
         searched = max(0, len(self.rest) - 1)
         self.rest += piece
         end = self.rest.rfind(_END, searched) + len(_END)
@@ -338,7 +338,7 @@ class _Events:
         return whole
 
     def broken_off(self) -> bytes:
-        """Return the last events, in the shapes of responses and of chat completions at once."""
+        """Return the last events, in the formats of both responses and chat completions."""
         error = broken_off().body["error"]
         flat = {name: error[name] for name in ("code", "message", "param")}
         event = {"type": "error", **flat, "error": error, "sequence_number": self._number + 1}

@@ -1,4 +1,4 @@
-"""Streams of server-sent events over an event log, given up when the client hangs up.
+"""Streams of server-sent events over an event log; a stream ends when the client disconnects.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -23,7 +23,8 @@ from agent_tools.models.base import JsonObject
 
 # The event log of a job, the bridge from its thread to the event loop: the thread appends, readers follow.
 #
-# An event is encoded when it is appended, so later changes do not show. The log is bounded: the writer asks `is_full`.
+# An event is encoded when it is appended, so later changes do not show. The log is limited in size: the writer checks
+# `is_full`.
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def unpacked_events(data: bytes) -> list[Logged]:
 
 
 class EventLog:
-    """Made in the event loop; `append` and `close` are for any thread, the rest for the loop."""
+    """The events of a job. `append` and `close` are for any thread, all other methods for the event loop."""
 
     def __init__(self, max_bytes: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -76,7 +77,7 @@ class EventLog:
 
     @property
     def is_full(self) -> bool:
-        """The log holds as much as it may; only events that end the job should follow."""
+        """The log has reached its limit; only events that end the job should follow."""
         return self.size >= self._max_bytes
 
     @classmethod
@@ -116,23 +117,23 @@ class EventLog:
 PART = 256 * 1024  # bytes
 DONE = b"data: [DONE]\n\n"
 AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Headers by which proxies hold no part of a stream back."""
+"""Headers against buffering of streams by proxies."""
 _T = TypeVar("_T")
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
 @dataclass(frozen=True)
 class StreamTimes:
-    """The times of a stream in seconds: of silence before a comment, and for a client to take one part."""
+    """The times of a stream in seconds: silence before a comment, and the limit for a client to take one part."""
 
     heartbeat: float = 15.0
     patience: float = 300.0
 
 
 class EventStreamResponse(Response):
-    """The events of a log from a place on, then `[DONE]`. `on_gone` is called if the client leaves before.
+    """The events of a log from an index on, then `[DONE]`. `on_gone` is called if the client disconnects before.
 
-    A client that does not take a part in time counts as gone. With `named`, each event has its type as a name.
+    A client that does not take a part in time counts as disconnected. With `named`, each event has its type as a name.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class EventStreamResponse(Response):
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
-        """Yield all events that are there, whenever there are some; a comment after a long silence."""
+        """Yield new events together as they arrive, and a comment after a long silence."""
         seen, events = self._start, list[Logged]()
         while True:
             with anyio.move_on_after(self._pace.heartbeat) as patience:
@@ -198,7 +199,7 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:
-    """Do some work, but give up as soon as the client hangs up; return True if the work was done."""
+    """Do some work, but cancel it when the client disconnects; return True if the work was done."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_gone(receive))
     try:
@@ -216,10 +217,10 @@ async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bo
 
 
 async def while_there(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
-    """Return what some work gives.
+    """Return the result of some work.
 
     Raises:
-        ApiError: 499, the client has hung up; the work was cancelled.
+        ApiError: 499, the client has disconnected; the work was cancelled.
     """
     found: list[_T] = []
 
@@ -232,7 +233,7 @@ async def while_there(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
 
 
 async def ended(log: EventLog, request: Request) -> bool:
-    """Wait for a log's end; return False if the client hung up before."""
+    """Wait for a log's end; return False if the client disconnected before."""
     return await unless_gone(log.closed(), request.receive)
 
 

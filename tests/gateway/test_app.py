@@ -148,7 +148,9 @@ def test_what_is_not_here_is_told_with_what_is(new_gateway: NewGateway) -> None:
         answer = httpx.request(method, gateway.url + path)
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], error["type"]) == (404, "unknown_url", "invalid_request_error")
-        assert error["message"].startswith(f"{path} is not here. Below /v1 there are: chat/completions, containers,")
+        assert error["message"].startswith(
+            f"{path} does not exist here. Paths below /v1: chat/completions, containers,"
+        )
         assert error["message"].endswith("passed on to the upstream: embeddings.")
     long = httpx.get(f"{gateway.url}/v1/{'a' * 5_000}").json()["error"]["message"]
     assert len(long) < 500

@@ -1,1 +1,1 @@
-"""Conversations known again: the container of a conversation is found by what its client sends back of it."""
+"""Recognises conversations: finds the container of a conversation by the parts that its client sends back."""

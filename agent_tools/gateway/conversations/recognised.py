@@ -1,19 +1,20 @@
-"""The containers of conversations that are known by their marks.
+"""The containers of conversations that are recognised by their fingerprints.
 
-Theory of operation. When an answer ends, its marks are noted with the container that its calls ran in; '' if there was
-none, so that a conversation without a container is never taken for one that has. The next request is looked up by the
-marks in it, the surest first: items that the gateway made, calls of the client's functions, the session that a header
-names, the `prompt_cache_key`, and last the text of all that was said.
+Theory of operation. When an answer ends, its fingerprints are stored with the container of its calls; '' if there was
+none, so that a conversation without a container is never mistaken for one with a container. The next request is looked
+up by its fingerprints, the most reliable first: items that the gateway made, calls of the client's functions, the
+session that a header names, the `prompt_cache_key`, and last the whole text.
 
-Ids that the gateway made, and sessions, are a client's own word for a conversation: whoever sends them goes on in its
-container, also from an earlier point. What models and clients choose freely is not: two conversations may have the same
-call ids, the same `prompt_cache_key`, the same text. Three rules keep those apart:
+Ids that the gateway made, and sessions, identify a conversation: a client that sends them continues in its container,
+also from an earlier point. Values that models and clients choose freely do not: two conversations may have the same
+call ids, the same `prompt_cache_key`, the same text. Three rules distinguish them:
 
-1. A mark that two containers claim belongs to none; it stays so.
-2. A `prompt_cache_key` counts with what was said before the first answer, and only where the gateway gave one of
-   the answers. A second conversation that begins alike under the same key ends that.
-3. The first request that goes on from an answer takes the container. The same request again, such as after a lost
-   connection, gets it too; another one that goes on from the same answer is another conversation, and gets its own.
+1. A fingerprint that two containers claim belongs to neither, for good.
+2. A `prompt_cache_key` counts together with the text before the first answer, and only if the gateway gave one of the
+answers. A second conversation with the same beginning and key ends that.
+3. The first request that continues from an answer gets the container. The same request again, such as after a lost
+connection, gets it too; a different request that continues from the same answer is another conversation, and gets its
+own.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from agent_tools.gateway.store.store import Store, StoreError
 
 # The marks of a request and of its answer, by which the next request of the same conversation is known. Pure.
 #
-# A mark is a digest of something a client sends back, together with the key that owns it: from it nothing can be read,
-# and no other key's request has it.
+# A fingerprint is a digest of something a client sends back, together with the key that owns it: it reveals no text,
+# and no request of another key matches it.
 
-MAX_MARKS = 64  # of one kind that are looked for or noted, the newest
+MAX_MARKS = 64  # newest ones of a kind that are looked up or stored
 
 
 @dataclass(frozen=True)
 class Sender:
-    """The facts of a request that set conversations apart.
+    """The facts of a request that distinguish conversations.
 
     Attributes:
         owner: the key's.
@@ -51,7 +52,7 @@ class Sender:
         session: a conversation's id from a header, '' without one.
         cache_key: the request's `prompt_cache_key`, '' without one.
         instructions: the system message beside the conversation.
-        has_text: all that was said is in the request, and the conversation may be known by it.
+        has_text: the request has the whole conversation, which may be recognised by its text.
     """
 
     owner: str
@@ -64,13 +65,13 @@ class Sender:
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """Fingerprints of each kind, the newest first; '' for one that there is none of.
+    """Fingerprints of each kind, the newest first; '' for a missing one.
 
     Attributes:
         items: of items that the gateway made, by their ids.
         calls: of calls of the client's functions, by id, name, arguments and the conversation's opening.
         cache: of the `prompt_cache_key` with the opening.
-        answers: of all that was said up to each answer.
+        answers: of the whole text up to each answer.
         asked: of the whole request.
     """
 
@@ -99,12 +100,12 @@ class ConversationFingerprint:
 
     @property
     def marks(self) -> Fingerprints:
-        """The marks by which its container is looked for."""
+        """The fingerprints by which its container is looked up."""
         said = digests(self._lines, self._seed)
         return self._marks(self.entries, said.opening, said.answers if self.sender.has_text else (), said.whole)
 
     def answered(self, answer: Iterable[Mapping[str, Any]]) -> Fingerprints:
-        """Return the marks by which the next request will be known, from the items or messages of the answer."""
+        """Return the fingerprints of the answer's items or messages, by which the next request is recognised."""
         entries = tuple(answer)
         lines = lines_of(entries)
         said = digests([*self._lines, *lines], self._seed)
@@ -147,7 +148,7 @@ def _calls(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield from (f"{id_} {text}" for id_, text in _tool_calls(entry))
 
 
-# The words of a conversation, in lines that are equal however a client sends them back. Pure.
+# The text of a conversation in a normal form that does not depend on how a client sends it back. Pure.
 
 PIECE = 65_536  # characters that are squeezed at once
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -156,7 +157,7 @@ _SYSTEM = ("system", "developer")
 
 @dataclass(frozen=True)
 class Line:
-    """Something said, by `system`, `user` or `assistant`; or a `call` of a client's function, or its `result`."""
+    """A message of `system`, `user` or `assistant`; or a `call` of a client's function, or its `result`."""
 
     kind: str
     text: str
@@ -171,7 +172,7 @@ class Line:
 class Digests:
     """The digests of a conversation: up to each answer of the model, the newest first, and of all of it.
 
-    `opening` is what was said before the first answer.
+    `opening` is the text before the first answer.
     """
 
     answers: tuple[str, ...]
@@ -193,7 +194,7 @@ def lines_of(entries: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def digests(lines: Iterable[Line], seed: str) -> Digests:
-    """Return the digests of a conversation; `seed` is what sets it apart besides its text."""
+    """Return the digests of a conversation; `seed` distinguishes conversations with the same text."""
     state = hashlib.sha256(seed.encode())
     answers: list[str] = []
     opening, was_models = "", False
@@ -265,7 +266,7 @@ def _part(part: Any) -> str:
 
 
 def _squeezed(text: str) -> str:
-    """Leave white space out, piece by piece: a word is an object of many times its size."""
+    """Remove white space, piece by piece: a list of words would take many times the memory of the text."""
     pieces = range(0, len(text), PIECE)
     return "".join("".join(text[start : start + PIECE].split()) for start in pieces)
 
@@ -278,7 +279,7 @@ def _canonical(value: Any) -> str:
 
 
 MAX_SESSION = 256  # characters of a session's id that count
-MAX_UNNOTED = 1_000  # answers whose marks wait for the database; the oldest are given up
+MAX_UNNOTED = 1_000  # answers whose fingerprints wait for the database; the oldest are dropped
 _log = logging.getLogger(__name__)
 
 
@@ -292,7 +293,7 @@ class Recognised:
 
 @dataclass(frozen=True, eq=False)
 class _Note:
-    """An answer, the conversation that it belongs to, and the container of that."""
+    """An answer, its conversation, and the conversation's container."""
 
     conversation: ConversationFingerprint
     marks: Fingerprints
@@ -300,24 +301,24 @@ class _Note:
 
 
 class RecognisedConversations:
-    """Finds them, and notes their marks. Thread-safe."""
+    """Finds the containers of conversations, and stores their fingerprints. Thread-safe."""
 
     def __init__(self, config: GatewayConfig, store: Store) -> None:
         self._config = config
         self._store = store
-        self._change = threading.Condition()  # never held while the store is asked
+        self._change = threading.Condition()  # not locked during a query of the store
         self._unnoted: deque[_Note] = deque(maxlen=MAX_UNNOTED)
         self._being_noted: list[_Note] = []
 
     def of(
         self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True
     ) -> ConversationFingerprint:
-        """Return the conversation of a request. It `is_whole` if all that was said is in it."""
+        """Return the conversation of a request. It `is_whole` if the request has the whole conversation."""
         has_text = is_whole and self._config.match_text
         return ConversationFingerprint.of(replace(sender, has_text=has_text), entries)
 
     def session(self, headers: Mapping[str, str]) -> str:
-        """Return the session that a request's headers name, '' if none does."""
+        """Return the session in a request's headers, '' without one."""
         for name in self._config.session_headers:
             if value := headers.get(name):
                 return f"{name.lower()} {value[:MAX_SESSION]}"
@@ -326,7 +327,7 @@ class RecognisedConversations:
     # -- a request ----------------------------------------------------------------------------------------------------
 
     def find(self, conversation: ConversationFingerprint) -> Recognised:
-        """Return the container that a conversation's earlier calls ran in.
+        """Return the container of a conversation's earlier calls.
 
         Raises:
             StoreError: the store cannot be read.
@@ -347,7 +348,7 @@ class RecognisedConversations:
         return by_text if by_text.container_id else Recognised(was_lost=was_lost or by_text.was_lost)
 
     def _by_text(self, marks: Fingerprints, rows: Mapping[str, StoredMark]) -> Recognised:
-        """Take the container of the newest answer that is known, if this request is the first to go on from it."""
+        """Take the container of the newest known answer, if this request is the first to continue from it."""
         row = next((rows[mark] for mark in marks.answers if mark in rows), None)
         if row is None or not row.container_id:
             return Recognised(was_lost=row is not None and row.container_id is None)
@@ -362,16 +363,16 @@ class RecognisedConversations:
     def note(
         self, conversation: ConversationFingerprint, answer: Iterable[Mapping[str, Any]], container_id: str
     ) -> None:
-        """Note the marks of an answer, from its items or messages; later, if the store rejects them now."""
+        """Store the fingerprints of an answer's items or messages; retry later if the store fails."""
         with self._change:
             if len(self._unnoted) == MAX_UNNOTED:
-                _log.error("the database is away for so long that the container of a conversation is not known again")
+                _log.error("the database is unreachable: the container of a conversation will not be found again")
             self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
         with suppress(StoreError):
             self.note_again()
 
     def note_again(self) -> None:
-        """Repeat the notes that the store rejected before.
+        """Retry the notes that the store rejected before.
 
         Raises:
             StoreError: it rejects them again.
@@ -417,7 +418,7 @@ class RecognisedConversations:
             self.note_again()
 
     def _note(self, marks: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
-        """Note them; of the marks in `latest`, the newest container counts."""
+        """Store them; for the fingerprints in `latest`, the newest container counts."""
         first = (*marks.calls, *marks.answers, *((marks.cache,) if marks.cache not in latest else ()))
         named = (*marks.items, *latest) if container_id else ()  # one that needed none keeps what it had
         wanted = list(dict.fromkeys(filter(None, (*named, *first))))
@@ -441,10 +442,10 @@ class RecognisedConversations:
 
 
 def _all_of(marks: Fingerprints) -> set[str]:
-    """Return all that a conversation is known by."""
+    """Return all fingerprints of a conversation."""
     return set(filter(None, (*marks.items, *marks.calls, *marks.answers, marks.session, marks.cache)))
 
 
 def _next(mark: str) -> str:
-    """Return the mark of what goes on from an answer."""
+    """Return the fingerprint of a request that continues from an answer."""
     return hashlib.sha256(f"next {mark}".encode()).hexdigest()

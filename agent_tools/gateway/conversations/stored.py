@@ -1,4 +1,4 @@
-"""The conversations that clients make by `/v1/conversations`: their items, which responses add to, and their bounds.
+"""The conversations that clients create by `/v1/conversations`: their items, which responses append to, and limits.
 
 An item is a row of its own, numbered in its conversation, so that two answers that end at once both find their place.
 """
@@ -21,7 +21,7 @@ from agent_tools.gateway.store.store import Store, packed
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
 
-MAX_ITEM_ID = 64  # characters, as the column has it
+MAX_ITEM_ID = 64  # characters, the width of the column
 _MEND = "Delete some (DELETE /v1/conversations/{id}), or items of them."
 _NUMBER = "{}:{:012d}"
 
@@ -36,7 +36,7 @@ class ListedItem:
 
 @dataclass(frozen=True)
 class Hidden:
-    """Fields of items that clients do not see, by the ids of the items.
+    """Fields of items that clients do not get, by the ids of the items.
 
     Attributes:
         told: the answers that the model got to calls.
@@ -64,7 +64,7 @@ class StoredConversations:
         """Make a conversation of items that have ids.
 
         Raises:
-            ApiError: 400, the owner has as many as it may, or their items take all bytes that they may.
+            ApiError: 400, the owner has reached the limit of conversations, or of bytes of their items.
             DiskFull: nothing more is stored for anyone.
         """
         most = self._config.max_conversations
@@ -82,7 +82,7 @@ class StoredConversations:
         """Return a conversation.
 
         Raises:
-            ApiError: 404, there is none of this owner's.
+            ApiError: 404, this owner has no such conversation.
         """
         found = self._store.get(StoredConversation, id_, owner=owner)
         if found is None:
@@ -103,9 +103,9 @@ class StoredConversations:
             raise full(f"The conversation has {number:,} items, and {most:,} are the maximum. {_MEND}")
         if size >= config.max_conversation_bytes or size + more > config.max_conversation_bytes:
             most = config.max_conversation_bytes
-            raise full(f"The conversation takes {size:,} of the {most:,} bytes that it may. {_MEND}")
+            raise full(f"The conversation takes {size:,} of the {most:,} bytes allowed for it. {_MEND}")
         if self._store.amount(ConversationPlace, owner=owner)[1] + more >= config.max_stored_bytes:
-            raise full(f"Your conversations take all {config.max_stored_bytes:,} bytes that they may. {_MEND}")
+            raise full(f"Your conversations take all {config.max_stored_bytes:,} allowed bytes. {_MEND}")
         if not config.database:
             self._shares.check_disk()
 
@@ -219,14 +219,14 @@ class StoredConversations:
             self._store.delete(ConversationItem, conversation_id=id_)
 
     def sweep(self) -> None:
-        """Delete what was not used for `retention` seconds, some of it in each sweep."""
+        """Delete conversations unused for `retention` seconds, a limited number in each sweep."""
         old = Before(time.time() - self._config.retention)
         for row in self._store.page(StoredConversation, MANY, used_at=old):
             self.delete(row.id, used_at=old)
 
 
 def check_item_ids(items: Iterable[Mapping[str, Any]], path: str) -> None:
-    """Check that items can be kept under the ids that they have."""
+    """Check that items can be stored under their own ids."""
     for index, item in enumerate(items):
         id_ = item.get("id")
         if id_ and not (isinstance(id_, str) and len(id_) <= MAX_ITEM_ID and "\0" not in id_):
@@ -244,7 +244,7 @@ def conversation_shown(row: StoredConversation) -> JsonObject:
     }
 
 
-# Fields that only models' servers know, of items that are stored nowhere, for clients that send such items again.
+# Fields that only model servers know, of items that are not stored, for clients that send such items again.
 
 LIFETIME = 3_600.0  # seconds
 MAX_CHARS = 64 * MIB  # of all keys and fields

@@ -1,1 +1,1 @@
-"""The page at `/`: what runs here, and a place to try code."""
+"""The page at `/`: it shows running containers and responses, and runs code."""

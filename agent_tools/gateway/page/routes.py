@@ -1,4 +1,4 @@
-"""The routes of the page: its files, the state it shows, and the code that is tried on it."""
+"""The routes of the page: its files, the state it shows, and the code that it runs."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_FRAME_POLICY = (  # its origin is none, and so it reaches neither the page, nor the gateway, nor the network
+_FRAME_POLICY = (  # it has no origin, so it reaches neither the page, nor the gateway, nor the network
     "sandbox allow-scripts; default-src 'none'; script-src 'sha256-{}' blob:; style-src 'unsafe-inline'; "
     "img-src data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 
 
 def index(request: Request) -> Response:
-    """GET /: the page. It asks for a key first where one is needed, so that no request of its own is refused."""
+    """GET /: the page. It asks for a key first if one is needed, so that its own requests are not refused."""
     text = (_HERE / "index.html").read_text(encoding="utf-8")
     if services_of(request).keys.are_needed:
         text = text.replace("<body>", '<body class="locked">')
@@ -92,15 +92,15 @@ def frame(_: Request) -> Response:
 
 
 def library(request: Request) -> Response:
-    """GET /page/library/{name}: a file of a library for figures, if the operator has brought it."""
+    """GET /page/library/{name}: a file of a library for figures, if the operator has installed it."""
     path = library_file(services_of(request).config.figures, request.path_params["name"])
     if path is None:
-        raise ApiError(404, "This library is not here.", code="not_found")
+        raise ApiError(404, "This library is not installed.", code="not_found")
     return FileResponse(path, media_type="text/javascript", headers=_HEADERS)
 
 
 async def state(request: Request) -> Response:
-    """GET /page/state: the owner's containers, the load of the gateway, and what is wrong with its upstream."""
+    """GET /page/state: the owner's containers, the load of the gateway, and the problem of its upstream."""
     facts = await run_in_threadpool(_state, request)
     return JsonResponse({**facts, "upstream_problem": await services_of(request).upstream.problem()})
 
@@ -171,7 +171,7 @@ async def try_code(request: Request) -> Response:
 
 
 async def stop_code(request: Request) -> Response:
-    """POST /page/stop: end the code that was tried in a `container`. Its stream goes on and tells how it ended."""
+    """POST /page/stop: end the code that was tried in a `container`. Its stream continues and reports the end."""
     id_ = read(_Stop, await json_body(request)).container
     row = await run_in_threadpool(services_of(request).containers.find, owner_of(request), id_)
     trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row.id]
@@ -207,7 +207,7 @@ routes = [
 ]
 
 
-# The newest responses of an owner, as the page lists them: their tokens and times, whichever client asked.
+# The newest responses of an owner for the page's list: tokens and times, of all clients.
 
 
 MAX_LISTED = 25
@@ -219,7 +219,7 @@ _CALLS = ("code_interpreter_call", "shell_call")
 def newest_responses(store: Store, owner: str, running: Mapping[str, str]) -> Iterator[JsonObject]:
     """Yield an owner's newest responses, newest first, in at most `MAX_READ_BYTES` of each.
 
-    `running` has the status of those that are being made here, by their ids.
+    `running` has the status of responses that run in this gateway, by their ids.
     """
     listed = store.newest(ResponseListed, MAX_LISTED, owner=owner)
     read = [row.id for row in listed if row.bytes <= MAX_READ_BYTES]
@@ -258,11 +258,11 @@ def _question(lines: str) -> str:
     return ""
 
 
-# One piece of code from the page as a job: run in a container, with its outputs as events while they come.
+# Code from the page as a job: it runs in a container, and its outputs are events.
 
 
 class TrialJob(Job):
-    """Code that is tried on the page; made in the event loop."""
+    """A job that runs code of the page. Made in the event loop."""
 
     def __init__(self, services: Services, container_id: str, code: str) -> None:
         super().__init__(EventLog(services.config.max_response_bytes))
@@ -272,7 +272,7 @@ class TrialJob(Job):
         self._code = code
 
     def events(self) -> Generator[JsonObject, None, None]:
-        """Run the code and yield what it does."""
+        """Run the code and yield its outputs as events."""
         yield {"kind": "started", "container": self.container_id}
         outputs = self._tool.stream({"code": self._code}, cancelled=self.cancel)
         with self.cancel.ending(lambda: self._tool.cancel(self.cancel)):
@@ -293,7 +293,7 @@ class TrialJob(Job):
         yield _done(Execution(), "refused")
 
     def close(self) -> None:
-        """Let go of the container."""
+        """Release the container."""
         self._tool.lease.close()
 
 

@@ -1,4 +1,4 @@
-"""MCP servers elsewhere, whose tools a request offers to its model. MCP's own client is imported when one does."""
+"""Remote MCP servers, whose tools a request offers to its model. MCP's client is imported at the first use."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""The MCP servers that requests may name: an operator lists them, and the addresses that their names may have.
+"""The MCP servers that requests may name: the operator lists them, and the addresses that they may have.
 
-Which server a request names is its client's choice, so the list is empty by default; a listed name must have public
-addresses, or lie in a block that the operator lists as well, at every connection. Only the operator's own network is
-spoken to without TLS.
+Clients choose the servers in requests, so the list is empty by default. At every connection, a listed name must have a
+public address, or one in a block that the operator lists as well. Connections without TLS go only to the operator's own
+network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_URL = 2_048  # characters
 
 
 class ServerNotAllowed(AgentToolsError):
-    """The server may not be spoken to. The message names its host and port, never a path or a query."""
+    """The gateway may not connect to the server. The message names its host and port, never a path or a query."""
 
 
 class AllowedServers:
@@ -75,14 +75,14 @@ class AllowedServers:
         target = read_target(host, port)
         if target is None or not self._policy.permits(target):
             shown = f"{parts.hostname[:80]}:{port}"
-            raise ServerNotAllowed(f"{shown} is not one of the servers that this gateway may speak to (mcp_servers).")
+            raise ServerNotAllowed(f"{shown} is not one of the servers that this gateway may connect to (mcp_servers).")
         return target
 
     def address(self, url: str) -> str:
-        """Look the host of a listed URL up, and return an address to connect to. It waits for the network.
+        """Look up the host of a listed URL, and return an address to connect to. It waits for the network.
 
         Raises:
-            ServerNotAllowed: it has no address, one where it may not lie, or would be spoken to without TLS in public.
+            ServerNotAllowed: it has no address or a forbidden one, or is public and without TLS.
         """
         target = self.target(url)
         try:
@@ -98,12 +98,12 @@ class AllowedServers:
         return addresses[0]
 
 
-# A server as a request names it, and its failure.
+# A server named by a request, and its failure.
 
 
 @dataclass(frozen=True)
 class RemoteServer:
-    """A server as a request names it. `headers` are the client's secrets: they are sent, and nothing else."""
+    """A server named by a request. `headers` are the client's secrets: they are sent to the server only."""
 
     label: str
     url: str = field(repr=False)
@@ -112,7 +112,7 @@ class RemoteServer:
 
 
 class RemoteFailure(ToolServiceError):
-    """A server could not be spoken to, or its tool failed. `shown` is what the call's item says of it."""
+    """A server could not be reached, or its tool failed. `shown` is the text for the call's item."""
 
     def __init__(self, message: str, kind: str = "http_error", number: int = 0) -> None:
         super().__init__(code=kind, message=message)

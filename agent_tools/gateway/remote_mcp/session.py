@@ -1,4 +1,4 @@
-"""A session with one server, by MCP's own client; imported when a request needs it."""
+"""A session with one server, by MCP's own client; imported at the first use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class McpSession:
 
     @staticmethod
     def failure(exc: BaseException, timeout: float) -> RemoteFailure:
-        """Return the failure for clients and models, in words of ours or the server's own."""
+        """Return the failure for clients and models, with our message or the server's."""
         while inner := getattr(exc, "exceptions", None):  # of a group, which Python 3.10 does not know
             exc = inner[0]
         if isinstance(exc, RemoteFailure):
@@ -52,18 +52,18 @@ class McpSession:
             return RemoteFailure(f"The server did not answer within {timeout:g} seconds.")
         if isinstance(exc, MCPError):
             return RemoteFailure(exc.error.message[:MAX_WORDS], "mcp_protocol_error", exc.error.code)
-        return RemoteFailure(f"The server could not be spoken to ({type(exc).__name__}).")
+        return RemoteFailure(f"The server could not be reached ({type(exc).__name__}).")
 
 
-# HTTP to a listed server: to the address that was checked, and no more bytes than allowed.
+# HTTP to a listed server: only to the checked address, with a limit of bytes.
 
 CONNECT_TIMEOUT = 10.0  # seconds
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Looks a host up at each request, and connects to the address that was checked, by the host's name in TLS.
+    """Looks up a host at each request, and connects to the checked address, with the host's name in TLS.
 
-    `max_bytes` bounds what a server sends in all, in answers that are not compressed: others are refused.
+    `max_bytes` limits all answers of a server together; compressed answers are refused.
     """
 
     def __init__(self, servers: AllowedServers, max_bytes: int) -> None:
@@ -75,7 +75,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         """Send a request.
 
         Raises:
-            ServerNotAllowed: its host may not be spoken to.
+            ServerNotAllowed: its host is not allowed.
         """
         host = request.url.host
         address = await anyio.to_thread.run_sync(self._servers.address, str(request.url), abandon_on_cancel=True)
@@ -86,7 +86,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         response = await self._inner.handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise httpx2.ProtocolError("The server sent a compressed answer, which was not asked for.")
+            raise httpx2.ProtocolError("The server sent a compressed answer, which is not accepted.")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Counted(response.stream, self._take)
         return response

@@ -1,4 +1,4 @@
-"""A tool of an MCP server elsewhere, as a model calls it."""
+"""A tool of a remote MCP server, for the model and for code."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 # Connections to the MCP servers of one response, each in a session of its own, from the first message to the last.
 #
-# Theory of operation. The turn runs in a thread, MCP's client in an event loop. So a response that needs it has a loop
-# in a thread of its own, from its first server to its end. A task for each server holds its session open; a call is a
-# task beside it, waited for in the turn's thread with a deadline. `cancel`, from any thread, ends all waits.
+# Theory of operation. The turn runs in a thread, MCP's client in an event loop. So a response with servers has a loop
+# in its own thread, from its first server to its end. A task for each server keeps its session open; a call is another
+# task, for which the turn's thread waits with a deadline. `cancel`, from any thread, ends all waits.
 
 _T = TypeVar("_T")
 MAX_PAGES = 50  # of one server's list of tools
@@ -64,7 +64,7 @@ class McpConnections:
         """Connect to a server and list its tools.
 
         Raises:
-            RemoteFailure: it may not be spoken to, or does not answer as it should.
+            RemoteFailure: it is not allowed, or does not answer correctly.
         """
         portal = self._portal = self._portal or self._stack.enter_context(_portal())
         self.wait(partial(_look_up, self.servers, server.url))  # first, since its errors name the cause
@@ -74,7 +74,7 @@ class McpConnections:
         return connection, self.wait(connection.listed)
 
     def wait(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what work in the loop gives, within `mcp_timeout`.
+        """Return the result of a coroutine in the loop, within `mcp_timeout`.
 
         Raises:
             RemoteFailure: it failed, took too long, or `cancel` ended it.
@@ -83,7 +83,7 @@ class McpConnections:
             assert self._portal
             future = self._portal.start_task_soon(_within, self.config.mcp_timeout, work)
         except RuntimeError as exc:  # the loop has ended
-            raise RemoteFailure("The response that this server was named in is over.") from exc
+            raise RemoteFailure("The response that named this server has ended.") from exc
         with self._lock:
             self._waiting.add(future)
             is_cancelled = self._is_cancelled
@@ -100,7 +100,7 @@ class McpConnections:
                 self._waiting.discard(future)
 
     def cancel(self) -> None:
-        """End all waits, also those to come."""
+        """End all waits, including future ones."""
         with self._lock:
             self._is_cancelled = True
             waiting = list(self._waiting)
@@ -108,7 +108,7 @@ class McpConnections:
             future.cancel()
 
     def close(self) -> None:
-        """End all sessions, and the loop; calls that code has begun, too. Closing again does nothing."""
+        """End all sessions, calls of code, and the loop. Closing again does nothing."""
         self.cancel()
         self._stack.close()
 
@@ -132,7 +132,7 @@ class McpConnection:
         return self._all.wait(partial(self.called, name, arguments))
 
     async def hold(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Hold the session open until the task is cancelled."""
+        """Keep the session open until the task is cancelled."""
         settled = self._settled = anyio.Event()
         task_status.started()
         try:
@@ -158,7 +158,7 @@ class McpConnection:
         return self._client
 
     async def listed(self) -> list[JsonObject]:
-        """Return the server's tools as MCP has them; more than are taken only by one page."""
+        """Return the server's tools as MCP lists them; at most one page beyond the limit."""
         client, found, cursor = await self.connected(), [], None
         for _ in range(MAX_PAGES):
             page = (await client.list_tools(cursor=cursor)).model_dump(by_alias=True, mode="json")
@@ -176,13 +176,13 @@ class McpConnection:
 
 
 def _portal() -> Any:
-    for name in ("mcp.client", "httpx", "httpx2"):  # they write URLs, and what servers say, into the log
+    for name in ("mcp.client", "httpx", "httpx2"):  # they log URLs and answers of servers
         logging.getLogger(name).setLevel(logging.CRITICAL if name == "mcp.client" else logging.WARNING)
     return start_blocking_portal(name="gateway-mcp")
 
 
 async def _look_up(servers: AllowedServers, url: str) -> None:
-    """Check where a server lies. A resolver that does not answer is left alone in its thread."""
+    """Check a server's address. A resolver that does not answer stays in its own thread."""
     await anyio.to_thread.run_sync(servers.address, url, abandon_on_cancel=True)
 
 
@@ -201,12 +201,12 @@ _NO_RESULT = "(The tool returned nothing.)"
 
 
 def plain_name(name: str) -> str:
-    """Return a tool's name with the characters only that all servers of models take."""
+    """Return a tool's name with only the characters that all model servers accept."""
     return _REFUSED.sub("_", name)
 
 
 class RemoteTool(BaseTool):
-    """A tool as its server lists it. `own_name` is its name there, `name` the one for the model.
+    """A tool of a server. `own_name` is its name there, `name` the one for the model.
 
     Attributes:
         needs_approval: a person is asked before each call.
@@ -224,7 +224,7 @@ class RemoteTool(BaseTool):
         self.parameters = _object_schema(listed.get("inputSchema"))
 
     def call(self, params: Params, **kwargs: Any) -> str:
-        """Call the tool and return what it says, shortened to MAX_OUTPUT characters.
+        """Call the tool and return its answer, shortened to MAX_OUTPUT characters.
 
         Raises:
             RemoteFailure: it failed, or could not be called.
@@ -243,7 +243,7 @@ class RemoteTool(BaseTool):
 
 
 def answer_text(answer: JsonObject) -> str:
-    """Return an answer's text: its parts, with pictures and other things named, else its structured content."""
+    """Return an answer's text: its text parts, with a note for each other part, else its structured content."""
     parts = [part for part in answer.get("content") or () if isinstance(part, dict)]
     found = "\n".join(_text(part) for part in parts)
     structured = answer.get("structuredContent")
@@ -265,7 +265,7 @@ def _object_schema(schema: Any) -> JsonObject:
     return {**given, "type": "object", "properties": given.get("properties") or {}}
 
 
-# A tool of an MCP server elsewhere, as a function that code in a container calls.
+# A tool of a remote MCP server, as a function for code in a container.
 
 
 _ODD = (AttributeError, KeyError, TypeError, ValueError, RecursionError, NotCrossing)
@@ -301,7 +301,7 @@ class RemoteFunction:
 
 
 def _stub(name: str, listed: JsonObject) -> Stub:
-    """Return the stub; one without types if the server's schemas have none that can be written."""
+    """Return the stub, without types if the server's schemas cannot be expressed as types."""
     about, schema = str(listed.get("description") or ""), listed.get("inputSchema") or {}
     try:
         stub = stub_of_schema(name, about, schema, listed.get("outputSchema"))

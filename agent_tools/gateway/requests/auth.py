@@ -11,7 +11,7 @@ from agent_tools.containers.keys import ANYONE, digest, owner_of_digest, web_pag
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy
 
-_PLACES = ("api-key", "x-api-key", "x-access-token", "e2b-traffic-access-token")  # of other services' clients
+_PLACES = ("api-key", "x-api-key", "x-access-token", "e2b-traffic-access-token")  # headers of other services
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class AcceptedKey:
     """A key that is accepted.
 
     Attributes:
-        owner: the owner of what it makes.
+        owner: the owner of everything that its requests create.
         name: its name for an operator; a key of the setting is `setting-1`, `setting-2`, ...
-        max_containers: containers that live at once; None for the gateway's own limit.
+        max_containers: the limit of containers; None for the gateway's own.
         max_requests_per_minute: likewise.
-        for_users: its holder may name the user for whom it asks, as a server of many users does.
+        for_users: a client with the key may name the user of each request, as a server of many users does.
     """
 
     owner: str
@@ -34,7 +34,7 @@ class AcceptedKey:
 
 
 class RequestKeys:
-    """The keys that are accepted, as requests bring them. Named keys come and go while the gateway runs."""
+    """The accepted keys. Named keys are added and revoked while the gateway runs."""
 
     def __init__(
         self,

@@ -54,24 +54,28 @@ class Body:
 
 
 class UnpackedBudget:
-    """The bytes that all compressed bodies under way have been unpacked to. For one event loop."""
+    """Counts the unpacked bytes of all compressed bodies in progress. For one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._of_each: dict[object, int] = {}
 
     def take(self, body: object, size: int) -> None:
-        """Count bytes of a body. A body alone is bounded by its own limit.
+        """Count bytes of a body. A single body is limited by its own limit.
 
         Raises:
             ApiError: 503, together with others it has too many.
         """
         self._of_each[body] = self._of_each.get(body, 0) + size
         if len(self._of_each) > 1 and sum(self._of_each.values()) > self._most:
-            raise busy(503, "Too much compressed data is under way; send it without Content-Encoding, or later.", 5)
+            raise busy(
+                503,
+                "Too many compressed requests are in progress; send this one without Content-Encoding, or later.",
+                5,
+            )
 
     def give_back(self, body: object) -> None:
-        """Forget a body whose request is over."""
+        """Return the bytes of a body whose request has ended."""
         self._of_each.pop(body, None)
 
 
@@ -124,7 +128,7 @@ def unpacked(
 
 
 def most_bytes(config: GatewayConfig) -> int:
-    """Return the bytes of the largest request of all, an upload with what is around the file."""
+    """Return the bytes of the largest possible request: an upload with the form around its file."""
     return max(config.max_upload_bytes, config.max_body_bytes) + MIB
 
 
@@ -151,7 +155,7 @@ def _gunzipped(stream: Any, data: bytes) -> Iterator[bytes]:
 
 def _unpacked_zstd(stream: Any, data: bytes) -> Iterator[bytes]:
     while data or not (stream.needs_input or stream.eof):
-        if piece := stream.decompress(data, PIECE):  # EOFError: more comes after the end
+        if piece := stream.decompress(data, PIECE):  # EOFError: there is data after the end
             yield piece
         data = b""
 
@@ -161,7 +165,7 @@ def _new_zstd() -> Any:
 
 
 class Decoder:
-    """Unpacks one body, by functions that make a stream and unpack more of it."""
+    """Unpacks one body with a given compression library."""
 
     def __init__(self, name: str, new: Callable[[], Any], unpack: Callable[[Any, bytes], Iterator[bytes]]) -> None:
         self._name = name
@@ -193,7 +197,7 @@ class Decoder:
             raise self._broken()
 
     def _broken(self) -> ApiError:
-        message = f"The body is not what its Content-Encoding says: one whole stream of {self._name}."
+        message = f"The body does not match its Content-Encoding: expected one complete stream of {self._name}."
         return invalid(message, code="malformed_body")
 
 
@@ -210,5 +214,5 @@ def decoder_of(encoding: str) -> Decoder | None:
             return Decoder("gzip", partial(zlib.decompressobj, wbits=31), _gunzipped)
         case "zstd":
             return Decoder("zstd", _new_zstd, _unpacked_zstd)
-    message = f"Content-Encoding {encoding!r:.40} is not read here: send gzip, zstd, or the body as it is."
+    message = f"Content-Encoding {encoding!r:.40} is not supported: send gzip, zstd, or an uncompressed body."
     raise ApiError(415, message, code="unsupported_encoding", headers={"Accept-Encoding": "gzip, zstd"})

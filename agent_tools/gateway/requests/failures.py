@@ -1,4 +1,4 @@
-"""Errors for clients, in the shape of OpenAI's API."""
+"""Errors for clients, in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SecurityEvent = Literal[
     "work_dir_quota",
     "protocol_violation",
 ]
-"""Events that an operator may want to know of: refused requests, and code that broke its bounds."""
+"""Security events: refused requests, and code that exceeded its limits."""
 
 
 class ApiError(Exception):
@@ -51,13 +51,13 @@ class ApiError(Exception):
 
     @property
     def anthropics_body(self) -> dict[str, Any]:
-        """The body of the answer, as Anthropic's API has it."""
+        """The body of the answer in the format of Anthropic's API."""
         kind = _ANTHROPICS_TYPES.get(self.status) or ("invalid_request_error" if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
 
 class Refusal(ApiError):
-    """A refused request that is also counted, as `event`."""
+    """A refused request that is also counted as a security event, `event`."""
 
     def __init__(
         self, event: SecurityEvent, status: int, message: str, code: str | None = None, *, param: str | None = None
@@ -67,7 +67,7 @@ class Refusal(ApiError):
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """Return the error for a request that cannot be used."""
+    """Return the error for an invalid request."""
     return ApiError(400, message, param=param, code=code)
 
 
@@ -77,7 +77,7 @@ def missing(param: str) -> ApiError:
 
 
 def unknown_place(after: str) -> ApiError:
-    """Return the error for a list that is to go on after what is not in it: no page would be taken for its end."""
+    """Return the error for an unknown `after` of a list: an empty page would look like the list's end."""
     said = (
         f"Nothing in this list has the id {after!r:.100}; it may have been deleted. Ask for the list without 'after'."
     )
@@ -90,7 +90,7 @@ def not_found(what: str, id_: str) -> ApiError:
 
 
 def full(message: str) -> ApiError:
-    """Return the error for a key that has used its share; the message says what to delete."""
+    """Return the error for a key that has used its quota; the message says what to delete."""
     return ApiError(400, message, code="storage_limit_exceeded")
 
 
@@ -100,26 +100,26 @@ def too_large(message: str, code: str = "request_too_large", param: str | None =
 
 
 def late(what: str) -> Refusal:
-    """Return the error for a request that comes too slowly."""
+    """Return the error for a request that arrives too slowly."""
     return Refusal("late", 408, f"The request's {what} did not come in time.", "request_timeout")
 
 
 def busy(status: int, message: str, seconds: float) -> ApiError:
-    """Return the error for a request without room; the client should ask again after `seconds`."""
+    """Return the error for an overloaded gateway; the client should retry after `seconds`."""
     headers = {"Retry-After": str(max(1, round(seconds)))}
     return ApiError(status, message, code="rate_limit_exceeded" if status == 429 else "overloaded", headers=headers)
 
 
 def revoked() -> ApiError:
-    """Return the error for what a key has under way when it is revoked."""
+    """Return the error for running requests of a key that is revoked."""
     return ApiError(401, "The API key was revoked.", code="invalid_api_key")
 
 
 def upstream_unauthorized() -> ApiError:
-    """Return the error for an upstream that refuses the gateway's own key, without its words, which may repeat it."""
+    """Return the error for an upstream that refuses the gateway's key; its own message may repeat the key."""
     return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
 
 
 def stopped() -> ApiError:
-    """Return the error for an answer that the gateway's end cuts off."""
+    """Return the error for an answer that the gateway's stop cuts off."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")

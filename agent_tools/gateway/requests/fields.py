@@ -1,4 +1,4 @@
-"""Reads the fields of requests by pydantic's models; an error names the field that is wrong by its path.
+"""Reads the fields of requests with pydantic models; an error names the wrong field by its path.
 
 A null counts as a missing field, an unknown field is ignored, and no value is converted: "1" is not a number.
 """
@@ -86,14 +86,14 @@ def _failure(error: ErrorDetails, path: str) -> ApiError:
 
 
 def out_of_bounds(param: str, value: float, bound: float, *, is_below: bool) -> ApiError:
-    """Return the error for a number beyond its bound."""
+    """Return the error for a number outside its limits."""
     sign, code = (">=", "below_min") if is_below else ("<=", "above_max")
     message = f"Invalid '{param}': expected a value {sign} {bound:g}, but got {value!r:.20} instead."
     return invalid(message, param, f"integer_{code}_value")
 
 
 def wrong(message: str, code: str | None = "invalid_value") -> PydanticCustomError:
-    """Return the error that a validator raises; `{param}` and `{name}` in the message stand for the field."""
+    """Return the error that a validator raises; `{param}` and `{name}` in the message mean the field."""
     return PydanticCustomError(code or _NO_CODE, message)
 
 
@@ -161,12 +161,12 @@ Notes = Annotated[dict[str, Any], AfterValidator(_notes)]
 Unsupported = Annotated[Any, AfterValidator(_unsupported)]
 
 
-# The fields that describe a new container, wherever a request has them.
+# The fields that describe a new container, in any request.
 
 
 def _files(ids: list[str]) -> list[str]:
     if len(ids) > MAX_FILES:
-        raise wrong(f"At most {MAX_FILES} files are put into a container at once; send others later.", None)
+        raise wrong(f"At most {MAX_FILES} files can be copied into a new container; send others later.", None)
     return list(dict.fromkeys(ids))
 
 
@@ -192,14 +192,14 @@ _Network = Annotated[
 
 
 class SkillReference(Given):
-    """A skill that the client uploaded: its default version, that of a number, or the `latest`."""
+    """An uploaded skill: its default version, the version of a number, or the `latest`."""
 
     skill_id: Needed
     version: Annotated[str, Field(max_length=9)] = ""
 
     @property
     def key(self) -> str:
-        """The skill as it was asked for, whatever `latest` means now."""
+        """The reference as the client sent it, even if `latest` means another version now."""
         return f"{self.skill_id}@{self.version}"
 
 
@@ -218,7 +218,7 @@ class InlineSkill(Given):
 
     @property
     def key(self) -> str:
-        """The digest of the skill as it was given."""
+        """The digest of the skill's data."""
         return hashlib.sha256(self.source.data.encode()).hexdigest()
 
 
@@ -243,7 +243,7 @@ class ContainerFields(Given):
 
 
 def scrubbed(value: Any) -> Any:
-    """Replace halves of characters in a JSON value in place, since no encoding can carry them; return the value."""
+    """Replace lone surrogates in a JSON value in place, since they cannot be encoded; return the value."""
     found = [value]
     left: list[Any] = [found]
     while left:

@@ -162,7 +162,7 @@ def test_tools_that_are_not_here_are_refused_or_left_out(new_gateway: NewGateway
     tools = [EXECUTE, tool]
     refused = ask(new_gateway({"m": ["Ok."]}), tools=tools)
     assert refused.status_code == 400
-    assert "are not supported where code runs" in refused.json()["error"]["message"]
+    assert "are not supported here: use" in refused.json()["error"]["message"]
     assert refused.json()["error"]["param"] == "tools[1].type"
     gateway = new_gateway({"m": ["Ok."]}, unknown_tools="ignore")
     assert ask(gateway, tools=tools).status_code == 200

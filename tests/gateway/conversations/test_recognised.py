@@ -311,7 +311,7 @@ def test_so_many_answers_wait_for_the_store_and_the_oldest_is_given_up_with_a_wo
     for number in range(MAX_UNNOTED + 1):
         talk.answer([user(str(number))], [said("Ok.")], f"cntr_{number}")
     assert len(talk.known._unnoted) == MAX_UNNOTED
-    assert "is not known again" in caplog.text
+    assert "will not be found again" in caplog.text
     store.close()
 
 

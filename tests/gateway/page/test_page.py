@@ -54,7 +54,7 @@ def test_the_page_says_why_code_was_not_run(new_gateway: NewGateway) -> None:
     answer = httpx.post(f"{gateway.url}/page/run", json={"code": "1"}, timeout=60)
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
     assert [event["kind"] for event in events] == ["started", "error", "done"]
-    assert events[1]["text"].startswith("The code was not run: The code interpreter is not available now")
+    assert events[1]["text"].startswith("The code was not run: The code interpreter is not available")
     assert events[2]["ending"] == "refused"
 
 

@@ -144,7 +144,7 @@ def test_other_encodings_are_told_what_is_read(new_gateway: NewGateway) -> None:
 def test_compressed_bodies_share_a_budget_but_one_alone_has_its_own_limit() -> None:
     budget, one, two = UnpackedBudget(100), object(), object()
     budget.take(one, 5_000)
-    with pytest.raises(ApiError, match="Too much compressed data") as refused:
+    with pytest.raises(ApiError, match="Too many compressed requests") as refused:
         budget.take(two, 1)
     assert refused.value.status == 503
     assert refused.value.headers["Retry-After"]
