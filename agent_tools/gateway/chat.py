@@ -51,11 +51,11 @@ _OURS = ("messages", "tools", "model", "stream", "stream_options", "n", "functio
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A completion whose calls of `ours` are run here; `others` are the client's functions.
+    """A completion; the gateway runs calls of `ours`, the client runs `others`.
 
     Attributes:
-        ours: functions that the client declares; an empty one stands for the built-in code interpreter.
-        container_id: the container that the client names, '' for the conversation's own.
+        ours: functions that the client declares; an empty dict means the built-in code interpreter.
+        container_id: the container that the client names, '' for the container of the conversation.
         memory: the memory tier of a new container, None for the usual one.
         user: the client's own user and safety identifier, '' without one.
         cache_key: `prompt_cache_key`, '' without one.
@@ -96,7 +96,7 @@ class _Chat(Given):
 
 
 def read_chat_request(body: Mapping[str, Any], config: GatewayConfig) -> ChatRequest | None:
-    """Check a request; return None if it has no tool that is run here, and is only passed on."""
+    """Check a request; return None if the gateway runs none of its tools and only passes it on."""
     tools = body.get("tools")
     tools = tools if isinstance(tools, list) else []
     declared = [tool["function"] for tool in tools if _is_function(tool)]
@@ -119,7 +119,7 @@ def _read(
     if {} in ours and any(function["name"] == config.tool_name for function in declared):
         raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
     if given.n != 1:
-        raise invalid("Only one choice is possible where code runs: set 'n' to 1.", "n", "unsupported_value")
+        raise invalid("Only one choice is possible when the gateway runs code: set 'n' to 1.", "n", "unsupported_value")
     if not given.messages or not all(isinstance(message, dict) for message in given.messages):
         raise invalid("'messages' is an array of one or more objects.", "messages")
     container_id, memory = _container(given.tools) if {} in ours else ("", None)
@@ -140,14 +140,14 @@ def _read(
 
 def _unknown(tool: Any, param: str) -> ApiError:
     kind = tool.get("type") if isinstance(tool, dict) else tool
-    message = f"Tools of type {kind!r:.40} are not supported where code runs; 'code_interpreter' and 'function' are."
+    message = f"Tools of type {kind!r:.40} are not supported here: use 'code_interpreter' or 'function'."
     return invalid(message, param, "unsupported_value")
 
 
 def _container(tools: list[Any]) -> tuple[str, str | None]:
     """Return the id of the container that the built-in tool names, or '' and the memory of a new one.
 
-    The tool is that of responses; without a `container`, the conversation's own is meant.
+    The tool has the fields of the responses API; without a `container`, the conversation's own is used.
     """
     index, tool = next((n, tool) for n, tool in enumerate(tools) if _is_built_in(tool))
     param, value = f"tools[{index}].container", tool.get("container")
@@ -156,7 +156,7 @@ def _container(tools: list[Any]) -> tuple[str, str | None]:
     if not isinstance(value, dict) or value.get("type") != "auto":
         raise invalid(f"Invalid value for '{param}': expected an id, or an object of type 'auto'.", param)
     if other := next((name for name in value if name not in ("type", "memory_limit")), None):
-        message = f"'{param}.{other}' is not supported here: make a container (POST /v1/containers), give its id."
+        message = f"'{param}.{other}' is not supported here: create a container (POST /v1/containers) and give its id."
         raise invalid(message, f"{param}.{other}", "unsupported_parameter")
     return "", read(_Auto, value, param).memory_limit
 
