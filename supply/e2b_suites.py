@@ -83,7 +83,7 @@ def by_pytest(clone: Path, parts: tuple[str, ...], report: Path, environment: di
 
 def by_vitest(clone: Path, parts: tuple[str, ...], report: Path, environment: dict[str, str]) -> None:
     """Run tests in JavaScript, with the SDK that stands beside them."""
-    npm(clone, "vitest", "dotenv", "msw", "typescript")
+    npm(clone, "vitest", "dotenv", "msw", "typescript", "error-stack-parser-es")
     (clone / "agent-tools.config.mts").write_text(CONFIG)
     vitest = [str(NODE), "node_modules/vitest/vitest.mjs", "run", "--config", "agent-tools.config.mts"]
     command = [*vitest, "--reporter=junit", f"--outputFile={report}", *parts]

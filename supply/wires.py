@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from supply.programs import PICTURES, ROOT, VENVS, free_port, made, output, process, wait
+from supply.programs import PICTURES, ROOT, VENVS, free_port, made, process, wait
 
 CLIENTS = ROOT / "tests" / "wire_clients"
 TOOL_SERVER = "vllm/entrypoints/mcp/tool_server.py"
@@ -85,12 +86,10 @@ def unpacked(package: str, files: list[str]) -> Path:
 def gateway(folder: Path, settings: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     """Have a gateway with all wires; give its URL and a key."""
     agent_tools, data, port = str(ROOT / ".venv" / "bin" / "agent-tools"), str(folder / "data"), free_port()
-    key = output([agent_tools, "keys", "--data-dir", data, "add", "wires"])
+    key = f"e2b_{secrets.token_hex(20)}"  # the form that some of E2B's SDKs demand
     serve = [agent_tools, "serve", "--port", str(port), "--upstream", "http://127.0.0.1:9/v1", "--data-dir", data]
     wires = [part for name in WIRES for part in ("--wire", name)]
-    with process(
-        [*serve, *wires, "--set", "named_keys=true", *settings], {}, folder, PICTURES / "wires-gateway.log"
-    ) as running:
+    with process([*serve, *wires, "--api-key", key, *settings], {}, folder, PICTURES / "wires-gateway.log") as running:
         wait(f"http://127.0.0.1:{port}/health", 120, running)
         yield f"http://127.0.0.1:{port}", key
 

@@ -115,7 +115,10 @@ def failed(exc: Exception, path: str = "") -> Response:
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
     error = client_error(exc)
     is_anthropics = path.removeprefix("/v1/") in ANTHROPIC
-    return JsonResponse(error.anthropics_body if is_anthropics else error.body, error.status, error.headers)
+    body = error.anthropics_body if is_anthropics else error.body
+    if not path.startswith("/v1/"):  # clients of wires read one of these
+        body = {**body, "code": error.status, "message": error.message, "detail": error.message}
+    return JsonResponse(body, error.status, error.headers)
 
 
 def _below(root: str, scope: Scope) -> Scope:

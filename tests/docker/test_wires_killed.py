@@ -95,11 +95,12 @@ class Serving:
 
 @pytest.fixture(scope="module")
 def serving(docker_runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    with CodeInterpreter(runtime=docker_runtime) as tool:
+    folder = tmp_path_factory.mktemp("data")
+    with CodeInterpreter({"work_dir": str(folder)}, runtime=docker_runtime) as tool:
         assert tool.run("1").ok  # so that the image is there
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    found = Serving(tmp_path_factory.mktemp("data"), port)
+    found = Serving(folder, port)
     yield found
     found.process.kill()
     found.process.wait()

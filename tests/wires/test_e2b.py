@@ -302,6 +302,7 @@ def test_sandboxes_of_other_keys_are_not_found(served: Served) -> None:
     for headers in ({}, {"X-Access-Token": "none"}, {"Authorization": "Basic cm9vdDo="}):
         answer = httpx.get(f"{served.gateway.url}/e2b/health", headers={"E2b-Sandbox-Id": sandbox.id, **headers})
         assert answer.status_code == 401
+        assert (answer.json()["code"], answer.json()["message"]) == (401, answer.json()["detail"])
 
 
 def test_a_proxy_may_name_the_sandbox_by_its_host(served: Served) -> None:
