@@ -1,1 +1,1 @@
-"""Sandboxes and kernels: from an engine up to a session."""
+"""Sessions of running code: sandboxes, kernels, commands, files and host calls, on top of an engine."""

@@ -1,9 +1,9 @@
-"""The word for the engine, and the runtime of this process that it names.
+"""Find the runtime for an engine's name, such as `docker` or `kubernetes://context`.
 
-`docker` is built in. Any other engine comes with an extra of ours or a package of its own, which names, in the entry
-point group `agent_tools.engines`, a function under the engine's name: it takes the whole word and returns a runtime.
+`docker` is built in. Any other engine comes with an extra or a package of its own, which registers a function under the
+engine's name in the entry point group `agent_tools.engines`: it takes the whole text and returns a runtime.
 
-    docker          the Docker engine that DOCKER_HOST names, or that of this machine
+    docker          the Docker engine in DOCKER_HOST, or of this machine
     NAME            any other engine that is installed: `ray`, `kubernetes`
     NAME://ADDRESS  the same, at an address: `ray://head:10001`
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 DOCKER = "docker"
 GROUP = "agent_tools.engines"
 EXTRAS = {"ray": "ray", "kubernetes": "kubernetes"}
-"""The engines that are known by name, and the extra that each comes with."""
+"""The known engines, and the extra that each needs."""
 
 _WORD = re.compile(r"([a-z][a-z0-9_-]{0,39})(://[!-~]{1,200})?")
 
 
 def checked_engine(word: object) -> str:
-    """Return the word for an engine, if it is one; nothing is loaded.
+    """Check the name of an engine without loading it.
 
     Raises:
-        InvalidParams: it is not, or it names an engine that nobody knows of.
+        InvalidParams: it is malformed, or the engine is unknown.
     """
     if not isinstance(word, str) or not (match := _WORD.fullmatch(word)):
         raise InvalidParams(
@@ -46,7 +46,7 @@ def checked_engine(word: object) -> str:
         )
     if match[1] == DOCKER and match[2]:
         raise InvalidParams(
-            f"engine={word!r:.80} is not usable: the address of a Docker engine is told by DOCKER_HOST."
+            f"engine={word!r:.80} is not usable: set DOCKER_HOST to choose the address of a Docker engine."
         )
     if match[1] != DOCKER and match[1] not in EXTRAS and _installed(match[1]) is None:
         if match[1] == "podman":
@@ -54,7 +54,7 @@ def checked_engine(word: object) -> str:
                 f"engine={word!r:.80} is not needed: Podman speaks Docker's API. Leave engine out, start "
                 "podman.socket, and set DOCKER_HOST, e.g. unix:///run/user/1000/podman/podman.sock (docs/engines.md)."
             )
-        raise InvalidParams(f"engine={word!r:.80} is unknown: there are {_known()}.")
+        raise InvalidParams(f"engine={word!r:.80} is unknown: use {_known()}.")
     return word
 
 
@@ -81,7 +81,7 @@ _lock = threading.Lock()
 
 
 def factory_of(word: str) -> Callable[..., RuntimeLike]:
-    """Return what makes a runtime of a word that is not 'docker', with options that no word holds, if it has any.
+    """Return the factory of a runtime for an engine other than 'docker'; it may take further options.
 
     Raises:
         EngineUnavailable: the engine is not installed, or cannot be loaded.
@@ -90,7 +90,7 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
     entry = _installed(name)
     if entry is None:
         raise EngineUnavailable(
-            f"The engine {name!r} is not installed here. It comes with the extra {EXTRAS[name]!r} "
+            f"The engine {name!r} is not installed here. It needs the extra {EXTRAS[name]!r} "
             f"({pip_install(EXTRAS[name])}), in releases that have it."
         )
     try:
@@ -103,12 +103,13 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
 
 def preparing() -> str:
     """Return the last line of progress of an image that this process pulls, builds or waits for; '' without one."""
-    image = sys.modules.get("agent_tools.engines.docker.image")  # slow to import; without it nothing is prepared
+    # slow to import; if not imported, no image is being prepared
+    image = sys.modules.get("agent_tools.engines.docker.image")
     return str(image.preparing()) if image else ""
 
 
 def describe(recipe: Recipe) -> str:
-    """Return a sentence that tells a model which Python and main libraries an image of this recipe has."""
+    """Return a sentence for a model on the Python and the main libraries of an image of this recipe."""
     return contents_told(recipe)
 
 

@@ -1,4 +1,4 @@
-"""From an event loop into a thread and back: the one way in which asynchronous doors call the synchronous core."""
+"""Run synchronous work from an event loop in a thread. All async APIs use it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_shielded: bool = False) -> T:
-    """Do `work` in a thread. Being cancelled calls `cancel`, which is to end the work soon, and waits for its end.
+    """Run `work` in a thread. Cancelling calls `cancel`, which should end the work soon, and waits for its end.
 
-    Host calls of the work are tasks of the caller's own event loop, if that is asyncio's. What `is_shielded` goes on to
-    its end when its caller is cancelled.
+    Host calls of the work are tasks of the caller's event loop, if it is asyncio's. With `is_shielded`, work runs to
+    its end even if its caller is cancelled.
     """
-    import anyio  # it takes a while, and whoever never awaits does without
+    import anyio  # slow to import, and not needed without async calls
 
     task = ("task", anyio.get_current_task().id)
     is_done = False
@@ -44,13 +44,13 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_s
 
     async def settle() -> None:
         nonlocal is_done
-        waiting = anyio.CapacityLimiter(math.inf)  # for a turn, as a rule: it must not keep others from a thread
+        waiting = anyio.CapacityLimiter(math.inf)  # it may wait for a lock, and must not use up a limited thread
         outcome.append(await anyio.to_thread.run_sync(_settled, work, loop, task, limiter=waiting))
         is_done = True
         group.cancel_scope.cancel()
 
     with anyio.CancelScope(shield=is_shielded):
-        async with anyio.create_task_group() as group:  # a child waits: asyncio's own cancelling goes past shields
+        async with anyio.create_task_group() as group:  # a child task waits: asyncio's own cancelling ignores shields
             group.start_soon(cancel_with_us)
             group.start_soon(settle)
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -58,7 +58,7 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_s
 
 
 async def to_its_end(work: Callable[[], object]) -> None:
-    """Do `work` in a thread, to its end whatever happens: what releases something is not cancelled."""
+    """Run `work` in a thread to its end, even if cancelled: for work that releases something."""
     await in_thread(work, lambda: None, is_shielded=True)
 
 
@@ -73,8 +73,8 @@ async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[
 
 
 def _settled(work: Callable[[], T], loop: AbstractEventLoop | None, task: object) -> Future[T]:
-    """Do the work and return its outcome as a value: raised inside the task group it would come out in a group."""
-    serving_loop.set(loop)  # in this thread's context only: a later call that blocks the loop must not wait for it
+    """Run the work and return its outcome as a value: a task group would wrap an exception."""
+    serving_loop.set(loop)  # only in this thread's context: a later call that blocks the loop must not wait for it
     work_for(task)
     done: Future[T] = Future()
     try:

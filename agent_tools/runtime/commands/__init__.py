@@ -1,1 +1,1 @@
-"""Commands of a sandbox: processes in PID 1's care, beside the kernel."""
+"""Commands of a sandbox: processes under PID 1, beside the kernel."""

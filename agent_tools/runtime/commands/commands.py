@@ -1,4 +1,4 @@
-"""The commands of one sandbox: how many run at once, who drives them, and their end with it."""
+"""The commands of one sandbox: starts, limits and ends them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from agent_tools.machine.rounds import rounds
 from agent_tools.results.execution import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process
 
-LOOK_EVERY = 0.25  # seconds between two looks whether a command was cancelled or is overdue
+LOOK_EVERY = 0.25  # seconds between two checks whether a command was cancelled or is overdue
 CLOSED = "the sandbox was closed"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A command that is asked for; `agent_tools.sandbox.Sandbox.run_command` explains each.
+    """A requested command; `agent_tools.sandbox.Sandbox.run_command` documents the fields.
 
     Raises:
         InvalidParams: a value is unusable.
@@ -42,7 +42,7 @@ class Request:
     terminal: tuple[int, int] | None = None
 
     def spec(self, limits: Limits) -> Spec:
-        """Return it in the words of the wire."""
+        """Return the request as a message for the guest."""
         return Spec(
             _argv(self.command),
             _text("cwd", self.cwd),
@@ -55,9 +55,10 @@ class Request:
 
 
 class Commands:
-    """Starts commands, whose sockets `connect` gives: None where the sandbox takes none; `is_gone`: it has ended.
+    """Starts the commands of one sandbox.
 
-    `resume` has whoever was stopped in the sandbox go on.
+    `connect` returns a socket for a command, or None if the sandbox accepts none; `is_gone` tells whether the sandbox
+    has ended; `resume` continues stopped processes in the sandbox.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Commands:
 
     @property
     def are_running(self) -> bool:
-        """True while there is one."""
+        """True while a command runs."""
         return bool(self._running)
 
     def run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> CommandResult:
@@ -85,10 +86,11 @@ class Commands:
         Raises:
             InvalidParams: the request is unusable.
             SandboxGone: the sandbox ended before the command did.
-            SessionBusy: too many others ran all the time.
+            SessionBusy: too many other commands ran during the whole wait.
         """
         process = self._run(request, on_output, cancelled)
-        if process.reason == LOST and not process.pid and not self._is_gone():  # who was to run it had just been killed
+        # the process to run it had just been killed
+        if process.reason == LOST and not process.pid and not self._is_gone():
             process = self._run(request, on_output, cancelled)
         if process.reason == CLOSED or (process.reason == LOST and self._is_gone()):
             raise SandboxGone("The sandbox ended while a command ran in it.")
@@ -99,7 +101,7 @@ class Commands:
         process.on_output, process.cancelled = on_output, cancelled
         if request.stdin and not isinstance(request.stdin, bytes):
             feed = threading.Thread(target=_feed, args=(process, request.stdin), name="agent-tools-stdin", daemon=True)
-            feed.start()  # it may wait in a read for ever, as at a terminal
+            feed.start()  # the thread may wait in a read for ever, as at a terminal
         else:
             process.close_stdin()
         try:
@@ -113,7 +115,7 @@ class Commands:
         return process
 
     def _drive(self, process: Process, deadline: float = math.inf) -> None:
-        """Bring a command to its end, or to a time (monotonic seconds)."""
+        """Advance a command until it ends, or until a time (monotonic seconds)."""
         while not process.is_over and time.monotonic() < deadline:
             _await(process)
             process.advance()
@@ -128,13 +130,13 @@ class Commands:
         return process
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the command in the foreground that was given this event."""
+        """Kill the foreground command that was started with this event."""
         for process in list(self._running):
             if process.cancelled is cancelled:
                 process.kill("it was cancelled")
 
     def close(self, reason: str = CLOSED) -> None:
-        """End all of them."""
+        """Kill all commands."""
         for process in list(self._running):
             process.kill(reason)
 
@@ -168,7 +170,7 @@ class Commands:
 
 
 class BackgroundCommand:
-    """Drives a command in the thread that waits for all sandboxes (machine/event_loop.py), until it is over."""
+    """Advances a background command in the process's event loop (machine/event_loop.py), until it ends."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -180,7 +182,7 @@ class BackgroundCommand:
         process.drive = replace(process.drive, rouse=self.watch, forget=self._forget, release=self._end)
         try:
             self._loop = join(self)
-        except RuntimeError:  # there is no thread to be had
+        except RuntimeError:  # no thread can be started
             process.kill()
             raise
         if process.deadline is not None:
@@ -200,7 +202,7 @@ class BackgroundCommand:
             self._events = events
 
     def advance(self, ready: set[int]) -> bool:
-        """Drive the command. For the thread of the loop."""
+        """Advance the command. Called in the loop's thread."""
         self._process.advance()
         self.watch()
         return False
@@ -214,11 +216,11 @@ class BackgroundCommand:
         return self._process.is_late
 
     def look(self) -> None:
-        """Give a command up that is past its time limit."""
+        """End a command that is past its time limit."""
         self._process.look_at_clock()
 
     def _forget(self) -> None:
-        """Watch nothing any more: the socket is about to be closed."""
+        """Stop watching: the socket is about to be closed."""
         with self._lock:
             self._is_over = True
             if self._loop and self._events:
@@ -232,8 +234,8 @@ class BackgroundCommand:
 
 
 def _feed(process: Process, source: BinaryIO) -> None:
-    """Write a file to the stdin of a command as it can be read, and end it."""
-    read = getattr(source, "read1", source.read)  # what is there, rather than all of so many bytes
+    """Copy a file to the stdin of a command as it is read, then close stdin."""
+    read = getattr(source, "read1", source.read)  # the available bytes, without waiting for a full block
     with contextlib.suppress(OSError, ValueError):  # the command has ended, or the file is closed
         while data := read(CHUNK):
             process.write_stdin(data)
@@ -241,7 +243,7 @@ def _feed(process: Process, source: BinaryIO) -> None:
 
 
 def _await(process: Process) -> None:
-    """Wait until there is something to do for a command, or time to look."""
+    """Wait until a command can be advanced, or its limits must be checked."""
     if (descriptor := process.fileno()) >= 0:
         wait = await_either if process.has_more_to_say else await_input
         wait(descriptor, LOOK_EVERY)

@@ -1,10 +1,10 @@
-"""A command that runs in a sandbox, as the host sees it: what it printed, what it is told, and how it ended.
+"""The host's side of a command in a sandbox: its output, its input, and its end.
 
 Theory of operation
-    One socket is the command (guest/wire/commands.py). Whoever drives it calls `advance` when the socket is ready: the
-    thread that waits for a command in the foreground, or one thread for all in the background. Nothing in here waits
-    for the guest but `wait` and `write_stdin`, which are woken by whoever drives. What the guest says is bounded by the
-    reader, kept up to `max_output`, and believed only as far as this one command goes.
+    Each command has one socket (guest/wire/commands.py). A driver thread calls `advance` when the socket is ready: the
+    thread that waits for a foreground command, or one thread for all background commands. Only `wait` and `write_stdin`
+    wait for the guest; the driver wakes them. Messages of the guest are bounded by the reader, output is kept up to
+    `max_output`, and the guest can affect only this command.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from agent_tools.results.execution import (
 )
 
 CHUNK = 256 * 1024
-MAX_WAITING = 1024 * 1024  # bytes of stdin that wait here; whoever writes more waits
-OVERTIME = 2.0  # seconds beyond the guest's own limits after which a command is given up
+MAX_WAITING = 1024 * 1024  # bytes of stdin that are buffered here; a writer of more waits
+OVERTIME = 2.0  # seconds after the guest's own limits at which the host ends a command
 LOST = "the process that runs the commands was ended by code in the sandbox"
 
 
 @dataclass(frozen=True)
 class Drive:
-    """The functions that a command calls: those of the thread that drives it, and those of the sandbox."""
+    """Callbacks of a command to its driver thread and to the sandbox."""
 
     rouse: Callable[[], None] = lambda: None
-    """There is something new to send."""
+    """There are new bytes to send."""
     forget: Callable[[], None] = lambda: None
-    """Its socket is about to be closed."""
+    """The command's socket is about to be closed."""
     release: Callable[[], None] = lambda: None
     """It is over."""
     resume: Callable[[], object] = lambda: None
-    """The processes of the sandbox that serve commands may have been stopped by code."""
+    """Code may have stopped the processes that serve commands: continue them."""
 
 
 class Process:
@@ -91,7 +91,7 @@ class Process:
         """The pid within the sandbox; 0 until the command runs."""
         self.on_output: OnOutput | None = None
         self.cancelled: threading.Event | None = None
-        """The event by which its caller ends it, if there is one."""
+        """The event by which the caller ends the command, or None."""
         self.drive = Drive()
         self._watchers: dict[Callable[[], object], bool] = {}
         self._pace: int | None = None
@@ -104,7 +104,7 @@ class Process:
         return self.result().exit_code if self._is_over else None
 
     def wait(self, timeout: float | None = None) -> CommandResult:
-        """Wait for its end, at most `timeout` seconds.
+        """Wait up to `timeout` seconds for the command to end.
 
         Raises:
             TimeoutError: it still runs.
@@ -115,7 +115,7 @@ class Process:
         return self.result()
 
     def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:
-        """Return what it printed from a cursor on; if that is nothing, wait for more for so many seconds at most."""
+        """Return the output from a cursor on; wait up to `timeout` seconds if there is none yet."""
         asked = Cursor(*cursor)
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self.place != asked, wait)
@@ -125,7 +125,7 @@ class Process:
 
     @contextlib.contextmanager
     def watched(self, changed: Callable[[], object]) -> Iterator[None]:
-        """Call `changed` after each piece of output and at the end, in the thread that drives it; it must not wait."""
+        """Call `changed` after each piece of output and at the end, in the driver thread; it must not wait."""
         self._watchers[changed] = True
         try:
             yield
@@ -133,7 +133,7 @@ class Process:
             self._watchers.pop(changed, None)
 
     def when_over(self, call: Callable[[], object]) -> None:
-        """Call `call` once at its end, in the thread that drives it; here, if it is over already. It must not wait."""
+        """Call `call` once at the end, in the driver thread, or here if the command has ended. It must not wait."""
 
         def changed() -> None:
             if self._is_over and self._watchers.pop(changed, False):  # for one thread only
@@ -143,11 +143,11 @@ class Process:
         changed()
 
     def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
-        """Write to its stdin; wait, at most `timeout` seconds, while it does not read.
+        """Write to stdin; wait up to `timeout` seconds while the command does not read.
 
         Raises:
-            BrokenPipeError: its stdin is closed, was not asked for, or the command has ended.
-            TimeoutError: it did not read in time; what was not taken is not sent.
+            BrokenPipeError: stdin is closed, was not requested, or the command has ended.
+            TimeoutError: it did not read in time; the rest is not sent.
         """
         rest = memoryview(data)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -174,13 +174,13 @@ class Process:
         self.drive.rouse()
 
     def pace(self, most: int) -> None:
-        """Pause it after about this many bytes of stdout since its start, until the next call of this method."""
+        """Pause the command after about this many bytes of stdout since its start, until the next call of `pace`."""
         was_ahead, self._pace = self.is_ahead, most
         if was_ahead:
             self.drive.rouse()
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process group; nothing happens if it has ended.
+        """Send a signal to the command's process group; no effect if the command has ended.
 
         Raises:
             ValueError: there is no such signal.
@@ -197,7 +197,7 @@ class Process:
         self.drive.rouse()
 
     def result(self) -> CommandResult:
-        """Return all there is so far; of a command that has ended, its result."""
+        """Return the result so far, or of an ended command the final one."""
         with self._changed:
             stdout, stderr = self._tails["stdout"], self._tails["stderr"]
             why_not = complaint(self._spec, self._ended)
@@ -226,22 +226,22 @@ class Process:
 
     @property
     def reason(self) -> str:
-        """The reason why it was ended without its own doing, '' for any other end."""
+        """Why the sandbox ended the command; '' if it ended by itself."""
         return self._reason
 
     @property
     def is_ahead(self) -> bool:
-        """True if it has printed more than it may for now."""
+        """True if the command has printed more than `pace` allows."""
         return self._pace is not None and self.place.stdout > self._pace
 
     @property
     def has_more_to_say(self) -> bool:
-        """True if bytes wait for the socket to take them."""
+        """True if bytes wait until the socket is writable."""
         return bool(self._outgoing)
 
     @property
     def deadline(self) -> float | None:
-        """The time by which the guest has ended it (monotonic seconds); None for a command without a limit."""
+        """The time by which the guest ends the command (monotonic seconds); None without a limit."""
         if self._spec.timeout is None:
             return None
         return self._started + self._spec.timeout + self._spec.grace + OVERTIME
@@ -252,33 +252,33 @@ class Process:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket, -1 once it is over."""
+        """Return the descriptor of the socket; -1 once the command has ended."""
         return self._link.fileno()
 
     def advance(self) -> None:
-        """Move what can be moved, and take note of what came."""
+        """Send and receive without waiting, and handle the received messages."""
         with self._changed:
             for event in self._received():
-                self._take(event)  # what `on_output` raises is its caller's, an OSError too
+                self._take(event)  # exceptions of `on_output` go to its caller, OSError too
             self._changed.notify_all()
         self._tell_watchers()
 
     def look_at_clock(self) -> None:
-        """Give it up if the guest has not ended it in its time."""
+        """End the command if the guest has not ended it in time."""
         if self.is_late:
             self._is_overdue = True
-            self._close("its time was up, and the sandbox did not end it")
-            self.drive.resume()  # code may have stopped who is to end it
+            self._close("it exceeded its time limit, and the sandbox did not end it")
+            self.drive.resume()  # code may have stopped the process that should end it
 
     def abandon(self) -> None:
-        """In a forked child: let go of what was inherited."""
+        """In a forked child: close inherited descriptors."""
         self._link.close()
         self._is_over = True
 
     # -- its parts ----------------------------------------------------------------------------------------------------
 
     def _received(self) -> Iterator[wire.Event]:
-        """Send what can be sent, and yield what came."""
+        """Send without waiting, and yield the received messages."""
         try:
             self._send()
             data = self._link.recv(CHUNK)
@@ -307,7 +307,7 @@ class Process:
                 self._feed()
 
     def _feed(self) -> None:
-        """Turn input into frames, as far as the guest has granted it."""
+        """Convert input to frames, within the guest's window."""
         while self._window > 0 and len(self._outgoing) < MAX_FRAME:
             data = self._next_input(min(self._window, MAX_FRAME))
             if not data:
@@ -319,7 +319,7 @@ class Process:
             self._outgoing += wire.write_order(Input(b""))
 
     def _next_input(self, most: int) -> bytes:
-        """Take of the input that was there from the start, then of what was written since."""
+        """Take bytes from the initial input, then from later writes."""
         data = bytes(self._input[:most])
         if data:
             self._input = self._input[len(data) :]
@@ -350,7 +350,7 @@ class Process:
             self._reason = reason
             self._duration = time.monotonic() - self._started
             with contextlib.suppress(OSError):
-                self._link.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
+                self._link.shutdown(socket.SHUT_RDWR)  # wakes waiting threads
             self.drive.forget()
             self._link.close()
             self._changed.notify_all()
@@ -362,11 +362,11 @@ class Process:
             changed()
 
 
-# The end of a command, in the words of a shell.
+# The end of a command as a shell reports it.
 
 
 def exit_code(ended: CommandEnded | None, *, is_overdue: bool) -> int:
-    """Return the exit code of a command; None: whoever ran it hung up."""
+    """Return the exit code of a command; None if the process that ran it closed the socket."""
     if is_overdue or (ended and ended.timed_out):
         return TIMED_OUT
     if ended is None:
@@ -377,7 +377,7 @@ def exit_code(ended: CommandEnded | None, *, is_overdue: bool) -> int:
 
 
 def complaint(spec: Spec, ended: CommandEnded | None) -> str:
-    """Return the line that says why a command could not be run; '' for one that ran."""
+    """Return a line that says why a command could not be run; '' if it ran."""
     if ended is None or ended.how in ("code", "signal"):
         return ""
     program = spec.argv if isinstance(spec.argv, str) else spec.argv[0]
@@ -388,7 +388,7 @@ def complaint(spec: Spec, ended: CommandEnded | None) -> str:
 # The output of a command, bounded: the last bytes of a stream, and the exact count of those before them.
 
 
-SLACK = 256 * 1024  # bytes held beyond the bound, so that not every piece moves all that is kept
+SLACK = 256 * 1024  # bytes beyond the limit, so that not every piece moves the whole buffer
 
 
 class Tail:
@@ -401,22 +401,22 @@ class Tail:
 
     @property
     def total(self) -> int:
-        """All bytes that came."""
+        """The number of all bytes received."""
         return self._dropped + len(self._kept)
 
     @property
     def omitted(self) -> int:
-        """The bytes that are not kept."""
+        """The number of bytes that are no longer kept."""
         return max(0, self.total - self._most)
 
     def add(self, data: bytes) -> None:
-        """Take in what came next."""
+        """Append the next bytes."""
         self._kept += data
         if len(self._kept) > self._most + SLACK:
             self._dropped += len(self._kept) - self._most
             del self._kept[: len(self._kept) - self._most]
 
     def since(self, place: int) -> tuple[bytes, int]:
-        """Return what is kept of the bytes from a place on, and how many after it are not kept."""
+        """Return the kept bytes from a position on, and how many bytes after it are not kept."""
         first = max(place, self.omitted)
         return bytes(self._kept[max(0, first - self._dropped) :]), first - place

@@ -1,1 +1,1 @@
-"""A network by list: the host's end of the sandbox's proxy, which decides, resolves, connects, bounds and records."""
+"""The egress allowlist: the host's side of the sandbox's proxy checks, resolves, connects, limits and records."""

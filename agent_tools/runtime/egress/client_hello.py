@@ -1,8 +1,8 @@
-"""The greeting of a TLS client: which server it names (RFC 8446, 4.1.2; RFC 6066, 3; RFC 8446, 5.1 for its records).
+"""Read the server name in a TLS ClientHello (RFC 8446, 4.1.2; RFC 6066, 3; RFC 8446, 5.1 for its records).
 
-A greeting is read in whatever pieces and records it comes, up to a bound, each byte once. One that is not read to its
-end, names no server or several, or hides its name (ECH, ESNI), is refused: then nobody knows whom it asks for. So is
-early data, after which a second greeting could name another server.
+The message may come in any pieces and records, up to a limit; each byte is read once. It is rejected if it is
+incomplete, names no server or several, or hides the name (ECH, ESNI), since then the server is not known. Early data is
+rejected, too: after it a second ClientHello could name another server.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HIDDEN_NAMES = frozenset((0xFE0D, 0xFD00, 0xFFCE, 0xFF02, *range(0xFE08, 0xFE0D)
 HOST_NAME = 0
 RECORD_HEAD, MESSAGE_HEAD = 5, 4
 MAX_RECORD = 1 << 14
-NOT_TLS = 495  # the status of these refusals, which no client is told: it is in a tunnel by then
+NOT_TLS = 495  # the recorded status; the client, already in a tunnel, does not get it
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
-"""The fatal alert that says so (RFC 8446, 6.2)."""
+"""The fatal alert for it (RFC 8446, 6.2)."""
 
 
 class HelloReader:
-    """Reads one greeting. `data` is all that came, word for word: the greeting, and from `end` on what follows it."""
+    """Reads one ClientHello. `data` has all received bytes: the message, and from `end` on the bytes after it."""
 
     def __init__(self, most: int) -> None:
         self.data = bytearray()
@@ -32,10 +32,10 @@ class HelloReader:
         self.end = 0  # the next record's place in data
 
     def feed(self, data: bytes) -> str | None:
-        """Take in bytes; return the name once the greeting is whole, None while it is not.
+        """Add bytes; return the server name once the message is complete, else None.
 
         Raises:
-            EgressRefused: it is no greeting that names one server.
+            EgressRefused: it is not a ClientHello that names one server.
         """
         self.data += data
         while not self._is_whole() and (record := self._next_record()) is not None:
@@ -47,7 +47,7 @@ class HelloReader:
         return None
 
     def _next_record(self) -> bytes | None:
-        """Return the content of the next record, None while it is not all there."""
+        """Return the content of the next record; None while it is incomplete."""
         head = bytes(self.data[self.end : self.end + RECORD_HEAD])
         if head[:1] not in (b"", bytes((HANDSHAKE,))) or head[1:2] not in (b"", b"\3"):
             raise refused("it does not begin with a TLS greeting")
@@ -63,7 +63,7 @@ class HelloReader:
         return record
 
     def _is_whole(self) -> bool:
-        """Return whether the message is there; one that says too large a size, or another kind, is refused here."""
+        """Return whether the message is complete; reject a message of another type or of too large a size."""
         if self._message and self._message[0] != CLIENT_HELLO:
             raise refused("it does not begin with a TLS greeting")
         if len(self._message) < MESSAGE_HEAD:
@@ -77,9 +77,9 @@ class HelloReader:
 
 
 class SecondHello:
-    """Watches what follows a greeting for a second one, which a server may ask for, and which must not name another.
+    """Checks that a second ClientHello, which a server may request, names the same server.
 
-    It looks until the first record that is neither a greeting nor the notice that may stand before it.
+    It reads up to the first record that is neither a ClientHello nor the ChangeCipherSpec that may precede it.
     """
 
     def __init__(self, name: str, most: int) -> None:
@@ -90,10 +90,10 @@ class SecondHello:
         self.is_over = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return what may be sent on of the bytes so far.
+        """Return the bytes that may be forwarded so far.
 
         Raises:
-            EgressRefused: a second greeting names another server.
+            EgressRefused: a second ClientHello names another server.
         """
         if self.is_over:
             return data
@@ -107,7 +107,7 @@ class SecondHello:
         return bytes(passed)
 
     def _look(self) -> bytes:
-        """Return the next piece that may go on; b'' while that is not known."""
+        """Return the next bytes that may be forwarded; b'' while this is not known."""
         if len(self._held) < RECORD_HEAD + 1:
             self.is_over = bool(self._held) and self._held[0] not in (HANDSHAKE, CHANGE_CIPHER_SPEC)
             return b""
@@ -136,7 +136,7 @@ class SecondHello:
 
 
 class _Fields:
-    """The rest of a message, still to be read; reading past its end is refused."""
+    """The unread rest of a message; reading past its end raises EgressRefused."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -158,12 +158,12 @@ class _Fields:
 
 
 def refused(why: str) -> EgressRefused:
-    """Return the refusal of a connection that is not TLS to the server it was asked for."""
-    return EgressRefused(NOT_TLS, why, f"The connection was cut: {why}, so that nobody knows which server it asks for.")
+    """Return the error for a connection that is not TLS to the requested server."""
+    return EgressRefused(NOT_TLS, why, f"The connection was cut: {why}, so the server that it asks for is not known.")
 
 
 def _server_name(message: bytes) -> str:
-    """Return the one name in a whole greeting."""
+    """Return the one server name in a complete ClientHello."""
     extensions = _extensions(message)
     if HIDDEN_NAMES & extensions.keys():
         raise refused("its TLS greeting hides its name (ECH)")
@@ -180,7 +180,7 @@ def _server_name(message: bytes) -> str:
 
 
 def _extensions(message: bytes) -> dict[int, bytes]:
-    """Return the extensions of a greeting, of which each is there once."""
+    """Return the extensions of a ClientHello, each of which may occur only once."""
     fields = _Fields(message[MESSAGE_HEAD:])
     fields.take(2 + 32)  # legacy_version, random
     fields.block(1)  # legacy_session_id

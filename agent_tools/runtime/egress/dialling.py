@@ -1,7 +1,7 @@
-"""Reaching a listed host: its addresses are looked up once, checked, and connected to as they were checked.
+"""Connect to a listed host: its addresses are looked up once and checked, and one of these is connected to.
 
-Where this machine reaches hosts through a proxy (settings.next_hop), that proxy looks the name up again: then a name
-whose addresses are known here must still pass the check, and one that only the proxy knows is the proxy's to judge.
+If this machine reaches hosts through a proxy (settings.next_hop), the proxy looks the name up again. A name that can be
+resolved here must still pass the check; for a name that only the proxy can resolve, the proxy decides.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from agent_tools.machine.loop_thread import LoopThread
 from agent_tools.machine.machine import ascii_name
 from agent_tools.runtime.egress.link import EgressRefused, NotReached
 
-CONNECT_SECONDS = 15.0  # for the address of a name and the connection to it
+CONNECT_SECONDS = 15.0  # seconds for the lookup of a name and the connection
 LOOKUP_THREADS = 8  # names that are looked up at the same time, of all sandboxes
-LOOKUPS_AT_ONCE = 2  # of one sandbox: the threads for them are all sandboxes'
-MAX_ADDRESSES = 8  # of one name that are tried
+LOOKUPS_AT_ONCE = 2  # lookups of one sandbox at the same time, since all sandboxes share the threads
+MAX_ADDRESSES = 8  # addresses of one name that are tried
 MAX_PROXY_HEAD = 8 * 1024  # bytes of a proxy's answer
 
 
@@ -44,7 +44,7 @@ def system_look_up(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """This machine's knowledge of the network: the addresses of names (waited for), and proxies on the way to hosts."""
+    """Access to this machine's resolver, which may block, and to its proxy settings."""
 
     look_up: Callable[[str, int], list[str]] = system_look_up
     next_hop: Callable[[str, int], str | None] = settings.next_hop
@@ -52,7 +52,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Hop:
-    """A proxy of this machine's. `credentials` are a header's value, or ''."""
+    """A proxy of this machine. `credentials` is a header's value, or ''."""
 
     host: str
     port: int
@@ -60,10 +60,10 @@ class Hop:
 
     @classmethod
     def read(cls, url: str) -> Hop:
-        """Read a proxy's URL.
+        """Parse a proxy's URL.
 
         Raises:
-            NotReached: it is none that is spoken to in plain HTTP.
+            NotReached: it is not an http:// URL.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -78,7 +78,7 @@ class Hop:
 
 
 class Dialler:
-    """Connects to the hosts of one policy. In the loop only."""
+    """Connects to the hosts of one policy. Call it only in the loop."""
 
     def __init__(self, policy: NetworkPolicy, loop: EgressLoop, surroundings: Surroundings) -> None:
         self._policy = policy
@@ -87,10 +87,10 @@ class Dialler:
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def dial(self, target: Target) -> socket.socket:
-        """Return a connected socket that does not wait.
+        """Return a connected, non-blocking socket.
 
         Raises:
-            EgressRefused: the target is not listed, or is nowhere it may be.
+            EgressRefused: the target is not listed, or its address is not allowed.
             NotReached: it does not answer.
         """
         check_listed(target, self._policy)
@@ -104,13 +104,13 @@ class Dialler:
         if url is None:
             return await self._connect(target, await self._addresses(target))
         hop = Hop.read(url)
-        with contextlib.suppress(NotReached):  # whom this machine cannot look up, its proxy may
+        with contextlib.suppress(NotReached):  # the proxy may resolve a name that this machine cannot
             await self._addresses(target)
         connected = await self._connect(target, await self._look_up(hop.host, hop.port), hop.port)
         return await _closing(connected, self._ask_hop(connected, hop, target))
 
     async def _addresses(self, target: Target) -> list[str]:
-        """Return where a listed target is, all of which must be where listed names may be."""
+        """Return the addresses of a listed target; all of them must be allowed."""
         if target.is_address:
             return [target.host]
         addresses = await self._look_up(target.host, target.port)
@@ -146,7 +146,7 @@ class Dialler:
         await self._loop.loop.sock_connect(connected, address)
 
     async def _ask_hop(self, connected: socket.socket, hop: Hop, target: Target) -> None:
-        """Have the proxy connect to the target."""
+        """Ask the proxy to connect to the target."""
         loop, authorization = self._loop.loop, f"Proxy-Authorization: {hop.credentials}\r\n" if hop.credentials else ""
         try:
             head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n"
@@ -164,10 +164,10 @@ class Dialler:
 
 
 def check_listed(target: Target, policy: NetworkPolicy) -> None:
-    """Refuse what the list does not have.
+    """Check that a target is listed.
 
     Raises:
-        EgressRefused: it does not have it.
+        EgressRefused: it is not.
     """
     if not policy.permits(target):
         entry = target.host if target.port == 443 and ":" not in target.host else str(target)
@@ -178,7 +178,7 @@ def check_listed(target: Target, policy: NetworkPolicy) -> None:
 
 
 async def _closing(connected: socket.socket, work: Awaitable[None]) -> socket.socket:
-    """Do something with a socket, which is closed if that fails."""
+    """Close a socket if the block fails."""
     with contextlib.ExitStack() as undo:
         undo.callback(connected.close)
         await work
@@ -193,10 +193,10 @@ T = TypeVar("T")
 
 
 class EgressLoop(LoopThread):
-    """One thread for every sandbox of this process, with threads beside it.
+    """One event-loop thread for all sandboxes of this process, with helper threads.
 
-    Names are looked up in a few threads, since the system's resolver blocks, and pages of the package index are parsed
-    in one more, in the order in which they came.
+    Names are looked up in a few threads, since the system's resolver blocks; one more thread parses pages of the
+    package index in order.
     """
 
     def __init__(self) -> None:
@@ -205,15 +205,15 @@ class EgressLoop(LoopThread):
         self._parsing = ThreadPoolExecutor(1, thread_name_prefix="agent-tools-pages")
 
     async def beside(self, work: Callable[[], T]) -> T:
-        """Do blocking work in one of the threads."""
+        """Run a blocking function in one of the threads."""
         return await self.loop.run_in_executor(self._lookups, work)
 
     async def parse(self, work: Callable[[], T]) -> T:
-        """Do work that computes in the one thread for it: for all sandboxes, one after the other."""
+        """Run a computation in the thread for parsing, which all sandboxes share."""
         return await self.loop.run_in_executor(self._parsing, work)
 
     def close(self) -> None:
-        """Stop; tasks that still run in it are left."""
+        """Stop the loop, without ending its tasks."""
         super().close()
         for threads in (self._lookups, self._parsing):
             threads.shutdown(wait=False, cancel_futures=True)

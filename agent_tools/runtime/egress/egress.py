@@ -1,4 +1,4 @@
-"""The network by list of one sandbox, as the rest of the host sees it: start, take what happened, close."""
+"""The egress allowlist of one sandbox: starts, serves and records its connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from agent_tools.runtime.egress.link import (
 )
 from agent_tools.runtime.egress.packages import Packages
 
-# One connection of the code, from its first byte to its record.
+# One connection of user code, from its first byte to its record.
 
 MAX_HEAD = 16 * KIB  # bytes of the head of a request, and of a TLS greeting
 TOO_MANY = EgressRefused(503, "too many connections", "This run has opened too many connections (max_opened).")
@@ -45,7 +45,7 @@ _CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
 
 
 class ProxiedConnection:
-    """Serves one channel: a tunnel, or plain requests one after the other, each of which counts as a connection."""
+    """Serves one channel: a tunnel, or consecutive plain requests, each of which counts as a connection."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ProxiedConnection:
         self._is_first = True
 
     async def serve(self) -> None:
-        """Serve it to its end, whatever comes."""
+        """Serve the channel to its end, for any input."""
         try:
             while await self._serve_request():
                 self._is_first = False
@@ -123,36 +123,36 @@ class ProxiedConnection:
                 await Forwarding(self._exchange, meter).carry(self._dialler, request, origin)
 
     async def _read_body(self) -> None:
-        """Read a body that nobody wants, which is none as a rule."""
+        """Read and drop a request's body, which is usually empty."""
         async for _ in self._exchange.body():
             pass
 
     def _named(self, target: Target | None, meter: Meter) -> Target:
-        """Note which target it is."""
+        """Record the target."""
         if target is None:
-            raise EgressRefused(400, "no host and port", "CONNECT names no host and port that could be reached.")
+            raise EgressRefused(400, "no host and port", "CONNECT does not name a valid host and port.")
         meter.entry.host, meter.entry.port = target.host, target.port
         return target
 
     async def _tell(self, refusal: EgressRefused) -> None:
-        """Answer with the refusal, unless the code does not take it."""
+        """Answer with the error, if the code reads it."""
         try:
             await asyncio.wait_for(self._exchange.refuse(refusal), self._policy.limits.head_timeout)
         except (OSError, asyncio.TimeoutError):
             return
 
 
-# A tunnel to a listed host: nothing of the code's goes out before its TLS greeting names the host it asked for.
+# A tunnel to a listed host: no byte of the code is sent before its TLS ClientHello names the requested host.
 
 
 CHUNK = 64 * 1024
 
 Sent = Callable[[bytes], bytes]
-"""A filter: takes what the code sent, and returns what of it may go out now."""
+"""A filter: takes bytes from the code and returns the bytes that may be sent now."""
 
 
 class Tunnel:
-    """Carries what one CONNECT asked for."""
+    """The tunnel of one CONNECT request."""
 
     def __init__(self, channel: ProxyChannel, exchange: HttpExchange, meter: Meter, limits: EgressLimits) -> None:
         self._channel = channel
@@ -161,10 +161,10 @@ class Tunnel:
         self._limits = limits
 
     async def carry(self, dialler: Dialler, target: Target) -> None:
-        """Connect, and carry bytes both ways until one side ends.
+        """Connect, and copy bytes both ways until one side ends.
 
         Raises:
-            EgressRefused: it may not be, could not be, or was cut.
+            EgressRefused: the connection is not allowed, failed, or was cut.
         """
         reader, writer = await asyncio.open_connection(sock=await dialler.dial(target), limit=CHUNK)
         try:
@@ -179,7 +179,7 @@ class Tunnel:
             writer.transport.abort()
 
     async def _greeted(self, first: bytes, writer: asyncio.StreamWriter, target: Target) -> Sent:
-        """Send the checked greeting; return what checks that which follows."""
+        """Send the checked ClientHello; return the filter for the bytes after it."""
         if target.is_address:
             await self._send(writer, first)
             return lambda data: data
@@ -190,7 +190,7 @@ class Tunnel:
         return second.feed
 
     async def _read_greeting(self, first: bytes, target: Target) -> HelloReader:
-        """Read the code's greeting, which names the target."""
+        """Read the code's ClientHello, which must name the target."""
         try:
             return await asyncio.wait_for(self._read_whole(first, target), self._limits.head_timeout)
         except asyncio.TimeoutError:
@@ -224,7 +224,7 @@ class Tunnel:
 
 
 async def first_of(*works: Awaitable[None]) -> None:
-    """Do all of these until the first ends; the others are cancelled, and waited for."""
+    """Run coroutines until the first ends; cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -243,11 +243,11 @@ BUSY = (
     b"HTTP/1.1 503 Too many connections\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"The sandbox has too many connections at once.\n"
 )
-CLOSE_SECONDS = 2.0  # how long the end of a sandbox's network is waited for
+CLOSE_SECONDS = 2.0  # seconds to wait for the end of a sandbox's network
 
 
 class Egress:
-    """Serves the connections of one sandbox, of one kernel after the other."""
+    """Serves the connections of one sandbox, for one kernel after the other."""
 
     def __init__(self, policy: NetworkPolicy, surroundings: Surroundings | None = None) -> None:
         self._policy = policy
@@ -265,7 +265,7 @@ class Egress:
         """Serve a fresh proxy of the guest on this socket, which is closed with it.
 
         Raises:
-            KernelDied: it did not come up before the deadline (monotonic seconds).
+            KernelDied: the proxy was not ready before the deadline (monotonic seconds).
         """
         try:
             _greet(end, deadline)
@@ -276,7 +276,7 @@ class Egress:
 
     @property
     def is_serving(self) -> bool:
-        """True while the guest's proxy is there, by its socket: the loop hears of its end a moment later."""
+        """True while the socket of the guest's proxy is open: the loop sees its end a moment later."""
         has_end = self._end is not None and self._end.fileno() >= 0 and not await_hang_up(self._end.fileno(), 0)
         return has_end and self._link is not None and self._link.is_open
 
@@ -286,7 +286,7 @@ class Egress:
         return bool(self._tasks)
 
     def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
-        """Return the connections since the last taking, and how many were left out."""
+        """Return the connections since the last call, and how many were left out."""
         return self._journal.take()
 
     def close(self) -> None:
@@ -299,13 +299,13 @@ class Egress:
         leave_loop()
 
     def abandon(self) -> None:
-        """Let go, in a forked child, of the socket that is the parent's."""
+        """Close, in a forked child, the parent's socket."""
         self._is_closed = True
         if self._end:
             self._end.close()
 
     async def _begin(self, end: socket.socket) -> None:
-        """Take a socket over from the one before."""
+        """Serve a socket in place of the previous one."""
         await self._end_all()
         end.setblocking(False)
         link = Link(self._take_on)
@@ -313,7 +313,7 @@ class Egress:
         self._end, self._link = end, link
 
     def _take_on(self, channel: ProxyChannel) -> None:
-        """Serve a new channel, unless there are too many."""
+        """Serve a new channel, or close it if there are too many."""
         limits = self._policy.limits
         if self._journal.opened >= limits.max_opened or len(self._tasks) >= limits.max_connections:
             self._journal.count_unread()
@@ -341,7 +341,7 @@ class Egress:
 
 
 def _greet(end: socket.socket, deadline: float) -> None:
-    """Hand the certificates in that this host trusts, and wait until the guest's end is there."""
+    """Send the certificates that this host trusts, and wait until the guest's proxy is ready."""
     bundle = (settings.ca_bundle() or Path(certifi.where())).read_bytes()
     end.settimeout(max(0.1, deadline - time.monotonic()))
     end.sendall(struct.pack(">I", len(bundle)) + bundle)

@@ -1,11 +1,11 @@
-"""Plain HTTP requests of the code, asked by the host in its stead: over TLS with added headers where there are any.
+"""Forward plain HTTP requests of user code, over TLS with added headers if the policy has some for the host.
 
     the code                             the host
     GET http://api.example.com/v1 ...    api.example.com:443, TLS verified here, with the headers of the policy
     GET http://example.org/ ...          example.org:80, if it is listed with this port
 
-The head that goes out is made anew: the method, the path and those fields that are the two ends' own business. A field
-that the policy sets replaces the code's. Redirects and all other answers are handed to the code as they are.
+The head of the outgoing request is new: the method, the path and the end-to-end fields. A field that the policy sets
+replaces the code's. Redirects and all other answers go to the code unchanged.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _HOP_BY_HOP = frozenset(
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade", b"host", b"expect"),
     )
 )
-"""Fields that are between two neighbours only (RFC 9110, 7.6.1), and those that are made anew."""
-_REFUSED_METHODS = frozenset((b"TRACE", b"TRACK", b"CONNECT"))  # the first two have a server show what it was sent
+"""Hop-by-hop fields (RFC 9110, 7.6.1), and fields that are written anew."""
+_REFUSED_METHODS = frozenset((b"TRACE", b"TRACK", b"CONNECT"))  # the first two make a server return the request
 
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """The destination of a request, and what is added to it. `path` includes the query."""
+    """The destination of a request, and the fields added to it. `path` includes the query."""
 
     target: Target
     path: str
@@ -55,10 +55,10 @@ class RequestTarget:
 
     @classmethod
     def of(cls, request: h11.Request, policy: NetworkPolicy) -> RequestTarget:
-        """Read where a request asks to go.
+        """Read the destination of a request.
 
         Raises:
-            EgressRefused: it names no host, or one that is not listed for plain HTTP.
+            EgressRefused: it names no host, or a host that is not listed for plain HTTP.
         """
         target, path = _read_url(request.target.decode("ascii"))
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
@@ -89,17 +89,17 @@ class RequestTarget:
 
 
 class Forwarding:
-    """Carries one request and its answer."""
+    """Forwards one request and its answer."""
 
     def __init__(self, exchange: HttpExchange, meter: Meter) -> None:
         self._exchange = exchange
         self._meter = meter
 
     async def carry(self, dialler: Dialler, request: h11.Request, origin: RequestTarget) -> None:
-        """Ask the origin, and hand its answer on.
+        """Send the request to the origin, and forward its answer.
 
         Raises:
-            EgressRefused: it may not be asked, could not be, or was cut.
+            EgressRefused: the request is not allowed, failed, or was cut.
         """
         body = self._exchange.body()
         sent = _request_for(request, origin)
@@ -118,7 +118,7 @@ async def asked(
     """Send a request to its origin, and yield the parts of the answer.
 
     Raises:
-        EgressRefused: it may not be asked, could not be, or was cut.
+        EgressRefused: the request is not allowed, failed, or was cut.
     """
     connected = await dialler.dial(origin.target)
     try:
@@ -157,7 +157,7 @@ class _Upstream:
         await self._send(h11.EndOfMessage())
 
     async def answer(self) -> AsyncIterator[Event]:
-        """Yield the answer's parts, with those fields of its head that are meant for the code."""
+        """Yield the answer's parts, with the end-to-end fields of its head."""
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
@@ -196,7 +196,7 @@ def _read_url(url: str) -> tuple[Target, str]:
 
 
 def _request_for(request: h11.Request, origin: RequestTarget) -> h11.Request:
-    """Return the request that goes out in a request's stead."""
+    """Return the outgoing request for a request of the code."""
     ours = {name.encode("ascii") for name, _ in origin.added}
     kept = [pair for pair in _end_to_end(request.headers.raw_items()) if pair[0].lower() not in ours]
     added = [(name.encode("ascii"), value.encode("ascii")) for name, value in origin.added]
@@ -208,7 +208,7 @@ def _request_for(request: h11.Request, origin: RequestTarget) -> h11.Request:
 
 
 def _end_to_end(headers: Fields) -> Fields:
-    """Return the fields that are meant for the other end."""
+    """Return the end-to-end fields."""
     named = {
         part.strip().lower() for name, value in headers if name.lower() == b"connection" for part in value.split(b",")
     }
@@ -216,7 +216,7 @@ def _end_to_end(headers: Fields) -> Fields:
 
 
 async def _opened(connected: socket.socket, origin: RequestTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Speak TLS on a socket where the origin wants it."""
+    """Start TLS on a socket if the origin needs it."""
     if not origin.is_tls:
         return await asyncio.open_connection(sock=connected, limit=CHUNK)
     context = _verifying(settings.ca_bundle())
@@ -236,9 +236,8 @@ def _broke_off(origin: RequestTarget, exc: Exception) -> NotReached:
 
 # The code's side of HTTP: heads and bodies read from a channel, answers written to it, in h11's strict reading.
 #
-# A head is bounded, and what h11 refuses is answered with 400 and the end of the connection. Nothing that the code
-# wrote
-# reaches another server but through h11's other side, so that one request stays one.
+# A head is bounded, and a request that h11 rejects is answered with 400 and the connection is closed. All bytes to
+# another server are written by h11, so that one request stays one request.
 
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -253,10 +252,10 @@ class HttpExchange:
         self._is_tunnel = False
 
     async def request(self) -> h11.Request | None:
-        """Return the next request's head, None when there is no other.
+        """Return the next request's head; None at the end.
 
         Raises:
-            EgressRefused: it is no HTTP, or its head is too long.
+            EgressRefused: it is not HTTP, or its head is too long.
         """
         event = await self._next()
         return event if isinstance(event, h11.Request) else None
@@ -265,8 +264,7 @@ class HttpExchange:
         """Yield the request's body as it comes.
 
         Raises:
-            EgressRefused: it is no HTTP.
-            ClientHungUp: the code hung up within it.
+            EgressRefused: it is not HTTP. ClientHungUp: the code closed the connection within it.
         """
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -276,7 +274,7 @@ class HttpExchange:
             yield bytes(event.data)
 
     async def establish(self) -> bytes:
-        """Say that a tunnel is there; return what the code has sent through it already."""
+        """Answer that a tunnel is open; return the bytes that the code has already sent through it."""
         self._is_tunnel = True
         rest, _ = self._http.trailing_data
         await self._channel.write(ESTABLISHED)
@@ -287,7 +285,7 @@ class HttpExchange:
         await self._send(event)
 
     async def refuse(self, refusal: EgressRefused) -> None:
-        """Answer with a refusal, if nothing was answered yet."""
+        """Answer with an error, if no answer was sent yet."""
         if self._is_tunnel or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         text = f"{refusal.told}\n".encode()
@@ -300,7 +298,7 @@ class HttpExchange:
             await self._send(h11.EndOfMessage())
 
     def begin_again(self) -> bool:
-        """Make ready for the next request; return whether there may be one."""
+        """Prepare for the next request; return whether there may be one."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()

@@ -1,8 +1,8 @@
-"""The host's end of the frames that carry a sandbox's connections (guest/proxy.py has the other).
+"""The host's end of the frames that carry a sandbox's connections (guest/proxy.py has the other end).
 
 Every connection is a channel, which its task reads and writes like a stream. A channel is granted as many bytes as were
-read of it, so that no more than WINDOW of each wait here, and one that is not read holds up no other. A guest that
-breaks the frames, or sends more than it was granted, is hung up on.
+read from it, so that at most WINDOW bytes of each are buffered here, and an unread channel does not block others. If
+the guest sends malformed frames, or more than it was granted, the socket is closed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from agent_tools.guest.wire.mux import (
 from agent_tools.limits import EgressLimits
 from agent_tools.results.execution import ConnectionStatus, NetworkConnection
 
-# The record of a sandbox's connections: what is told of them in executions, and logged as names and numbers.
+# The record of a sandbox's connections, for executions and for the log: names and numbers only.
 
 log = logging.getLogger("agent_tools.egress")
 
 
 @dataclass(eq=False)
 class Entry:
-    """One connection that goes on. `host` is '' until a name was read; sizes are bytes."""
+    """One open connection. `host` is '' until a name was read; sizes are bytes."""
 
     host: str = ""
     port: int = 0
@@ -48,15 +48,15 @@ class Entry:
     status: ConnectionStatus = "open"
     reason: str = ""
     started: float = field(default_factory=time.monotonic)
-    told: tuple[int, int] | None = None  # sizes that an earlier execution has
+    told: tuple[int, int] | None = None  # sizes that an earlier execution reported
 
     def refuse(self, refusal: EgressRefused) -> None:
-        """Note why it was not made, or was cut."""
+        """Record why it was not made, or was cut."""
         self.status = "failed" if isinstance(refusal, NotReached) or self.received or self.sent else "refused"
         self.reason = refusal.reason
 
     def since(self) -> NetworkConnection | None:
-        """Return what happened since it was last told; None if nothing did."""
+        """Return the changes since the last report; None if there are none."""
         before = self.told or (0, 0)
         received, sent = self.received - before[0], self.sent - before[1]
         if self.told and not received and not sent and not self.reason:
@@ -78,7 +78,7 @@ class Journal:
         self.opened = 0  # since the last taking
 
     def begin(self) -> Entry:
-        """Begin the record of a connection."""
+        """Begin the record of a new connection."""
         entry = Entry()
         with self._lock:
             self.opened += 1
@@ -86,7 +86,7 @@ class Journal:
         return entry
 
     def end(self, entry: Entry) -> None:
-        """End it; what it was is told in the next taking."""
+        """End the record of a connection; the next `take` returns it."""
         entry.status = "closed" if entry.status == "open" else entry.status
         with self._lock:
             self._open.remove(entry)
@@ -102,13 +102,13 @@ class Journal:
         )
 
     def count_unread(self) -> None:
-        """Count a connection that was hung up on before anything of it was read."""
+        """Count a connection that was closed before any byte of it was read."""
         with self._lock:
             self.opened += 1
             self._left_out += 1
 
     def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
-        """Return what happened since the last taking, in the order in which it ended, and how many were left out."""
+        """Return the connections since the last call, in the order in which they ended, and how many were left out."""
         with self._lock:
             going_on = [found for entry in self._open[: self._most] if (found := entry.since())]
             taken, self._over = (*self._over, *going_on), []
@@ -116,16 +116,16 @@ class Journal:
         return taken, left_out
 
 
-# Refusals: why a connection of the code is not made or not carried on, as it is told and as it is recorded.
+# Errors of connections: why one is not made or was cut, as text for the code and for the record.
 
 
 class EgressRefused(AgentToolsError):
     """A connection is not made, or is cut.
 
     Attributes:
-        status: the HTTP status that says so.
+        status: the HTTP status of the answer.
         reason: a few fixed words, for the record.
-        told: one sentence for whoever wrote the code; it names nothing that the code did not.
+        told: one sentence for the author of the code; it names nothing that the code did not name.
     """
 
     def __init__(self, status: int, reason: str, told: str) -> None:
@@ -136,13 +136,13 @@ class EgressRefused(AgentToolsError):
 
 
 class NotReached(EgressRefused):
-    """A listed host could not be reached, or broke off."""
+    """A listed host could not be reached, or closed the connection."""
 
     def __init__(self, reason: str, told: str) -> None:
         super().__init__(502, reason, told)
 
 
-MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest, from which on it is hung up on: honest ones leave far less
+MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest at which its socket is closed: honest guests leave far fewer
 
 Serve = Callable[["ProxyChannel"], None]
 
@@ -163,7 +163,7 @@ class ProxyChannel:
         self._changed = asyncio.Event()
 
     async def read(self) -> bytes:
-        """Return what has come, as soon as there is something; b'' at the end."""
+        """Wait for bytes and return them; b'' at the end."""
         while not self._pending and not self._is_ended:
             await self._change()
         data = bytes(memoryview(self._pending)[:MAX_FRAME])
@@ -173,7 +173,7 @@ class ProxyChannel:
         return data
 
     async def write(self, data: bytes) -> None:
-        """Send all of it, as fast as the guest takes it.
+        """Send all the bytes, as fast as the guest reads them.
 
         Raises:
             ClientHungUp: the guest has ended the channel.
@@ -191,7 +191,7 @@ class ProxyChannel:
             await self._link.has_room.wait()
 
     def say(self, data: bytes) -> None:
-        """Send a short last word, without waiting."""
+        """Send a short last message, without waiting."""
         self._link.send(self._number, data)
 
     def close(self) -> None:
@@ -199,10 +199,10 @@ class ProxyChannel:
         self._link.forget(self._number)
 
     def take(self, data: bytes) -> None:
-        """Keep what came for it; nothing is the end.
+        """Buffer received bytes; b'' means the end.
 
         Raises:
-            MuxError: it is more than was granted.
+            MuxError: they are more than was granted.
         """
         if not self._window.receive(len(data)):
             raise MuxError("more than was granted")
@@ -211,12 +211,12 @@ class ProxyChannel:
         self._changed.set()
 
     def grant(self, more: int) -> None:
-        """Let so many more bytes be sent."""
+        """Allow this many more bytes to be sent."""
         self._window.grant(more)
         self._changed.set()
 
     def end(self) -> None:
-        """Note that the guest is gone."""
+        """Record that the guest is gone."""
         self._is_ended = True
         self._changed.set()
 
@@ -255,25 +255,25 @@ class Link(asyncio.Protocol):
         self._channels.clear()
 
     def pause_writing(self) -> None:
-        """Let writers wait: the guest does not read."""
+        """Make writers wait: the guest does not read."""
         self.has_room.clear()
 
     def resume_writing(self) -> None:
-        """Let them go on."""
+        """Let writers continue."""
         self.has_room.set()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the guest says; hang up on one that breaks the frames."""
+        """Decode bytes of the guest; close the socket if frames are malformed."""
         try:
             self.feed(data)
         except MuxError:
             self.close()
 
     def feed(self, data: bytes) -> None:
-        """Take in bytes of frames.
+        """Decode bytes of frames.
 
         Raises:
-            MuxError: they are no such frames, or more than was granted.
+            MuxError: the frames are malformed, or more than was granted.
         """
         for number, payload in cut(self._frames, data):
             if number & ~CREDIT == WORDS:
@@ -292,7 +292,7 @@ class Link(asyncio.Protocol):
                 self._transport.abort()
 
     def forget(self, number: int) -> None:
-        """End a channel; what still comes for it is dropped."""
+        """End a channel; later bytes for it are dropped."""
         if self._channels.pop(number, None):
             self.send(number, b"")
 
@@ -313,7 +313,7 @@ class Link(asyncio.Protocol):
                 self._channels.pop(number, None)
 
     def _open(self, number: int, payload: bytes) -> None:
-        """Begin a channel with its first bytes; what comes for one that is over is dropped."""
+        """Begin a channel with its first bytes; bytes for an ended channel are dropped."""
         if not self._latest < number < CREDIT or not payload:
             return
         self._latest = number
@@ -322,11 +322,11 @@ class Link(asyncio.Protocol):
         self._serve(channel)
 
 
-# The bounds of one connection: its bytes each way, its seconds, and its seconds without a byte.
+# The limits of one connection: bytes each way, duration, and idle time.
 
 
 class Meter:
-    """Counts what a connection carries, in its record."""
+    """Counts the bytes of a connection, in its record."""
 
     def __init__(self, entry: Entry, limits: EgressLimits) -> None:
         self.entry = entry
@@ -335,7 +335,7 @@ class Meter:
         self._latest = time.monotonic()
 
     def send(self, size: int) -> None:
-        """Count bytes that are about to go out.
+        """Count bytes that are about to be sent.
 
         Raises:
             EgressRefused: they are too many.
@@ -347,7 +347,7 @@ class Meter:
         self.entry.sent += size
 
     def receive(self, size: int) -> None:
-        """Count bytes that came in.
+        """Count received bytes.
 
         Raises:
             EgressRefused: they are too many.
@@ -359,11 +359,7 @@ class Meter:
         self.entry.received += size
 
     async def watch(self) -> None:
-        """Wait until it has lasted or stood still for too long.
-
-        Raises:
-            EgressRefused: it has.
-        """
+        """Wait until the connection has lasted or been idle for too long, then raise EgressRefused."""
         end = time.monotonic() + self._limits.max_seconds
         while True:
             now, idle = time.monotonic(), self._latest + self._limits.idle_timeout

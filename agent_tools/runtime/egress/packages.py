@@ -1,6 +1,6 @@
-"""Python's package index out of a cache on the host, which only the host fills.
+"""A cache of the package index on the host, which only the host fills.
 
-With a cache pip asks in plain HTTP, and the host answers in the index's stead:
+With a cache pip asks in plain HTTP, and the host answers in place of the index:
 
     http://pypi.org/simple/NAME/               the index's page (PEP 691), at most a minute old, with links to here
     http://files.pythonhosted.org/PATH         a file of the cache, by the SHA-256 that a page of the index named
@@ -40,13 +40,13 @@ from agent_tools.text import has_more_parts
 
 CHUNK = 256 * 1024
 MAX_PAGE = 32 * 1024 * 1024
-MAX_PARTS = 1_000_000  # of a page: one of 32 MiB has 900,000
-MAX_KNOWN = 64 * 1024 * 1024  # bytes of the pages that one sandbox asked for, as they are remembered
+MAX_PARTS = 1_000_000  # parts of a page: one of 32 MiB has 900,000
+MAX_KNOWN = 64 * 1024 * 1024  # bytes of pages kept in memory for one sandbox
 PAGE_MEMORY, HASH_MEMORY = 2_000, 200  # bytes of Python's objects for each page, and for each file beside its path
 DIGEST, METADATA = 32, ".metadata"
-PAGE_SECONDS = 60.0  # how long a page is answered from memory
+PAGE_SECONDS = 60.0  # seconds for which a page is answered from memory
 PAGE_TYPE = "application/vnd.pypi.simple.v1+json"
-DRAFT = ".new-"  # begins the names of files that are being fetched
+DRAFT = ".new-"  # prefix of the names of files that are being fetched
 DRAFT_SECONDS = 3600.0  # after which one is not, whose process has ended
 _INDEX, _FILES = PACKAGE_HOSTS
 _PAGE = re.compile(r"/simple/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/")
@@ -56,7 +56,7 @@ _KEPT = ("filename", "requires-python", "yanked", "size", "upload-time")
 
 
 class Draft:
-    """A file that is being fetched. It goes away unless it is kept. `take_room` is asked for room for more bytes."""
+    """A file that is being fetched, deleted unless it is kept. `take_room` reserves room for more bytes."""
 
     def __init__(self, folder: Path, take_room: Callable[[int], None]) -> None:
         self._take_room = take_room
@@ -65,10 +65,10 @@ class Draft:
         self.digest = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
-        """Add to it.
+        """Append bytes.
 
         Raises:
-            NotReached: there is no room for it.
+            NotReached: there is no room for them.
         """
         self._take_room(len(data))
         self._size += len(data)
@@ -76,7 +76,7 @@ class Draft:
         self.digest.update(data)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close and delete the file."""
         self._take_room(-self._size)
         self._size = 0
         self.file.close()
@@ -85,7 +85,7 @@ class Draft:
 
 
 class PackageCache:
-    """The files of one folder, by hash, and those that come. The least lately used make room for new ones."""
+    """The files of one folder, by hash, and files being fetched. The least recently used make room for new ones."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder = folder
@@ -94,7 +94,7 @@ class PackageCache:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def find(self, sha256: str) -> Path | None:
-        """Return the file of this hash, if it is there."""
+        """Return the file of this hash, or None."""
         path = self._folder / sha256
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -112,10 +112,10 @@ class PackageCache:
         self._coming += size
 
     def keep(self, draft: Draft, sha256: str) -> Path:
-        """Keep a file that has this hash.
+        """Add a fetched file to the cache if it has this hash.
 
         Raises:
-            NotReached: it has another one.
+            NotReached: it has another hash.
         """
         path = self._folder / sha256
         if draft.digest.hexdigest() != sha256:
@@ -131,7 +131,7 @@ class PackageCache:
             with contextlib.suppress(OSError):
                 facts = path.stat()
                 if path.name.startswith(DRAFT) and facts.st_mtime > time.time() - DRAFT_SECONDS:
-                    continue  # it still comes
+                    continue  # it is still being fetched
                 found.append((facts.st_mtime, facts.st_size, path))
         total = newest.stat().st_size + sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
@@ -144,7 +144,7 @@ class PackageCache:
 
 @dataclass
 class Page:
-    """A page as it is shown (None once it is old), and by each file's path its hash, followed by its metadata's."""
+    """A page's text (None once it is old), and a map from each file's path to its hash and its metadata's hash."""
 
     text: bytes | None
     hashes: dict[str, bytes]
@@ -166,14 +166,14 @@ class Page:
 
 
 class Pages:
-    """The pages that one sandbox asked for, at most `most` bytes of them and the newest."""
+    """The newest pages that one sandbox asked for, at most `most` bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._pages: dict[str, Page] = {}  # by path, the newest last
 
     def text(self, path: str) -> bytes | None:
-        """Return what is shown of a page, if it was read not long ago."""
+        """Return the text of a page, if it was read recently."""
         for page in self._pages.values():
             if page.read_at < time.monotonic() - PAGE_SECONDS:
                 page.text = None
@@ -184,7 +184,7 @@ class Pages:
         return next(filter(None, (page.hash_of(path) for page in reversed(self._pages.values()))), "")
 
     def add(self, path: str, page: Page) -> None:
-        """Remember a page. The texts of older ones make room, then the oldest pages."""
+        """Store a page. Texts of older pages are dropped for it, then the oldest pages."""
         self._pages.pop(path, None)
         older = list(self._pages.items())
         self._pages[path] = page
@@ -200,20 +200,20 @@ class Pages:
 
 
 class Packages:
-    """Answers the requests of one sandbox. In the loop only."""
+    """Answers the requests of one sandbox. Call it only in the loop."""
 
     def __init__(self, folder: Path, policy: NetworkPolicy, loop: EgressLoop) -> None:
         self._cache = PackageCache(folder, int(policy.limits.max_packages_cache))
         self._loop = loop
         self._pages = Pages(MAX_KNOWN)
         self._page_turn = asyncio.Lock()
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # of those that want the same file at once
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # locks requests for the same file
 
     async def carry(self, exchange: HttpExchange, meter: Meter, dialler: Dialler, origin: RequestTarget) -> None:
         """Answer one request.
 
         Raises:
-            EgressRefused: it asks for nothing of the index, or the index does not answer.
+            EgressRefused: it is not a request for the index, or the index does not answer.
         """
         if origin.target.host == _INDEX and _PAGE.fullmatch(origin.path):
             async with self._page_turn:
@@ -223,10 +223,10 @@ class Packages:
                 path = self._cache.find(sha256) or await self._fetched(meter, dialler, origin, sha256)
             await _show_file(exchange, path)
         else:
-            raise EgressRefused(404, "not of the index", "This is no page of the index, and no file that a page named.")
+            raise EgressRefused(404, "not of the index", "This is neither a page of the index nor a file of a page.")
 
     async def _page(self, meter: Meter, dialler: Dialler, origin: RequestTarget) -> bytes:
-        """Return what is shown of a page, from memory or from the index."""
+        """Return the text of a page, from memory or from the index."""
         if known := self._pages.text(origin.path):
             return known
         content = bytearray()
@@ -268,12 +268,12 @@ def read_page(content: bytes | bytearray) -> Page:
 
 
 class _Elsewhere:
-    """Stands for a file without a hash, or that lies elsewhere."""
+    """Stands for a file without a hash, or on another host."""
 
 
 @dataclass
 class _File:
-    """A file of a page: its JSON as it is shown, its path, and its hash, followed by its metadata's."""
+    """A file of a page: its JSON for the sandbox, its path, its hash and its metadata's hash."""
 
     shown: str
     path: str
@@ -281,7 +281,7 @@ class _File:
 
 
 def _read_object(read: dict[str, Any]) -> dict[str, Any] | _File | _Elsewhere:
-    """Return what stands for an object of a page: what is shown of a file, and any other as it is."""
+    """Convert an object of a page: a file to the form for the sandbox; return any other object unchanged."""
     if "url" not in read:
         return read
     url, digest = _FILE_URL.fullmatch(read["url"]), _digest(read["hashes"])
@@ -302,7 +302,7 @@ def _digest(hashes: dict[str, Any]) -> bytes:
 
 
 async def _content(dialler: Dialler, meter: Meter, origin: RequestTarget, accept: str) -> AsyncGenerator[bytes, None]:
-    """Yield what the index answers to the host."""
+    """Yield the index's answer to the host."""
     host = origin.target.host
     tls = RequestTarget(Target(host, TLS_PORT), origin.path, is_tls=True)
     fields = [("Host", host), ("Accept", accept), ("Accept-Encoding", "identity"), ("Connection", "close")]

@@ -1,1 +1,1 @@
-"""work_dir as the host touches it, while somebody else writes to it."""
+"""The host's access to work_dir, while untrusted code writes to it."""

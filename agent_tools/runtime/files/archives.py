@@ -1,7 +1,7 @@
 """Archives of a sandbox: its files and, on request, its variables, as a tar that the guest writes and reads.
 
-Nothing in it is looked at here but its first name, which tells whether there are variables. The kernel sends and takes
-them within the sandbox (guest/files/archive.py); what it says became of them is read here, within bounds.
+The host reads only the first name in it, which shows whether there are variables. The kernel sends and receives them
+within the sandbox (guest/files/archive.py); its report on them is read here, within limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Pieces = Iterator[memoryview]
 
 @dataclass
 class WithVariables:
-    """A conversation on an archive with variables, which the kernel brings or takes at `address`, a socket's name."""
+    """A transfer of an archive with variables, which the kernel sends or receives at `address`, a socket's name."""
 
     talk: Conversation
     path: str
@@ -40,7 +40,7 @@ class WithVariables:
     limits: Limits
 
     def content(self, most: int) -> Iterator[bytes]:
-        """Yield the archive, at most so many bytes of it. Raises OSError."""
+        """Yield at most `most` bytes of the archive. Raises OSError."""
         return content(self.talk, most, self.path)
 
     def give(self, archive: Pieces) -> None:
@@ -48,7 +48,7 @@ class WithVariables:
         give(self.talk, archive)
 
     def report(self) -> VariablesReport:
-        """Return what became of the variables. Raises OSError."""
+        """Return the kernel's report on the variables. Raises OSError."""
         return read_report(check(self.talk.read_head(), self.path), self.limits)
 
 
@@ -60,7 +60,7 @@ class Archives:
         self._limits = limits
 
     def save(self, path: str, most: int) -> Iterator[bytes]:
-        """Yield a tar of a folder, in pieces; links stay links, and what is no file, folder or link is left out.
+        """Yield a tar of a folder, in pieces, with its files, folders and links; links are not followed.
 
         Raises:
             OSError: it cannot be read; EFBIG beyond `most` bytes.
@@ -71,7 +71,10 @@ class Archives:
             yield from content(talk, most, path)
 
     def load(self, path: str, archive: Pieces) -> None:
-        """Unpack a tar into a folder, in there: no member of it is looked at here. Errors as for `loading`."""
+        """Unpack a tar into a folder, within the sandbox: the host reads none of its members.
+
+        Errors as for `loading`.
+        """
         with _readable(), self._files.asking(path) as talk:
             talk.send_head({"op": "load", "path": path, "variables": False})
             give(talk, archive)
@@ -79,7 +82,7 @@ class Archives:
 
     @contextmanager
     def saving(self, path: str) -> Iterator[WithVariables]:
-        """Begin to save a folder and the variables, or these alone if the path is NO_FILES. Raises OSError."""
+        """Begin to save a folder and the variables, or only variables if the path is NO_FILES. Raises OSError."""
         with self._with_variables("save", path) as asked:
             yield asked
 
@@ -88,8 +91,8 @@ class Archives:
         """Begin to load a folder and the variables.
 
         Raises:
-            InvalidParams: it is no tar, or a member of it leads out of the folder.
-            OSError: what it holds could not be written.
+            InvalidParams: it is not a tar, or a member of it leads out of the folder.
+            OSError: its contents could not be written.
         """
         with _readable(), self._with_variables("load", path) as asked:
             yield asked
@@ -108,7 +111,7 @@ class Archives:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Say what an archive has to be, if the sandbox cannot read it."""
+    """Raise a clear error if the sandbox cannot read the archive."""
     try:
         yield
     except OSError as exc:
@@ -125,10 +128,10 @@ def opened(archive: bytes | BinaryIO) -> tuple[bool, Pieces]:
 
 
 def read_report(head: Head, limits: Limits) -> VariablesReport:
-    """Return what an untrusted guest says of its variables.
+    """Parse the untrusted report of a guest on its variables.
 
     Raises:
-        ValueError: it is none, or longer than there could be variables.
+        ValueError: it is malformed, or has too many variables.
     """
     report = head.get("report")
     if report is None:

@@ -1,7 +1,7 @@
 """Fetches one URL under limits of size, time and redirects, and only from public addresses.
 
 Every hop's host name is resolved here and the connection goes to the address that was checked, so that a name cannot
-answer differently the second time. Proxy settings are not used: a proxy would resolve names out of our sight.
+answer differently the second time. Proxy settings are not used: a proxy would resolve names again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 @dataclass(frozen=True)
 class Download:
-    """An open response: the name it suggests, and its content in pieces."""
+    """An open response: its suggested file name, and its content in pieces."""
 
     name: str
     chunks: Iterator[bytes]
@@ -43,8 +43,8 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
     """Start fetching a URL.
 
     Raises:
-        FileRejected: it may not be fetched, does not answer with 200, or takes too long; also while reading the chunks.
-            Messages name the host and never the path, the query or credentials.
+        FileRejected: it may not be fetched, does not answer with 200, or takes too long, also while the chunks are
+        read. Messages name the host and never the path, the query or credentials.
     """
     deadline = time.monotonic() + limits.download_timeout
     parts = _checked(url)
@@ -75,12 +75,12 @@ def _checked(url: str, base: str = "") -> SplitResult:
         return parts
     host = ascii_name(parts.hostname)
     if not host.isascii():
-        raise FileRejected("the URL's host is no valid name")
+        raise FileRejected("the URL's host is not a valid name")
     return parts._replace(netloc=host if port is None else f"{host}:{port}")
 
 
 def _public_address(parts: SplitResult, allow_private: bool) -> str:
-    """An address of the host, all of whose addresses must be public."""
+    """Return an address of the host; all its addresses must be public."""
     host = parts.hostname or ""
     try:
         found = socket.getaddrinfo(host, parts.port or _default_port(parts), type=socket.SOCK_STREAM)
@@ -100,7 +100,7 @@ def _default_port(parts: SplitResult) -> int:
 
 @dataclass(frozen=True)
 class _Answer:
-    """A response, and what must be let go of with it."""
+    """A response, and the resources to release with it."""
 
     response: urllib3.BaseHTTPResponse
     connection: HTTPConnection
@@ -113,7 +113,7 @@ class _Answer:
 
 
 def _request(parts: SplitResult, address: str, deadline: float) -> _Answer:
-    """Ask for a URL. A socket's timeout is for one read, and a server may drip; the timer is for all of them."""
+    """Request a URL. A socket's timeout covers one read, and a server may send slowly; the timer covers all reads."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise FileRejected(f"{parts.hostname} took too long")
@@ -131,11 +131,11 @@ def _request(parts: SplitResult, address: str, deadline: float) -> _Answer:
             raise
     except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as exc:
         connection.close()
-        raise FileRejected(f"{parts.hostname} cannot be fetched from ({type(exc).__name__})") from exc
+        raise FileRejected(f"{parts.hostname} cannot be reached ({type(exc).__name__})") from exc
 
 
 def _encoded(target: str) -> str:
-    """A path and query with percent escapes for what HTTP does not allow."""
+    """Return a path and query with percent escapes for characters that HTTP does not allow."""
     return urllib3.util.parse_url(f"http://host{target}").request_uri
 
 
@@ -149,7 +149,7 @@ def _connection(parts: SplitResult, address: str, timeout: float) -> HTTPConnect
 
 
 def _hang_up_at(deadline: float, sock: socket.socket) -> threading.Timer:
-    """Make reads that go on at the deadline end; what they read is then too late."""
+    """Close the socket at the deadline, which ends pending reads."""
 
     def hang_up() -> None:
         with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ def _read(answer: _Answer, parts: SplitResult, limits: Limits, deadline: float) 
 
 
 def _name_of(response: urllib3.BaseHTTPResponse, parts: SplitResult) -> str:
-    """The file name the server gives, else the last part of the path, else the host."""
+    """Return the file name from the server, else the last part of the path, else the host."""
     disposition = response.headers.get("content-disposition", "")
     match = re.search(r"filename\*=(?:UTF-8'[^']*')?([^;]+)", disposition, re.IGNORECASE) or re.search(
         r'filename="?([^";]+)', disposition, re.IGNORECASE

@@ -1,7 +1,7 @@
-"""Files of a sandbox by its own file service: any path that the code could use, and no other (guest/files/service.py).
+"""Files of a sandbox through its own file service: exactly the paths that the code can use (guest/files/service.py).
 
-No path is ever looked up on this machine, so no link of the guest's leads anywhere here. What fails in there is raised
-as the `OSError` that it would be for the code, with the path as it was asked for.
+Paths are never looked up on this machine, so links in the sandbox cannot lead to its files. A failure is raised as the
+`OSError` that the code would get, with the requested path.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agent_tools.limits import Limits
 from agent_tools.results.execution import FileInfo, FileKind
 from agent_tools.text import has_more_parts
 
-FAILED = 0xFFFFFFFF  # the length of a piece that is none: reading went wrong in the middle
+FAILED = 0xFFFFFFFF  # a length that marks a read error in the middle
 MAX_PIECE = 1024 * 1024
 MARKS_PER_ENTRY = 10
-NO_ROOM = "the sandbox has no room for one more process (pids)"  # which would serve its files
-MAX_IDLE = 4  # connections that are kept for the next use
+NO_ROOM = "the sandbox has no room for one more process (pids)"  # to serve its files
+MAX_IDLE = 4  # idle connections kept for the next use
 _KINDS: tuple[FileKind, ...] = ("file", "folder", "link", "other")
 
 
@@ -52,7 +52,7 @@ class GuestFiles:
         self._is_closed = False
 
     def read(self, path: str, offset: int = 0, most: int | None = None) -> bytes:
-        """Return a file's bytes from `offset` on, at most `most` of them.
+        """Return at most `most` bytes of a file from `offset` on.
 
         Raises:
             OSError: it cannot be read; EFBIG if there are more than `max_transfer_bytes` and `most` was not given.
@@ -68,7 +68,7 @@ class GuestFiles:
         return data
 
     def write(self, path: str, data: bytes | BinaryIO, *, append: bool = False) -> None:
-        """Write a file anew, or at its end; folders above it are made.
+        """Replace a file, or append to it; parent folders are made.
 
         Raises:
             OSError: it cannot be written; EFBIG if there are more than `max_transfer_bytes`.
@@ -97,7 +97,7 @@ class GuestFiles:
         return sorted(found, key=lambda info: info.name)
 
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        """Return one file or folder; with `follow`, what a link leads to. Raises OSError."""
+        """Return one file or folder; with `follow`, the target of a link. Raises OSError."""
         with self.asking(path) as talk:
             talk.send_head({"op": "stat", "path": path, "follow": follow})
             return _info(check(talk.read_head(), path).get("entry"), posixpath.dirname(path))
@@ -107,19 +107,19 @@ class GuestFiles:
         self._do({"op": "move", "path": path, "to": to})
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a link or an empty folder; with `recursive`, a folder with all in it. Raises OSError."""
+        """Remove a file, a link or an empty folder; with `recursive`, a folder with its contents. Raises OSError."""
         self._do({"op": "remove", "path": path, "recursive": recursive})
 
     def make_dir(self, path: str) -> None:
-        """Make a folder and those above it; one that is there is no error. Raises OSError."""
+        """Make a folder and its parents; an existing one is not an error. Raises OSError."""
         self._do({"op": "make_dir", "path": path})
 
     def close(self) -> None:
-        """Hang up, also on what is still being answered: whoever waits for that is told that the sandbox is gone."""
+        """Close all connections; calls that still wait for an answer raise SandboxGone."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
-            for talk in self._held:  # each is closed by its holder, who may be reading from it
+            for talk in self._held:  # each is closed by the thread that uses it, which may be reading
                 talk.hang_up()
         for talk in idle:
             talk.close()
@@ -138,7 +138,7 @@ class GuestFiles:
 
     @contextmanager
     def asking(self, path: str) -> Iterator[Conversation]:
-        """Hold a connection; it is kept for the next use only if this one went to its end."""
+        """Use a connection; it is reused only if this use completed."""
         with self._use(), self._holding(path) as talk:
             yield talk
 
@@ -178,7 +178,7 @@ class GuestFiles:
         return talk
 
     def _idle_one(self) -> Conversation | None:
-        """Return a connection that was kept, and forget those whose server the code has ended."""
+        """Return an idle connection; drop connections whose server has ended."""
         while True:
             with self._lock:
                 talk = self._idle.pop() if self._idle else None
@@ -203,7 +203,7 @@ class _Told(Exception):
 
 
 def _last_word(talk: Conversation, path: str) -> OSError | None:
-    """Return the error that was told before the hanging up."""
+    """Return the error that the server sent before it closed the connection."""
     try:
         check(talk.read_head(), path)
     except _Told as told:
@@ -214,7 +214,7 @@ def _last_word(talk: Conversation, path: str) -> OSError | None:
 
 
 def check(head: Head, path: str) -> Head:
-    """Return an answer, unless it tells of an error, which is raised."""
+    """Return an answer, or raise its error."""
     if "errno" not in head:
         return head
     number = head["errno"]
@@ -225,7 +225,7 @@ def check(head: Head, path: str) -> Head:
 
 
 def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
-    """Yield the pieces of what is sent, at most so many bytes."""
+    """Yield the sent content in pieces, at most `most` bytes."""
     left = most
     while size := struct.unpack(">I", talk.receive_all(4))[0]:
         if size == FAILED:
@@ -247,7 +247,7 @@ def give(talk: Conversation, pieces: Iterable[memoryview]) -> None:
 
 
 def pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
-    """Yield bytes, or what a file has, in pieces."""
+    """Yield bytes, or a file's content, in pieces."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data)
         for start in range(0, len(view), CHUNK):
@@ -273,12 +273,12 @@ def _whole(value: object) -> int:
     return value
 
 
-# Requests to a file server in the guest, and its answers: bounded before they are held, never waited for too long.
+# Requests to a file server in the guest, and its answers, with limits on size and time.
 
 
 CHUNK = 256 * 1024
 MAX_HEAD_BYTES = 32 * 1024 * 1024
-SILENCE = 1.0  # seconds without a byte after which a server is roused: code may have stopped it
+SILENCE = 1.0  # seconds without a byte after which a server is continued: code may have stopped it
 T = TypeVar("T")
 Head = Mapping[str, Any]
 """A request or an answer, beside its content."""
@@ -287,7 +287,7 @@ Head = Mapping[str, Any]
 class Conversation:
     """One connection. Every wait ends at `deadline` (monotonic seconds); an answer has at most `max_parts` parts.
 
-    `rouse` lets a server go on that was stopped. One that is only slow does not notice.
+    `rouse` continues a stopped server; it has no effect on a slow one.
     """
 
     def __init__(self, connected: socket.socket, max_parts: int, rouse: Callable[[], object] = lambda: None) -> None:
@@ -305,8 +305,8 @@ class Conversation:
         """Return the next answer.
 
         Raises:
-            ValueError: it is none.
-            OSError: it did not come in time, or the guest hung up.
+            ValueError: it is malformed.
+            OSError: it did not come in time, or the guest closed the connection.
         """
         size = struct.unpack(">I", self.receive_all(4))[0]
         if size > MAX_HEAD_BYTES:
@@ -323,14 +323,14 @@ class Conversation:
         return head
 
     def receive_all(self, size: int) -> bytes:
-        """Return so many bytes."""
+        """Return exactly `count` bytes."""
         data = bytearray()
         while len(data) < size:
             data += self.receive(min(CHUNK, size - len(data)))
         return bytes(data)
 
     def receive(self, most: int) -> bytes:
-        """Return what is there, at most so many bytes and at least one."""
+        """Wait for bytes, and return at most `most` of them."""
         data = self._in_time(partial(self._socket.recv, most))
         if not data:
             raise ConnectionError("the sandbox hung up")
@@ -344,14 +344,14 @@ class Conversation:
 
     @property
     def is_idle(self) -> bool:
-        """True while the guest has neither hung up nor says what nobody asked for."""
+        """True while the connection is open and the guest has sent nothing unasked."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         return not poller.poll(0)
 
     def hang_up(self) -> None:
-        """End the connection under whoever waits for it, in any thread; it is still to be closed."""
-        with contextlib.suppress(OSError):  # the guest was first
+        """Shut the connection down, which wakes threads that wait for it; `close` is still needed."""
+        with contextlib.suppress(OSError):  # the guest closed it first
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

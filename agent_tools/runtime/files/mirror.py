@@ -1,7 +1,8 @@
-"""Keeps work_dir the same on both sides where an engine shares no folder with this machine (guest/files/ serves).
+"""Keeps work_dir in sync if the engine shares no folder with this machine (guest/files/ is the other side).
 
-Before a run, what is new or changed here goes in; after it, what the code wrote, changed or deleted comes out. Regular
-files only. What the guest says is bounded before it is held, and its names are checked before anything is written.
+Before a run, new and changed files here are copied in; after it, files that the code wrote or changed are copied out,
+and deleted ones are deleted here. Regular files only. The guest's answers are bounded, and its names are checked before
+anything is written.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from agent_tools.runtime.files.guest_files import CHUNK, Conversation
 from agent_tools.text import neutralise
 
 MAX_NAME = 4096  # characters of a relative name
-MARKS_PER_ENTRY = 10  # commas and brackets an answer may have for each entry that is allowed: each can become an object
-SHOWN_NAMES = 5  # of files that could not be fetched
+MARKS_PER_ENTRY = 10  # commas and brackets in an answer for each allowed entry: each can become an object
+SHOWN_NAMES = 5  # names listed of files that could not be fetched
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Mirror:
-    """One guest's work_dir and its likeness here. Used by the thread whose turn it is.
+    """Syncs one guest's work_dir with its copy here. Call it with the session's lock.
 
-    `connect` gives a connection to a fresh file server in the guest, whose answers have at most so many parts, or None
-    when there is no guest to serve it.
+    `connect` takes a limit on the parts of an answer and returns a connection to a fresh file server in the guest, or
+    None if there is no guest.
     """
 
     def __init__(
@@ -48,21 +49,21 @@ class Mirror:
         self._there: Snapshot = {}
         self._may_fetch = 0  # bytes
         self.replaced: frozenset[str] = frozenset()
-        """The names of files here that the last pull has replaced: it makes them anew."""
+        """The names of files here that the last pull has replaced by new ones."""
 
     def push(self) -> None:
-        """Bring the guest's folder up to what is here.
+        """Copy new and changed files to the guest.
 
         Raises:
-            FileRejected: it could not be done in time, or there is no room in there.
+            FileRejected: it took too long, or there is no room in the sandbox.
         """
         self._in_time(self._push)
 
     def pull(self) -> str:
-        """Bring what is here up to the guest's folder; says in words which files could not be had, '' as a rule.
+        """Copy new and changed files from the guest; return a text on files that failed, normally ''.
 
         Raises:
-            FileRejected: it could not be done in time, or what the code wrote cannot be taken.
+            FileRejected: it took too long, or the guest's files exceed the limits.
         """
         reasons: dict[str, str] = {}
         self._in_time(lambda: self._pull(reasons))
@@ -70,13 +71,13 @@ class Mirror:
         return ", ".join(shown) + (f" and {len(reasons) - SHOWN_NAMES:,} more" if len(reasons) > SHOWN_NAMES else "")
 
     def close(self) -> None:
-        """Hang up on the file server; the next use gets a fresh one."""
+        """Close the connection to the file server; the next use gets a fresh one."""
         if self._conversation:
             self._conversation.close()
             self._conversation = None
 
     def _in_time(self, work: Callable[[], None]) -> None:
-        """Do it, once more with a fresh file server if the last one is gone: it goes with a kernel that is killed."""
+        """Run an exchange; retry with a fresh file server if the last one is gone, as after a kernel was killed."""
         deadline = time.monotonic() + self._limits.sync_timeout
         try:
             if self._conversation is not None:
@@ -119,7 +120,7 @@ class Mirror:
                 reasons[name] = reason
 
     def _refuse_excess(self, now: Snapshot, changed: Snapshot) -> None:
-        """Fetch nothing when all of it would be too much; what is fetched is held to the sum that was told."""
+        """Raise FileRejected before fetching if the total is too large; the fetched bytes are limited to this total."""
         total, needed = _total(now), _total(changed)
         if total > self._limits.max_work_dir_bytes:
             raise FileRejected(f"work_dir holds {total:,} bytes, more than max_work_dir_bytes")
@@ -142,7 +143,7 @@ class Mirror:
         self._here[name], self._there[name] = facts, _facts(self._check(self._talk().read_head(), name).get("facts"))
 
     def _get(self, name: str, facts: Facts) -> str:
-        """Fetch a file; why it cannot be had, '' if it can. Either way it is not asked for again until it changes."""
+        """Fetch a file; return why this failed, or ''. Either way it is not requested again until it changes."""
         if facts[0] > self._limits.max_file_bytes:
             self._there[name] = facts
             return f"it is larger than {self._limits.max_file_bytes:,} bytes (max_file_bytes)"
@@ -151,7 +152,7 @@ class Mirror:
         if reason := _error(head):
             self._there[name] = facts
             return reason
-        if head:  # else it is gone since
+        if head:  # else it has been deleted since
             size = _whole(head.get("size"), min(self._limits.max_file_bytes, self._may_fetch))
             self._may_fetch -= size
             self._here[name] = folder.replace(self._path, name, self._content(size), self._owner)
@@ -213,7 +214,7 @@ def _facts(values: object) -> Facts:
 
 
 def _error(head: Mapping[str, Any]) -> str:
-    """The reason of an answer that tells a failure, '' for any other; bounded, and harmless to show."""
+    """Return the reason in an answer that reports a failure, else ''; bounded, and safe to show."""
     reason = head.get("error", "")
     if not isinstance(reason, str):
         raise ValueError("a malformed error")
@@ -238,7 +239,7 @@ def _total(files: Snapshot) -> int:
 
 
 def is_plain_name(name: object) -> bool:
-    """Return whether this is a relative name: not too deep, without a way out or what could disturb who reads it."""
+    """Return whether this is a safe relative name: not too deep, not leading out, without control characters."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or _UNSAFE.search(name):
         return False
     if name.count("/") > folder.MAX_DEPTH:  # the guest lists none that are deeper, nor are they here
@@ -253,7 +254,7 @@ def _whole(value: object, most: int) -> int:
 
 
 def fetched(mirror: Mirror, has_ended: Callable[[], bool]) -> str:
-    """Pull what a run of code wrote; say in words what could not be fetched, '' if all could."""
+    """Pull the files of a run; return a text on files that could not be fetched, else ''."""
     missing = ""
     if not has_ended():
         try:

@@ -1,13 +1,13 @@
-"""Watches how much a guest puts into a mounted work_dir. The engine has no limit for that which works everywhere.
+"""Enforces limits on a mounted work_dir, since engines have no such limit that works everywhere.
 
-Bytes are those on disk (blocks), not the sizes of files: a sparse file takes little, and a file may have more blocks
-than its size says. A disk with too little room ends the code only where this work_dir has grown since the code began:
-others use that disk, too.
+Bytes are bytes on disk (blocks), not file sizes: a sparse file takes little, and a file may have more blocks than its
+size says. If the disk is nearly full, code is ended only if this work_dir has grown since the code began: others use
+the disk, too.
 
-The host looks, now and then (rounds.py); a guest over the limit it pauses, so that nothing can be written any more,
-counts again, and kills or resumes. It is a brake and not a wall: between two looks code can write as fast as the disk
-takes it. Idle sandboxes are looked at the less often, the more there are, down to once in MOST_IDLE_SECONDS: so the
-looks at all of them take about a tenth of one processor at most.
+The host checks periodically (rounds.py). A guest over a limit is paused, so that it can write no more, counted again,
+and killed or resumed. The limit is not exact: between two checks code can write at the speed of the disk. The more idle
+sandboxes there are, the less often each is checked, down to once in MOST_IDLE_SECONDS, so that all checks use at most
+about a tenth of one processor.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ from agent_tools.text import one_line
 
 LOOK_EVERY = ROUND_SECONDS  # while code runs
 IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
-MOST_IDLE_SECONDS = 60.0  # between two looks at an idle sandbox, however many there are
-HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # looks in a row, and their time, for which a process may be hidden
-COUNT_SECONDS = 60.0  # how long the first run waits until what is there before it has been counted
+MOST_IDLE_SECONDS = 60.0  # at most, between two checks of an idle sandbox
+HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # consecutive checks, and their time, for which a process may be hidden
+COUNT_SECONDS = 60.0  # seconds that the first run waits for the first count
 _BOUNDLESS = FolderUsage(2**63, 2**63, 2**63)
 SMALL_SHARE = 64  # code that has added less than this part of min_disk_free is not what filled a disk
-PAUSE_FACTOR = 10  # a look that takes t seconds is followed by a pause of at least this many t
+PAUSE_FACTOR = 10  # after a check of t seconds comes a pause of at least this many t
 
 
 @dataclass(frozen=True)
 class Brake:
-    """The means of the watcher against a guest: PID 1 pauses it, and lets it go on, or it is killed for a reason."""
+    """The actions of the watcher on a guest: pause and resume by PID 1, and kill for a reason."""
 
     order: Callable[[Pause | Resume], object]
     kill: Callable[[str], None]
 
 
 class Quota:
-    """The limits of one work_dir, for all sandboxes of a session. What is there before may stay, but not grow."""
+    """The limits of one work_dir, for all sandboxes of a session. Earlier contents may stay, but not grow."""
 
     def __init__(self, path: Path, limits: Limits, free: Callable[[Path], int] = free) -> None:
         self.has_stopped_one = False
-        """True if code was killed for an excess that has not been found gone since."""
+        """True if code was killed for an excess, and no later check found it gone."""
         self.is_shut = False
-        """True if code was killed for an excess, and none was let through since."""
+        """True if code was killed for an excess, and no code has been allowed since."""
         self._path = path
         self._free = free
         self._excused: FolderUsage | None = None
-        """The contents when code was refused for an excess: later code may delete some of them, but add nothing."""
+        """The usage when code was refused for an excess: later code may delete files, but add nothing."""
         self._limit = FolderUsage(limits.max_work_dir_bytes, limits.max_work_dir_entries, MAX_LEVELS)
         self._most_free = self._least_free = limits.min_disk_free
         self._small = limits.min_disk_free // SMALL_SHARE
         self._bytes = 0  # at the last look
-        self._began = (0, 0)  # the bytes at the last look before the code began, and the moment at which it did
+        self._began = (0, 0)  # the bytes at the last check before the code began, and the moment when it began
         self._is_low = False  # True if the caller was told that the disk has too little room, and it still has
         self._counting = threading.Lock()
         self._counted = threading.Event()
 
     def count(self) -> None:
-        """Find out what is there already, the first time; leave that to another thread that is at it."""
+        """Count the contents, the first time; wait if another thread is counting."""
         if self._counted.is_set() or not self._counting.acquire(blocking=False):
             return
         try:
             if not self._counted.is_set():
                 self._take_count()
         finally:
-            self._counting.release()  # where it failed, the next one tries
+            self._counting.release()  # if it failed, the next one tries
 
     def _take_count(self) -> None:
         found, limit = folder.usage(self._path, _BOUNDLESS), self._limit
@@ -87,10 +87,10 @@ class Quota:
         self._counted.set()
 
     def begin(self) -> None:
-        """Note that code begins, or that it has ended: what is added is counted from here on.
+        """Record that code begins or has ended: growth is counted from here on.
 
-        While the disk has too little room, it goes on to be counted from where it had enough, so that many runs add
-        no more than one may. A sandbox that was opened on a nearly full disk has the whole limit once there is room.
+        While the disk is nearly full, growth is counted from the time when it was not, so that many runs together add
+        no more than one may. A sandbox opened on a nearly full disk has the whole limit once there is room.
         """
         free = self._free(self._path)
         self._least_free = max(self._least_free, min(self._most_free, free // 2))
@@ -102,9 +102,9 @@ class Quota:
         self._began = self._bytes, folder.moment(self._path).ns
 
     def notice(self) -> str:
-        """Return that the disk has too little room, and how much code here has added; '' if it has enough.
+        """Return a sentence if the disk is nearly full, with the bytes that code here has added; else ''.
 
-        The sentence comes once, until there is room again.
+        The sentence is returned once, until there is room again.
         """
         if self._is_low or self._free(self._path) >= self._least_free:
             return ""
@@ -116,21 +116,21 @@ class Quota:
         )
 
     def _added(self, found: FolderUsage, held: Held) -> int:
-        """Return how many bytes were added since the code began: no more than the files that changed since then have.
+        """Return how many bytes were added since the code began, at most the bytes of files changed since then.
 
-        The last look before it may have been before the end of earlier code, so growth alone would be too much.
+        The last check may have been before the end of earlier code, so the growth alone would be too much.
         """
         growth = found.bytes + held.bytes - self._began[0]
         return max(0, min(growth, found.changed + held.bytes))
 
     def refuse_excess(self) -> None:
-        """Let no code run before what is there was counted, or while what code was killed for still lies there.
+        """Raise if the contents are not counted yet, or an excess for which code was killed is still there.
 
-        It is told once; the next code may run to delete some of it, for as long as it adds nothing. Folders that are
-        too deep to be counted are brought up.
+        It raises once for an excess; the next code may run to delete files, as long as it adds nothing. Folders that
+        are too deep to be counted are moved up.
 
         Raises:
-            FileRejected: it does.
+            FileRejected: no code may run now.
         """
         self.count()
         self._counted.wait(COUNT_SECONDS)
@@ -143,7 +143,7 @@ class Quota:
         if not self._is_flat() and (lifted := folder.lift_deep(self._path, self._limit.levels)):
             others = f" and {len(lifted) - 1:,} more" if len(lifted) > 1 else ""
             raise FileRejected(
-                f"No code was run: earlier code {excess}. What lay deeper is in {lifted[0]}{others} now."
+                f"No code was run: earlier code {excess}. The deeper folders are now in {lifted[0]}{others}."
             )
         advice = f"Delete files in {self._path}{self._largest()}, or raise that limit."
         if self._excused is None and self._is_countable():
@@ -156,23 +156,23 @@ class Quota:
         return f" (the largest is {one_line(name):.200}, with {size:,} bytes on disk)" if name else ""
 
     def _is_excused(self) -> bool:
-        """Return whether there is still more than the limits allow; once there is not, nothing is excused any more."""
+        """Return whether the usage still exceeds the limits; once it does not, the exception ends."""
         found, limit = folder.usage(self._path, self._limit), self._limit
         if self._excused and found.bytes <= limit.bytes and found.entries <= limit.entries:
             self._excused = None
         return self._excused is not None
 
     def _is_countable(self) -> bool:
-        """Return whether there is room on the disk, and all that is there can be counted."""
+        """Return whether the disk has room and all contents can be counted."""
         return self._is_flat() and self._free(self._path) >= self._least_free
 
     def _is_flat(self) -> bool:
         return folder.usage(self._path, self._limit).levels <= self._limit.levels
 
     def excess(self, held: Held | None = None) -> str:
-        """Return what is over a limit, in words that go on from 'it'; '' as a rule.
+        """Return a clause that continues 'it' if a limit is exceeded, else ''.
 
-        `held` is what the sandbox has of files that are deleted already: they count like those that are there.
+        `held` has the deleted files that the sandbox still has open; they count, too.
         """
         limit, held = self._limit, held or Held()
         if excused := self._excused:
@@ -196,7 +196,7 @@ class Quota:
 
 
 class QuotaWatch:
-    """Holds one sandbox to a quota, until closed. `clock` gives seconds."""
+    """Enforces a quota on one sandbox, until closed. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -219,16 +219,16 @@ class QuotaWatch:
         self._rounds.add(self)
 
     def close(self) -> None:
-        """Stop watching; no look is under way any more, unless it is this thread's own."""
+        """Stop watching, and wait for a check in another thread."""
         self._rounds.remove(self)
 
     def is_due(self) -> bool:
-        """Return whether it is time for a look."""
+        """Return whether a check is due."""
         now = self._clock()
         return now >= self._next_at and (now >= self._next_idle_at or self._is_busy())
 
     def look(self) -> None:
-        """Count what is there, the first time; then stop a guest that is over the quota."""
+        """Count the contents the first time; later stop a guest that is over the quota."""
         started, is_first = self._clock(), not self._has_counted
         if is_first:
             self.quota.count()
@@ -251,7 +251,10 @@ class QuotaWatch:
             self._brake.order(Resume())
 
     def _excess(self) -> str:
-        """Count. While code runs, a process hidden for several looks is judged: before, it may be a fork of PID 1."""
+        """Count.
+
+        While code runs, a process hidden in several checks counts as hiding; before, it may be a fork of PID 1.
+        """
         held = self._held()
         if not (held.is_hidden and self._hidden_looks):
             self._hidden_since = self._clock()
@@ -260,5 +263,5 @@ class QuotaWatch:
         return self.quota.excess(Held(held.bytes, is_hidden=is_long and self._is_busy()))
 
     def _has_suspects(self) -> bool:
-        """Return whether there may be code to stop. After a kill there is none, until a run is let through again."""
+        """Return whether there may be code to stop. After a kill there is none until the next allowed run."""
         return self._is_busy() or not self.quota.is_shut

@@ -1,4 +1,4 @@
-"""The folders that may be handed to code that is not trusted."""
+"""Check which folders may be given to untrusted code as work_dir."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agent_tools.machine.owner import CLAIM, Owner, opened_own, owner_is_gone, p
 from agent_tools.machine.removal import remove_tree
 from agent_tools.settings import runtime_dir
 
-_SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all that is in them
+_SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all their contents
 _SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", "/home", "/opt", "/srv", *_SYSTEM_TREES)
 MAX_ENTRIES_LOOKED_AT = 10_000
 
@@ -37,7 +37,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
     """Make and check a work_dir, and give it to the guest; return its absolute path.
 
     Raises:
-        InvalidParams: the folder is unsafe to hand to code that is not trusted.
+        InvalidParams: the folder is not safe for untrusted code.
     """
     path = Path("/" + os.path.abspath(os.path.expanduser(path)).lstrip("/"))  # POSIX lets abspath keep "//"
     try:
@@ -81,11 +81,11 @@ def _refuse_unsafe(path: Path) -> None:
     elif path.is_dir() and path.stat().st_mode & stat.S_ISVTX:
         reason = "belongs to all users of this machine"
     elif any(way == kept or way in kept.parents or kept in way.parents for way in ways for kept in _kept_folders()):
-        reason = "is, holds or lies in the folder by which sandboxes are reached"
+        reason = "is, holds or lies in the folder with the sockets of sandboxes"
     elif path.exists() and not path.is_dir():
         raise InvalidParams(f"work_dir {path} is not a folder. Give another one.")
     if reason:
-        raise InvalidParams(f"work_dir {path} {reason}; code that is not trusted may not have it. Give another folder.")
+        raise InvalidParams(f"work_dir {path} {reason}; untrusted code may not have it. Give another folder.")
 
 
 def _kept_folders() -> tuple[Path, Path]:
@@ -109,12 +109,12 @@ def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
 
 
 def _is_left_by(guests: set[int], fd: int, name: str, owner: int) -> bool:
-    """Return whether a socket can only be one that code left there. Where the guest has our own uid, a dead one can."""
+    """Return whether a socket was certainly left by code; if the guest has this user's uid, a dead one was."""
     return owner in guests and (owner != os.getuid() or not _is_listened_on(fd, name))
 
 
 def _is_listened_on(fd: int, name: str) -> bool:
-    """Return whether a process has this socket open; True where that cannot be told."""
+    """Return whether a process has this socket open; True if this is not known."""
     if not IS_LINUX:
         return True
     try:
@@ -131,26 +131,25 @@ def _is_listened_on(fd: int, name: str) -> bool:
     return True
 
 
-# Claims on work_dirs: which folders live sandboxes have, so that none is given one that lies inside another's.
+# Claims on work_dirs record the folders of live sandboxes, so that no sandbox gets a folder inside another's.
 #
-# Code may swap an entry of its own folder for a link at any time, also between our look at a path and the engine's
-# mount of it.
-# So a folder is refused when the way to it leads through one that a live sandbox has, or when it holds one.
+# Code may replace an entry of its own folder by a link at any time, even between the check of a path and the engine's
+# mount of it. So a folder is refused if its path passes through a live sandbox's folder, or if it holds one.
 #
-# A claim is a file beside the run directories, named for its process: it counts for all processes that share these, and
-# no longer than its process lives. It is written before others are read, so that of two at the same time at least one
-# sees the other.
+# A claim is a file beside the run directories, named after its process: it is valid for all processes that share them,
+# as long as its process lives. A process writes its claim before it reads others, so that of two at the same time at
+# least one sees the other.
 
 
-_PART = ".part"  # of a claim that is being written
+_PART = ".part"  # suffix of a claim that is being written
 
 
 class Claim:
     """One live sandbox's work_dir, until released. Several sandboxes may have the same one.
 
     Raises:
-        InvalidParams: the folder lies in one that a live sandbox has, or holds one.
-        EngineError: claims cannot be kept.
+        InvalidParams: the folder lies in a live sandbox's folder, or holds one.
+        EngineError: claims cannot be written.
     """
 
     def __init__(self, work_dir: Path) -> None:
@@ -169,7 +168,7 @@ class Claim:
             raise
 
     def release(self) -> None:
-        """Give the folder up."""
+        """Release the folder."""
         self._path.unlink(missing_ok=True)
 
 
@@ -181,13 +180,13 @@ def _write(path: Path, passed: tuple[Identity, ...]) -> None:
 
 
 def refuse_held(path: Path) -> None:
-    """Refuse to make or use a folder inside the work_dir of a live sandbox.
+    """Check that a folder is not inside the work_dir of a live sandbox.
 
     Raises:
-        InvalidParams: it lies in one.
+        InvalidParams: it is.
     """
     passed = folders_passed(path)
-    with contextlib.suppress(FileNotFoundError):  # nobody has ever claimed anything
+    with contextlib.suppress(FileNotFoundError):  # there has never been a claim
         for theirs in _others(runtime_dir()):
             _refuse_inside(path, passed, theirs)
 
@@ -200,7 +199,7 @@ def is_claimed(folder: Identity) -> bool:
 
 
 def _others(base: Path, own: str = "") -> Iterator[list[Identity]]:
-    """The folders on the way to each live sandbox's work_dir, which is the last of them."""
+    """Return the folders on the path of each live sandbox's work_dir, which is the last."""
     is_gone = functools.cache(owner_is_gone)
     names = os.listdir(base)
     if len(_known) > 2 * len(names) + _FEW:
@@ -211,7 +210,7 @@ def _others(base: Path, own: str = "") -> Iterator[list[Identity]]:
                 yield _read(f"{base}/{name}")
 
 
-_known: dict[str, list[Identity]] = {}  # by path: a claim never changes, and its name comes only once
+_known: dict[str, list[Identity]] = {}  # by path: a claim never changes, and its name is never reused
 _FEW = 64
 
 
@@ -225,7 +224,7 @@ def _read(path: str) -> list[Identity]:
 def _refuse_inside(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Identity]) -> None:
     if theirs[-1] in passed[:-1]:
         raise InvalidParams(
-            f"work_dir {work_dir} lies inside the work_dir of a live sandbox, whose code could bend the way to it. "
+            f"work_dir {work_dir} lies inside the work_dir of a live sandbox, whose code could redirect its path. "
             "Give a folder beside that one, or close that sandbox first."
         )
 
@@ -238,7 +237,7 @@ def _refuse_around(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Id
         )
 
 
-# The work_dirs that this process made itself and no sandbox has used yet: no other process knows them.
+# The work_dirs that this process made and no sandbox has used yet; no other process knows them.
 
 
 MOST = 1_000  # folders that are remembered, the newest
@@ -256,7 +255,7 @@ def note_made(folder: Path, identity: Identity) -> None:
 
 
 def is_made_here(folder: Path, identity: Identity) -> bool:
-    """Return whether this very folder was made here and is remembered."""
+    """Return whether this process made this folder and still remembers it."""
     with _lock:
         return (str(folder), identity) in _made
 
@@ -268,7 +267,7 @@ def forget_made(folder: Path) -> None:
             del _made[known]
 
 
-# The work_dir of a sandbox that nobody gave one: a temporary folder, named for the process that it ends with.
+# A temporary work_dir for a sandbox without a configured one, named after the process that owns it.
 #
 # <temporary folder>/agent-tools-<pid>-<start time>-<host>-<random>
 
@@ -280,7 +279,7 @@ def make_temp_work_dir() -> Path:
     """Make a fresh folder that only this user may enter.
 
     Raises:
-        OSError: there is no room for it.
+        OSError: the disk is full.
     """
     owner = Owner.current()
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner.token}-{_mark(owner)}-"))
@@ -289,9 +288,9 @@ def make_temp_work_dir() -> Path:
 
 
 def remove_stale_temp_work_dirs() -> list[Path]:
-    """Delete the folders of processes that are gone, killed as a rule; return their paths.
+    """Delete the folders of processes that are gone, normally killed ones; return their paths.
 
-    They lie where others may write, too: only those of this user, or of a guest of his, and of this host are removed.
+    Others may write to their parent: only folders of this user, or of this user's guests, and of this host are removed.
     """
     base, mark, removed = tempfile.gettempdir(), _mark(Owner.current()), []
     with contextlib.suppress(OSError), os.scandir(base) as entries:
@@ -304,7 +303,7 @@ def remove_stale_temp_work_dirs() -> list[Path]:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder of this user's, or one that root gave to a guest."""
+    """Return whether a folder belongs to this user, or root gave it to a guest."""
     with contextlib.suppress(OSError):
         uid = entry.stat(follow_symlinks=False).st_uid
         is_given = os.getuid() == 0 and uid in GUEST_UIDS
@@ -313,11 +312,11 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 
 def _mark(owner: Owner) -> str:
-    """The host, in short: a temporary folder may be shared with another one, whose processes are not seen here."""
+    """A short id of the host: hosts may share a temporary folder but cannot see each other's processes."""
     return hashlib.sha256(owner.host.encode()).hexdigest()[:8]
 
 
-# The empty folder of a sandbox made ahead, which becomes a session's work_dir by a rename.
+# The empty folder of a pre-warmed sandbox, which becomes a session's work_dir by a rename.
 #
 # It lies beside the work_dirs that it is for, since a rename does not leave its file system. A record in the private
 # folder of this user names it, so that any process finds and removes the blanks of processes that were killed.
@@ -332,10 +331,12 @@ _RECORD_NAME = re.compile(rf"{_RECORD}(\d+-\d+)-[0-9a-f]{{16}}")
 
 
 class EmptyWorkDir:
-    """One such folder, given to its guest. It ends as a work_dir or is removed; `forget` and `remove` may follow both.
+    """An empty folder, owned by its guest.
+
+    It becomes a work_dir or is removed; then `forget` and `remove` have no effect.
 
     Raises:
-        InvalidParams: `folder` is none in which folders of guests may lie.
+        InvalidParams: folders of guests may not lie in `folder`.
         EngineError: records cannot be kept.
         OSError: there is no room for it.
     """
@@ -353,17 +354,17 @@ class EmptyWorkDir:
             raise
 
     def forget(self) -> None:
-        """Drop the record of a folder that is a session's now."""
+        """Drop the record of a folder that a session has now."""
         self._record.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the folder, if it is still there under its name and empty, as it is before a session has it."""
+        """Remove the folder if it still exists under its name and is empty, as before a session gets it."""
         _remove(self.path)
         self.forget()
 
 
 def remove_stale_empty_work_dirs() -> list[Path]:
-    """Delete the blanks of processes that are gone; return their paths. Only an empty folder of that name goes."""
+    """Delete empty folders of processes that are gone; return their paths."""
     base, removed = runtime_dir(), []
     with contextlib.suppress(OSError), opened_own(base) as folder:
         for record in os.listdir(folder):

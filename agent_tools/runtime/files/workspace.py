@@ -1,7 +1,7 @@
-"""The work_dir as the host touches it: files in, figures out, and what changed. The guest may have put anything there.
+"""The host's access to work_dir: stages files, saves figures, and finds changes. Its contents are untrusted.
 
-Every access is relative to an open descriptor of the folder, follows no link and waits for no FIFO; new files are made
-exclusively, so nothing that is there is ever replaced, deleted or written through.
+Every access is relative to an open descriptor of the folder, follows no link and waits for no FIFO; new files are
+created exclusively, so existing files are never replaced, deleted or written through.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from agent_tools.results.execution import Changes, FileChange, StagedFile
 
 MAX_FILES = 100  # staged in one call
 CHUNK = 256 * 1024  # bytes of a file that are read at once
-MAX_NAMES = 5  # shown of a folder in which a file is missing
-MAX_TRIES = 100_000  # names of a figure that others may have taken
+MAX_NAMES = 5  # entries listed of a folder in which a file is missing
+MAX_TRIES = 100_000  # names to try for a figure
 
 
 @dataclass
@@ -51,16 +51,16 @@ class Workspace:
     limits: Limits
     allow_private_urls: bool = False
     last_changes: Callable[[], Changes | None] = lambda: None
-    """Gives the changes of the last run, if their execution is still there."""
+    """Returns the changes of the last run, if its execution still exists."""
     _staged: dict[tuple[object, ...], str] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
     _figures: dict[str, int] = field(default_factory=dict)
 
     def stage(self, sources: Sequence[str]) -> tuple[StagedFile, ...]:
-        """Bring files in: local paths, file:// and http(s) URLs. What cannot be had is told in the result, not raised.
+        """Copy files in: local paths, file:// and http(s) URLs. Failures are in the result, not raised.
 
-        An unchanged source is not copied again, and a copy the code has edited since stays as the code left it. A name
-        that is taken gets a number.
+        An unchanged source is not copied again, and a copy that the code has edited since stays as it is. If a name
+        exists, a number is added.
         """
         if len(sources) > MAX_FILES:
             raise InvalidParams(
@@ -69,14 +69,14 @@ class Workspace:
         return tuple(self._stage_one(source) for source in sources)
 
     def unstage(self, name: str) -> None:
-        """Remove a file that `stage` brought in. One that was there before stays."""
+        """Remove a file that `stage` copied in. A file that existed before stays."""
         if name in self._written:
             self._written.discard(name)
             with contextlib.suppress(OSError), open_folder(self.path) as dir_fd:
                 os.unlink(name, dir_fd=dir_fd)
 
     def settle(self) -> None:
-        """Look for what the last run has changed, if that can still be asked for: the folder is about to be emptied."""
+        """Find the changes of the last run, if they can still be requested, before the folder is emptied."""
         if changes := self.last_changes():
             changes.look()
 
@@ -87,7 +87,7 @@ class Workspace:
             FileRejected: the disk is full or the folder is gone.
         """
         target, first = folder or self.path, f"figure-{1:03d}{suffix}"
-        if ".." in target.parts:  # taken by name, as in work_dir's own path: a link before it has no say
+        if ".." in target.parts:  # by the name in work_dir's own path: links before it do not matter
             target = Path(os.path.abspath(target))
         try:
             inside = parts_below(target, self.path)
@@ -147,9 +147,9 @@ class Workspace:
             return False
 
     def _name_inside(self, path: Path) -> str | None:
-        """The name of a source that already lies in work_dir, which is used where it is.
+        """Return the name of a source that already lies in work_dir, which is used without a copy.
 
-        Work_dir is recognised on whatever way the path takes to it: from there on, links are the guest's.
+        Work_dir is recognised on any path to it; below it, links belong to the guest.
         """
         parts = parts_below(path, self.path)
         if not parts:
@@ -179,7 +179,7 @@ class Workspace:
         raise FileRejected("no free name is left")
 
     def _write_figure(self, dir_fd: int, folder: str, data: bytes, suffix: str) -> str:
-        """Write a figure under the number after the last one; the code, or another tool, may have taken that."""
+        """Write a figure under the next number that is free; the code or another tool may have used some."""
         last = self._figures.get(folder) or last_figure(dir_fd, self.limits.max_listed_entries)
         for number in range(last + 1, last + MAX_TRIES):
             name = f"figure-{number:03d}{suffix}"
@@ -205,15 +205,15 @@ class Workspace:
                     os.fchown(file.fileno(), *owner_of(self.path, self.guest.outside))
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=dir_fd)  # ours: it was made exclusively
+                os.unlink(name, dir_fd=dir_fd)  # made exclusively, so it is this process's own file
             raise
 
 
 def watch_changes(path: Path, limits: Limits) -> Callable[[Collection[str]], Changes]:
-    """Note that a run begins in a work_dir; return what to call at its end, which returns the files that it changed.
+    """Record that a run begins in a work_dir; return a function to call at its end, which returns the changes.
 
-    That takes the names of files that were replaced from outside, and so are not new though they were made just now.
-    Neither looks at any file: that is done when the changes are read.
+    It takes the names of files that the host replaced, which are not new although they were just made. Files are looked
+    at only when the changes are read.
     """
     began = moment(path, is_start=True)
 
@@ -230,7 +230,7 @@ def _changes(path: Path, limits: Limits, began: FileTime, ended: FileTime, repla
 
 
 def _shown(source: str) -> str:
-    """A source as it may be repeated to a model: without a URL's credentials and query."""
+    """Return a source in a form for a model: without a URL's credentials and query."""
     if not is_url(source):
         return source
     with contextlib.suppress(ValueError):
@@ -240,7 +240,7 @@ def _shown(source: str) -> str:
 
 
 def what_is_there(source: str) -> str:
-    """Return a sentence on what lies where a file of the host does not; '' for a URL, or where that cannot be seen."""
+    """Return a sentence on the folder of a missing file on the host; '' for a URL or an unreadable folder."""
     if is_url(source):
         return ""
     with contextlib.suppress(OSError, ValueError, FileRejected):
@@ -256,7 +256,7 @@ def what_is_there(source: str) -> str:
 
 
 def _last_part(shown: str) -> str:
-    """Return the name that a reader of a URL takes its file to have."""
+    """Return the file name at the end of a URL."""
     return unquote(shown.rpartition("/")[2])
 
 
@@ -270,7 +270,7 @@ def _local_path(source: str) -> Path:
 
 @contextlib.contextmanager
 def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_result]]:
-    """A caller's own file, opened without waiting for FIFOs or devices. The caller's links may be followed."""
+    """Open a caller's own file without waiting for FIFOs or devices. The caller's links may be followed."""
     fd = os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
     try:
         facts = os.fstat(fd)
@@ -284,7 +284,7 @@ def _regular_file(path: Path, limits: Limits) -> Iterator[tuple[int, os.stat_res
 
 
 def _same_content(source_fd: int, dir_fd: int, name: str) -> bool:
-    """Return whether work_dir already holds this very content under this name, as from an earlier session."""
+    """Return whether work_dir already has this content under this name, as from an earlier session."""
     try:
         fd = os.open(name, OPEN_FILE, dir_fd=dir_fd)
     except OSError:

@@ -1,1 +1,1 @@
-"""Host functions served to the code in a sandbox."""
+"""Serves host functions to user code."""

@@ -1,4 +1,4 @@
-"""A host function as the runtime knows it: something to call, and its policy."""
+"""The interface of a host function to the runtime: a call, and a policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Keywords = dict[str, Any]
 
 @dataclass(frozen=True)
 class Policy:
-    """The policy of one function. None: as `CallLimits` says.
+    """The policy of one function. None means the value of `CallLimits`.
 
     Raises:
         InvalidParams: a value is unusable.
@@ -33,7 +33,7 @@ class Policy:
     concurrency: int | None = None
     """Calls at the same time."""
     approve: Callable[[CallRequest], Union[bool, Awaitable[bool]]] | None = None
-    """Asked before each call, sync or async; the run's clock stands still meanwhile."""
+    """Called before each call, sync or async; the run's time limit is paused meanwhile."""
 
     def __post_init__(self) -> None:
         _check("timeout", self.timeout, 0.001, "seconds as a positive number", (int, float))
@@ -67,7 +67,7 @@ serving_loop: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("serving
 
 
 class ArgumentError(AgentToolsError):
-    """The arguments do not fit the function; the message says which."""
+    """The arguments do not match the function; the message says which."""
 
 
 class HostFunction(Protocol):
@@ -76,10 +76,10 @@ class HostFunction(Protocol):
     policy: Policy
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        """Check the arguments and do the work.
+        """Check the arguments and run the function.
 
         Raises:
-            ArgumentError: they do not fit.
+            ArgumentError: they do not match.
         """
         ...
 
@@ -88,17 +88,17 @@ class Clock(Protocol):
     """The time limit of a run."""
 
     def hold(self) -> None:
-        """Let it stand still."""
+        """Pause the time limit."""
         ...
 
     def go(self) -> None:
-        """Let it go on."""
+        """Continue the time limit."""
         ...
 
 
-@dataclass(eq=False)  # not frozen: who raises it again notes the way it went
+@dataclass(eq=False)  # not frozen: raising it again sets its traceback
 class CallRefused(AgentToolsError):
-    """A call that is answered with an error of ours, by the name it has in the guest."""
+    """A call that is answered with an error of the runtime, under its name in the guest."""
 
     kind: str
     message: str
@@ -106,19 +106,19 @@ class CallRefused(AgentToolsError):
 
 
 class Serves(Protocol):
-    """Whoever answers the calls of a session."""
+    """A service that answers the calls of a session."""
 
     @property
     def is_calling(self) -> bool:
-        """True while this very task or thread works on one of them."""
+        """True while this task or thread works on one of the calls."""
         ...
 
 
 def refuse_caller(calls: Serves | None) -> None:
-    """Refuse what needs the session's turn to a host function that works on a call of this very session.
+    """Check that the caller is not a host function called by this session, which would wait for itself.
 
     Raises:
-        SessionBusy: this task or thread does.
+        SessionBusy: it is.
     """
     if calls and calls.is_calling:
         raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")

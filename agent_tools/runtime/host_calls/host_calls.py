@@ -1,8 +1,8 @@
-"""Serves host functions to the code in a sandbox: every limit, every check, and the record of what was called.
+"""Serves host functions to user code: limits, checks, and the record of calls.
 
-An event loop of our own, in a thread that begins with the first call, reads a kernel's socket (guest/wire/frames.py has
-the format). The calls are tasks of the caller's loop, where the run was started from one, else of ours. What the guest
-sends is bounded before it is held, its types are checked, and a guest that breaks the protocol is hung up on.
+The session's own event loop, in a thread that starts with the first call, reads a kernel's socket (guest/wire/frames.py
+has the format). Calls are tasks of the caller's loop, if the run was started from one, else of the session's loop.
+Messages of the guest are bounded, their types are checked, and the socket is closed if the guest breaks the protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agent_tools.runtime.host_calls.wire import CallLoop, CallService, CallTrans
 
 
 class HostCalls:
-    """The functions of one session. `serve`, `run` and `script_call` are for the thread whose turn it is."""
+    """The host functions of one session. Call `serve`, `run` and `script_call` with the session's lock."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HostCalls:
 
     @property
     def is_calling(self) -> bool:
-        """True while this very task or thread works on a call of this session."""
+        """True while this task or thread works on a call of this session."""
         return id(self._service) in callers.get()
 
     def sibling(self) -> HostCalls:
@@ -50,22 +50,22 @@ class HostCalls:
         return HostCalls(self._service.functions, self.limits, self._service.rich)
 
     def add(self, functions: Mapping[str, HostFunction], *, others: bool = True) -> None:
-        """Serve further functions, from now on; without `others`, these alone."""
+        """Add functions, from now on; without `others`, replace all by them."""
         self._service.functions = {**(self._service.functions if others else {}), **functions}
 
     def serve(self, wire: CallTransport) -> None:
-        """Take the calls of another kernel; what the one before has called is over, as its numbers come again."""
+        """Serve the calls of another kernel; calls of the previous one end, since call numbers are reused."""
         if run := self._run:
             self._run = None
             run.end()
         self._service.hang_up()
         self._service.wire = wire
-        own = self._own  # that of this session: one that is closed begins no other
+        own = self._own  # the session's loop: a closed one is not started again
         wire.start(lambda: own.loop, self._take, self._is_wanted)
 
     @contextlib.contextmanager
     def run(self, clock: Clock) -> Iterator[Callable[[], list[HostCall | Omitted]]]:
-        """Around a run: calls are answered within its limits. Gives what takes the calls that are over by now."""
+        """Answer calls during a run, within its limits. Yields a function that takes the calls that have ended."""
         run = self._run = CallRun(self._service, serving_loop.get(), clock, self._own)
         self._refused_outside = 0
         self._service.read_on(True)
@@ -78,7 +78,7 @@ class HostCalls:
 
     @contextlib.contextmanager
     def script_call(self, call: ScriptCall | None) -> Iterator[None]:
-        """Serve the guest's part in a call of a script's function, while this context is open."""
+        """Serve the requests of the guest's runner in a call of a script's function, while this context is open."""
         self._script_call = call
         try:
             yield
@@ -94,7 +94,7 @@ class HostCalls:
         self._own = CallLoop(self.limits.max_concurrent)
 
     def _is_wanted(self, number: int, name: str, size: int) -> bool:
-        """Return whether a call should be read; if not, answer it. In our loop."""
+        """Return whether a call should be read; if not, answer it. In the session's loop."""
         if self._script_call and is_request(name):
             return True
         if self._run is not None:
@@ -103,12 +103,12 @@ class HostCalls:
         return False
 
     def _refuse_outside(self, number: int) -> None:
-        self._service.fail(number, "HostCallDenied", "Host functions answer only while a run goes on.")
+        self._service.fail(number, "HostCallDenied", "Host functions can be called only during a run.")
         self._refused_outside += 1
         self._service.read_on(self._refused_outside <= self.limits.max_refusals)
 
     def _take(self, head: dict[str, Any], attachments: list[bytes], size: int) -> None:
-        """One message of the guest, in our loop."""
+        """Handle one message of the guest, in the session's loop."""
         run = self._run
         match head:
             case {"op": "call", "id": int(number), "name": str(name), "args": list(args), "kwargs": dict(kwargs)}:
@@ -123,7 +123,7 @@ class HostCalls:
                 run.cancel(number)
 
     def _begin_script(self, work: Callable[[Budget], None], size: int) -> None:
-        """Answer a request of the script's runner: a small one here, a large one in the thread for arguments."""
+        """Answer a request of the script's runner: small ones here, large ones in the thread for arguments."""
         if size <= SMALL_BYTES:
             work(Budget(size))
         else:

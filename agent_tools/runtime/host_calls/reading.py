@@ -1,4 +1,4 @@
-"""The arguments of a call, read within a budget: small ones where the call is done, others in a thread beside it."""
+"""Decode the arguments of a call within a budget: small ones in the event loop, others in a thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 @dataclass
 class IncomingCall:
-    """A call as it came."""
+    """A call as received."""
 
     number: int
     name: str
@@ -35,7 +35,7 @@ class IncomingCall:
 
 
 class CallReading:
-    """Reads the arguments of one run's calls, in its event loop. `most` is what they may take together, in bytes."""
+    """Decodes the arguments of one run's calls, in its event loop. `most` is the limit for all of them, in bytes."""
 
     def __init__(self, rich: Rich | None, threads: Executor, most: int) -> None:
         self._rich = rich
@@ -46,16 +46,15 @@ class CallReading:
         self._under_way: set[Aside] = set()
 
     def give_up(self) -> None:
-        """Have what is being read end soon. For any thread."""
+        """Cancel all decoding. Any thread may call it."""
         for beside in list(self._under_way):
             beside.give_up()
 
     @asynccontextmanager
     async def arguments(self, call: IncomingCall) -> AsyncIterator[Arguments]:
-        """Large arguments; what they take is free again afterwards.
+        """Yield decoded large arguments; their memory is released from the budget afterwards.
 
-        Raises:
-            CallRefused: they cannot be read.
+        Raises: CallRefused: they cannot be read.
         """
         beside = Aside(self._threads)
         budget = Budget(call.size, lambda: beside.is_over)
@@ -75,7 +74,7 @@ class CallReading:
             self._free(taken)
 
     def small(self, call: IncomingCall) -> Arguments | None:
-        """The arguments, if that is a matter of microseconds.
+        """Return the arguments if decoding takes only microseconds.
 
         Raises:
             CallRefused: they cannot be read.
@@ -88,7 +87,7 @@ class CallReading:
             return None
 
     async def _room(self, size: int) -> None:
-        """Wait until so many bytes may be taken; the first may always."""
+        """Wait until the budget has room for `size` bytes; a single call always has."""
         while self._taken and self._taken + size > self._most:
             self._freed.clear()
             await self._freed.wait()
@@ -100,7 +99,7 @@ class CallReading:
 
 
 class _TooRich(Exception):
-    """A frame, an array or a picture: not a matter of microseconds."""
+    """A frame, an array or a picture, which takes too long to decode here."""
 
 
 def _too_rich(*_: Any) -> Any:
@@ -117,10 +116,10 @@ def _arguments(call: IncomingCall, rich: Rich | None, budget: Budget) -> Argumen
 
 
 def read(decoded: Callable[[], Any]) -> Any:
-    """Return what was decoded.
+    """Decode the arguments.
 
     Raises:
-        CallRefused: it cannot be.
+        CallRefused: they cannot be decoded.
     """
     try:
         return decoded()
@@ -128,7 +127,7 @@ def read(decoded: Callable[[], Any]) -> Any:
         raise CallRefused("HostCallArgumentError", f"The arguments cannot be read: {exc}", "error") from exc
 
 
-# Work on a call's arguments that may take long: done in a thread beside the event loop, and given up with the call.
+# Long work on a call's arguments runs in a thread and is cancelled with the call.
 
 
 T = TypeVar("T")
@@ -136,25 +135,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Aside:
-    """The thread in which the work on one call is done, and whether the call is over."""
+    """The thread for the work on one call, and whether the call has ended."""
 
     threads: Executor
     _over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def is_over(self) -> bool:
-        """True once nobody waits for the work any more."""
+        """True once the result is not needed any more."""
         return self._over.is_set()
 
     def give_up(self) -> None:
-        """Have work that is under way end at its next look."""
+        """End the work at its next check."""
         self._over.set()
 
     async def do(self, work: Callable[..., T], *args: Any) -> T:
-        """Do it in the thread; cancelling this gives it up.
+        """Run the work in the thread; cancelling this call ends it.
 
         Raises:
-            CallRefused: it was given up.
+            CallRefused: it was cancelled.
         """
         context = contextvars.copy_context()
         try:
@@ -167,20 +166,20 @@ class Aside:
 
 
 current: contextvars.ContextVar[Aside | None] = contextvars.ContextVar("current", default=None)
-"""Set while a call is done whose arguments are large."""
+"""Set during a call with large arguments."""
 
 
 async def aside(work: Callable[..., T], *args: Any) -> T:
-    """Do work on a call's arguments: here, if they are small, and else in a thread."""
+    """Run work on a call's arguments: here if they are small, else in a thread."""
     beside = current.get()
     return work(*args) if beside is None else await beside.do(work, *args)
 
 
 def look_up() -> None:
-    """Go on with work on arguments, if somebody still waits. To be called every so often.
+    """Check that the result of work on arguments is still needed. Long work calls it regularly.
 
     Raises:
-        GivenUp: nobody does.
+        GivenUp: it is not needed.
     """
     beside = current.get()
     if beside is not None and beside.is_over:

@@ -1,15 +1,15 @@
-"""The calls of one run: admitted within its limits, done in an event loop, answered, and recorded.
+"""The host calls of one run: checked against its limits, run in an event loop, answered, and recorded.
 
 Theory of operation
-    Two event loops take part, and often they are one. In *our* loop, a thread of the session, the guest's socket is
-    read; what comes is admitted or refused there (`is_wanted`, `begin`, `cancel`). The calls themselves are tasks of
-    the *caller's* loop, if the run was started from one, where a host function finds its connections and locks.
+    There are two event loops, which may be the same. The *session's* loop, in its own thread, reads the guest's socket
+    and admits or refuses calls (`is_wanted`, `begin`, `cancel`). The calls are tasks of the *caller's* loop, if the run
+    was started from one, so that host functions can use their connections and locks.
 
     A call goes through: admission (counted, or refused with a reason) -> a place (`max_concurrent`, and the function's
     own `concurrency`) -> its arguments, read here when they are small and in a thread beside the loop when they are
     not -> an approval, during which the run's clock stands still -> the function, under its time limit -> room for the
     answer, if the code leaves much unread -> the record, and only then the answer: with it the code goes on, and may
-    end the run. The run ends by cancelling what is left, and waits for it no longer than END_SECONDS.
+    end the run. The run ends by cancelling the remaining calls, and waits for them at most END_SECONDS.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from agent_tools.runtime.host_calls.reading import CallReading, IncomingCall
 from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallLoop, CallService
 from agent_tools.text import neutralise
 
-MAX_ARGUMENT_BYTES = 256 * MIB  # of the decoded arguments of all running calls; large ones wait for room
+MAX_ARGUMENT_BYTES = 256 * MIB  # bytes of the decoded arguments of all running calls; large ones wait for room
 MAX_PREVIEW_CHARS = 200  # of a call's arguments, in its record
 MAX_REFUSALS = 100  # calls refused in one run that are recorded one by one; the code can make any number of them
-END_SECONDS = 1.0  # how long the end of a run waits for cancelled calls to be over
+END_SECONDS = 1.0  # seconds that the end of a run waits for cancelled calls
 
 _ANYWHERE = contextlib.nullcontext()
 callers: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar("callers", default=frozenset())
-"""The sessions whose calls this task or thread works on."""
+"""The sessions for whose calls this task or thread works."""
 
 
 class CallRun:
-    """The calls of one run. `_refuse` and `_note` run in either loop, all that begins with `_` else in the caller's."""
+    """The calls of one run. `_refuse` and `_note` run in either loop, all other private methods in the caller's."""
 
     def __init__(
         self, service: CallService, callers: asyncio.AbstractEventLoop | None, clock: Clock, own: CallLoop
@@ -72,21 +72,21 @@ class CallRun:
         self._reading = CallReading(service.rich, own.reading, MAX_ARGUMENT_BYTES)
         self._clock = clock
         self._started = time.monotonic()
-        self._lock = threading.Lock()  # guards the records, which both loops write and the run's thread takes
+        self._lock = threading.Lock()  # guards the records, which both loops write and the run's thread reads
         self._over: list[HostCall] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._places: dict[str, asyncio.Semaphore] = {}
         self._refused = 0
-        self._held = 0  # approvals that are being asked for
+        self._held = 0  # pending approvals
         self.has_ended = False
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """The loop whose tasks the calls are. Ours runs once there is a call."""
+        """The loop that runs the calls. The session's own loop starts with the first call."""
         return self._callers or self._own.loop
 
     def is_wanted(self, number: int, name: str, size: int) -> bool:
-        """Return whether a call may be made, before it is read; if not, answer it. In our loop."""
+        """Return whether a call may be made, before it is read; if not, answer it. In the session's loop."""
         try:
             self._admission.check(name)
         except CallRefused as refusal:
@@ -95,7 +95,7 @@ class CallRun:
         return True
 
     def begin(self, call: IncomingCall) -> None:
-        """Take a call on, or refuse it; in our loop."""
+        """Start a call, or refuse it. In the session's loop."""
         call.begun = time.monotonic()
         try:
             self._admission.begin(call.name, call.size)
@@ -113,12 +113,12 @@ class CallRun:
             self._give_up(call)
 
     def cancel(self, number: int) -> None:
-        """The guest does not want the answer any more."""
+        """Cancel a call whose answer the guest does not need any more."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel, number)
 
     def take_over(self) -> list[HostCall | Omitted]:
-        """The calls that are over and were not taken yet, and after the run's end how many were left out."""
+        """Return the ended calls since the last call, and after the run's end how many were left out."""
         with self._lock:
             over, self._over = list[HostCall | Omitted](self._over), []
         if self.has_ended and self._refused > MAX_REFUSALS:
@@ -126,7 +126,7 @@ class CallRun:
         return over
 
     def end(self) -> None:
-        """Cancel what is pending and wait, but not long, until it is over."""
+        """Cancel pending calls and wait a short time for them."""
         self.has_ended = True
         self._reading.give_up()
         self._service.read_on(True)
@@ -155,7 +155,7 @@ class CallRun:
             self._tasks[call.number] = task
 
     def _give_up(self, call: IncomingCall) -> None:
-        """It was cancelled: by the code, by the run's end, or by the host function itself."""
+        """Handle a cancelled call: by the code, by the run's end, or by the host function itself."""
         self._finish(call, "cancelled")
         self._service.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
 
@@ -168,7 +168,7 @@ class CallRun:
             task.cancel()
 
     async def _perform(self, call: IncomingCall) -> None:
-        """Do one call, record it, and answer it, in this order: with the answer the code goes on."""
+        """Run one call, record it, and answer it, in this order: after the answer the code continues."""
         try:
             await _entered()
             callers.set(callers.get() | {id(self._service)})
@@ -183,7 +183,7 @@ class CallRun:
             self._tasks.pop(call.number, None)
 
     async def _outcome(self, call: IncomingCall) -> tuple[Status, str, bytes]:
-        """Its status, what is told of its failure, and the answer."""
+        """Return the status, the text of a failure, and the answer."""
         try:
             function = self._service.functions[call.name]
             async with (
@@ -221,7 +221,7 @@ class CallRun:
 
     @contextlib.contextmanager
     def _clock_standing(self) -> Iterator[None]:
-        """The run's time limit stands still, here and in the guest, while any call is in here."""
+        """Pause the run's time limit, here and in the guest, during the block."""
         self._held += 1
         if self._held == 1:
             self._clock.hold()
@@ -287,7 +287,7 @@ class CallRun:
 
 @types.coroutine
 def _entered() -> Generator[None, None, None]:
-    """Wait for the first step of the task: one that is cancelled before it is cancelled here, where that is seen."""
+    """Wait for the first step of the task, so that an earlier cancellation is seen."""
     yield
 
 
@@ -298,7 +298,7 @@ def _new_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) 
 
 
 class _Alarm:
-    """Cancels the task that entered it when it is in there too long. A task of its own would cost more than a call."""
+    """Cancels the task that entered it after a time limit. A separate task would cost more than a call."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -321,20 +321,20 @@ class _Alarm:
         self._task.cancel()
 
 
-# The right of a call to be made: looked into before anything but its name is read.
+# Admission of calls, decided when only the name of a call has been read.
 
 
-REFUSAL_BYTES = 64 * 1024  # a refused call that is longer counts once for each of these
+REFUSAL_BYTES = 64 * 1024  # bytes; a longer refused call counts once for each of these
 
 
 class Admission:
     """The calls of one run, counted. For any thread.
 
     Attributes:
-        host_seconds: what its functions took together.
-        open: calls that are not over.
+        host_seconds: seconds that its functions took together.
+        open: calls that have not ended.
         open_bytes: the bytes of their messages.
-        refusals: calls that were refused, long ones counted more than once.
+        refusals: refused calls; long ones count more than once.
     """
 
     def __init__(self, functions: Mapping[str, HostFunction], limits: CallLimits) -> None:
@@ -349,7 +349,7 @@ class Admission:
         self.refusals = 0
 
     def check(self, name: str) -> None:
-        """Look whether one more call may be made.
+        """Check whether one more call may be made.
 
         Raises:
             CallRefused: it may not.
@@ -357,7 +357,7 @@ class Admission:
         limits, policy = self._limits, getattr(self._functions.get(name), "policy", None)
         if policy is None:
             known = ", ".join(sorted(self._functions)) or "none"
-            raise CallRefused("HostCallNotFound", f"There is no host function {name!r}. There is: {known}.")
+            raise CallRefused("HostCallNotFound", f"There is no host function {name!r}. Known: {known}.")
         if self._made >= limits.max_calls:
             raise CallRefused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
         if policy.max_calls is not None and self._made_of[name] >= policy.max_calls:
@@ -381,7 +381,7 @@ class Admission:
             self.open_bytes += size
 
     def end(self, size: int) -> None:
-        """Count a call that is over."""
+        """Count a call that has ended."""
         with self._lock:
             self.open -= 1
             self.open_bytes -= size
@@ -397,18 +397,18 @@ class Admission:
         return self.open_bytes > self._limits.max_open_bytes or self.refusals > self._limits.max_refusals
 
 
-# The outcome of a host function, whatever it raises: an error of its call, and of nothing else.
+# Every exception of a host function fails only its own call.
 
 
 class Escaped(AgentToolsError):
-    """A host function raised, as its cause, what would have ended the event loop, and whoever runs it, too."""
+    """A host function raised an exception (the cause) that would have ended the event loop."""
 
 
 async def called(function: HostFunction, args: tuple[Any, ...], kwargs: Keywords) -> Any:
     """Call a function.
 
     Raises:
-        Escaped: it left as a program does, by SystemExit or the like.
+        Escaped: it raised SystemExit or the like.
     """
     try:
         return await function.call(args, kwargs)
@@ -416,12 +416,12 @@ async def called(function: HostFunction, args: tuple[Any, ...], kwargs: Keywords
         raise
     except BaseException as exc:
         if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # the person's own
+            raise  # Ctrl-C of the user
         raise Escaped from exc
 
 
 def failure(exc: BaseException) -> tuple[str, str]:
-    """Return the name and the text of what a function raised; making the text may fail itself."""
+    """Return the type and the text of a function's exception; making the text may fail, too."""
     cause = exc.__cause__ or exc if isinstance(exc, Escaped) else exc
     try:
         return type(cause).__name__, str(cause)
@@ -429,15 +429,15 @@ def failure(exc: BaseException) -> tuple[str, str]:
         return type(cause).__name__, f"its text could not be made ({type(again).__name__})"
 
 
-# The arguments of a call as its record shows them: the beginning of each, on one line, whatever the guest sent.
+# The arguments of a call in its record: the beginning of each, on one line.
 
 
-MOST_ARGUMENTS = 6  # that are shown: by their place, and as many by name
+MOST_ARGUMENTS = 6  # arguments shown by position, and as many by name
 MAX_NAME_CHARS = 40  # of an argument
 
 
 class _Repr(reprlib.Repr):
-    """Shows the beginning of values; of a dict, too, where all keys would be sorted otherwise."""
+    """Shows the beginning of values; dicts are not sorted, which would need all keys."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -447,11 +447,11 @@ class _Repr(reprlib.Repr):
         return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
 
 
-_repr_of = cache(_Repr)  # of a limit: making one takes longer than most previews
+_repr_of = cache(_Repr)  # by limit: making one takes longer than most previews
 
 
 def preview(args: list[Any], kwargs: dict[str, Any], most: int) -> str:
-    """Return the arguments in at most so many characters."""
+    """Return the arguments in at most `limit` characters."""
     shown = _repr_of(most)
     parts = [shown.repr(each) for each in args[:MOST_ARGUMENTS]]
     parts += [f"{name[:MAX_NAME_CHARS]}={shown.repr(each)}" for name, each in islice(kwargs.items(), MOST_ARGUMENTS)]
@@ -460,10 +460,10 @@ def preview(args: list[Any], kwargs: dict[str, Any], most: int) -> str:
 
 
 async def is_approved(approve: Approve, request: CallRequest) -> bool:
-    """Ask for an approval; a function that is not async may wait for a person, so it runs in a thread.
+    """Call an approval; a function that is not async may wait for a person, so it runs in a thread.
 
     Raises:
-        TypeError: the answer is neither True nor False; a "no" that a person typed would be as true as any other text.
+        TypeError: the answer is neither True nor False; the text "no" would count as true.
     """
     is_async = inspect.iscoroutinefunction(approve)
     answer = approve(request) if is_async else await asyncio.to_thread(approve, request)

@@ -1,7 +1,7 @@
-"""The host's end of a kernel's socket for host calls, read by an event loop; writing never waits.
+"""The host's end of a kernel's socket for host calls: read by an event loop, written without waiting.
 
-Most sessions never call anything. So the thread that waits for all sandboxes waits for the first word, and only then
-the session's own loop begins, in a thread of its own, and reads from there on.
+Most sessions never make a call. So the process's event loop waits for the first message, and only then the session's
+own loop starts, in its own thread, and reads from there on.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import Clock, HostFunction
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
-MAX_UNREAD = 32 * 1024 * 1024  # bytes of answers that wait for the guest to read, from which on further ones are held
+MAX_UNREAD = 32 * 1024 * 1024  # bytes of unread answers, above which further ones wait
 
 Take = Callable[[dict[str, Any], list[bytes], int], None]
 
 
 class CallTransport(Protocol):
-    """The host's end of the way to the code of one kernel. `CallWire` says what each does."""
+    """The host's end of the connection to one kernel for host calls. `CallWire` documents the methods."""
 
     def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
-        """Give every message of the guest to `take`, in the loop that `begin` gives."""
+        """Pass every message of the guest to `take`, in the loop that `begin` returns."""
         ...
 
     @property
     def is_crowded(self) -> bool:
-        """True while no further result should be sent."""
+        """True while further results should wait."""
         ...
 
     def read_on(self, wanted: bool) -> None:
-        """Read on, or read nothing until this is called again."""
+        """Continue reading, or pause until the next call."""
         ...
 
     def send(self, data: bytes) -> None:
@@ -57,7 +57,7 @@ class CallTransport(Protocol):
 
 
 class CallWire:
-    """Owns the socket. `send` and `close` are for any thread; the rest happens in the session's loop."""
+    """Owns the socket. Any thread may call `send` and `close`; everything else runs in the session's loop."""
 
     def __init__(self, connected: socket.socket, max_message_bytes: int) -> None:
         connected.setblocking(False)
@@ -71,14 +71,15 @@ class CallWire:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Take
         self._begin: Callable[[], asyncio.AbstractEventLoop]
-        self._waiting: EventLoop | None = None  # for the first word
+        self._waiting: EventLoop | None = None  # for the first message
         self._is_closed = False
         self._is_wanted = True
 
     def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
-        """Give every message of the guest to `take` (head, attachments, size in bytes), in the loop that `begin` gives.
+        """Pass each message of the guest to `take` (head, attachments, size in bytes), in the loop that `begin`
+        returns.
 
-        `screen` says first whether a call is to be read at all.
+        `screen` first tells whether a call should be read at all.
         """
         self._begin, self._take = begin, take
         self._reader = CallReader(self._max_message_bytes, screen)
@@ -86,7 +87,7 @@ class CallWire:
         self._waiting.watch(self._socket.fileno(), READ, self, is_new=True)
 
     def advance(self, ready: set[int]) -> bool:
-        """Have the session's loop read: the guest has said its first word, or hung up. In the waiting thread."""
+        """Let the session's loop read, since the first message or the end has come. In the waiting thread."""
         has_word = self._has_word()
         if has_word:
             self._begin_reading()
@@ -99,18 +100,18 @@ class CallWire:
         self.close()
 
     def read_on(self, wanted: bool) -> None:
-        """Read on, or read nothing until this is called again: whoever sends then waits. For any thread."""
+        """Continue reading, or pause until the next call, which makes the guest wait. Any thread may call it."""
         if wanted != self._is_wanted:
             self._is_wanted = wanted
             self._call(self._watch)
 
     @property
     def is_crowded(self) -> bool:
-        """True while so many answers wait for the guest to read them that no further result should be sent."""
+        """True while so many answers are unread that further results should wait."""
         return len(self._out) > MAX_UNREAD and not self._is_closed
 
     def send(self, data: bytes) -> None:
-        """Send what can be sent now, and the rest when the guest reads on; hang up on one that never does."""
+        """Send without waiting, and the rest when the guest reads; close the socket if the guest never reads."""
         with self._lock:
             sent = 0
             if self._is_closed:
@@ -125,7 +126,7 @@ class CallWire:
             self._call(self._hang_up if left > self._most_unread else self._await_room)
 
     def close(self) -> None:
-        """Hang up, and wait until the loop has let go of the socket."""
+        """Close the socket, and wait until the loop has released it."""
         self._stop_waiting()
         done = threading.Event()
 
@@ -141,7 +142,7 @@ class CallWire:
             self._socket.close()
 
     def _call(self, work: Callable[[], None]) -> bool:
-        """Have the loop do something; False if it is closed."""
+        """Run a function in the loop; return False if the loop is closed."""
         try:
             if self._loop:
                 self._loop.call_soon_threadsafe(work)
@@ -150,7 +151,7 @@ class CallWire:
         return self._loop is not None
 
     def _stop_waiting(self) -> bool:
-        """Return whether the first word was still waited for, until now."""
+        """Stop waiting for the first message; return whether it was still awaited."""
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is None:
@@ -160,7 +161,7 @@ class CallWire:
         return True
 
     def _begin_reading(self) -> None:
-        """Have the session's loop do the rest, if it does not already."""
+        """Let the session's loop read the socket, unless it does already."""
         if not self._stop_waiting():
             return
         try:
@@ -175,9 +176,9 @@ class CallWire:
             self._call(self._watch)
 
     def _has_word(self) -> bool | None:
-        """Return whether there is something to read, and not the end; None if neither has come.
+        """Return True if there are bytes to read, False at the end, None if neither has come.
 
-        A number of a descriptor comes again, so that what it was ready for may have been another's.
+        Descriptor numbers are reused, so the event may have been for another socket.
         """
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
@@ -235,13 +236,13 @@ class CallWire:
 
 
 class CallLoop:
-    """An event loop in a thread of the session, begun at its first use.
+    """An event loop in a thread of the session, started at first use.
 
-    It spins a moment for the next call after each answer, before it sleeps.
+    After each answer it polls for a moment for the next call before it sleeps.
 
     Attributes:
-        spin: the time for which it spins.
-        reading: the thread in which large arguments are read and checked, one after the other.
+        spin: the time for which it polls, in seconds.
+        reading: the thread that decodes and checks large arguments, one after the other.
     """
 
     def __init__(self, most_threads: int) -> None:
@@ -254,7 +255,7 @@ class CallLoop:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, begun if need be. Raises RuntimeError if it is closed, or no thread is to be had."""
+        """The loop, started if needed. Raises RuntimeError if it is closed, or no thread can be started."""
         with self._lock:
             if self._thread is None:
                 if self._is_closed:
@@ -270,7 +271,7 @@ class CallLoop:
             thread, self._is_closed = self._thread, True
         if thread:
             thread.close()
-        for threads in (self._functions, self.reading):  # a function that hangs is not waited for
+        for threads in (self._functions, self.reading):  # does not wait for a function that hangs
             threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -278,12 +279,12 @@ class CallLoop:
 
 
 MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
-ROOM_SECONDS = 0.005  # until a result that waits for the guest to read looks again
+ROOM_SECONDS = 0.005  # seconds between two checks of a result that waits for the guest to read
 
 
 @dataclass(eq=False)
 class CallService:
-    """`rich` makes values of the guest's frames, arrays and pictures. Without a wire, answers go nowhere."""
+    """Sends the answers to calls. `rich` decodes frames, arrays and pictures. Without a wire, answers are dropped."""
 
     functions: Mapping[str, HostFunction]
     limits: CallLimits
@@ -299,12 +300,12 @@ class CallService:
         return pack(head, attachments, self.limits.max_message_bytes, MAX_ANSWER_MARKS)
 
     def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
-        """The answer to a call that failed."""
+        """Return the answer to a call that failed."""
         head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
         return pack(head, [])
 
     async def room_for(self, answer: bytes) -> bytes:
-        """Return the answer when the guest has read enough for it."""
+        """Wait until the guest has read enough, and return the answer."""
         while self.wire and self.wire.is_crowded:  # noqa: ASYNC110  (this loop is often another than the wire's)
             await asyncio.sleep(ROOM_SECONDS)
         return answer
@@ -323,7 +324,7 @@ class CallService:
         self.send(self.error(number, kind, message))
 
     def read_on(self, wanted: bool) -> None:
-        """Read what the guest sends, or leave it where it is for now."""
+        """Continue or pause reading from the guest."""
         if self.wire:
             self.wire.read_on(wanted)
 
@@ -334,19 +335,19 @@ class CallService:
             self.wire = None
 
 
-# The seam to whatever answers the calls of a session: `HostCalls` here, or a relay to another machine.
+# The interface of a service that answers a session's calls: `HostCalls` here, or a relay to another machine.
 
 
 TakeOver = Callable[[], Sequence[HostCall | Omitted]]
-"""Gives the calls that are over by now, each once."""
+"""Returns the calls that have ended, each once."""
 
 
 class ServesCalls(Protocol):
-    """Answers the calls of one session. `HostCalls` says what each does."""
+    """Answers the calls of one session. `HostCalls` documents the methods."""
 
     @property
     def limits(self) -> CallLimits:
-        """The bounds on its calls."""
+        """The limits on its calls."""
         ...
 
     @property
@@ -363,13 +364,13 @@ class ServesCalls(Protocol):
         ...
 
     def serve(self, wire: CallTransport) -> None:
-        """Take the calls of another kernel."""
+        """Serve the calls of another kernel."""
         ...
 
     def run(self, clock: Clock) -> AbstractContextManager[TakeOver]:
-        """Around a run: calls are answered."""
+        """Answer calls during a run."""
         ...
 
     def close(self) -> None:
-        """Hang up and end what is running."""
+        """Close the connection and end running calls."""
         ...

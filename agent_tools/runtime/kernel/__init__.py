@@ -1,1 +1,1 @@
-"""One IPython process: its messages as outputs, under a deadline."""
+"""One IPython process: runs code under a time limit and returns its messages as outputs."""

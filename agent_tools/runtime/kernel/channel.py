@@ -1,7 +1,7 @@
-"""One kernel's messages and the lifeline beside them, read as one sequence of events.
+"""One kernel's messages and the lifeline's reports, read as one sequence of events.
 
-The socket never waits: what comes is taken in as it comes, with every message bounded by its sizes before it is held
-(guest/wire/messages.py), and a request that the kernel leaves unread for SEND_SECONDS closes the channel.
+The socket is non-blocking. The sizes of every message are checked before it is stored (guest/wire/messages.py), and a
+request that the kernel leaves unread for SEND_SECONDS closes the channel.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.text import neutralise
 
 READ_SIZE = 64 * 1024
-SEND_SECONDS = 1.0  # how long a kernel may leave a request unread
-DISCARD_SECONDS = 0.25  # how long output of threads left running is dropped before a new run starts anyway
-LAST_BYTES = 4 * MIB  # of what a kernel had sent when its end was reported: more than can be on its way
-LAST_SECONDS = 0.5  # how long that may be on its way, over stdio
-MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop talking
+SEND_SECONDS = 1.0  # seconds that a kernel may leave a request unread
+DISCARD_SECONDS = 0.25  # seconds for which output of earlier threads is dropped before a new run starts anyway
+LAST_BYTES = 4 * MIB  # bytes that a kernel may have sent before its reported end: more than can be in transit
+LAST_SECONDS = 0.5  # seconds that they may be in transit over stdio
+MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop sending
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """The kernel sent a message: as a value, and the parts of it that came."""
+    """The kernel sent a message: as a value, and as raw parts."""
 
     message: KernelMessage
     parts: list[bytes]
@@ -48,12 +48,12 @@ class Reported:
 
 @dataclass(frozen=True)
 class SandboxEnded:
-    """PID 1 hung up."""
+    """PID 1 closed the lifeline."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """The kernel broke the protocol, or a limit of it. `reason` continues 'it sent'."""
+    """The kernel broke the protocol, or a limit. `reason` continues 'it sent'."""
 
     reason: str
 
@@ -67,11 +67,11 @@ Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
 
 
 class NoCheckpoint(KernelDied):
-    """No copy of the kernel was left that could go on. Its text is the guest's word for what kept one from being."""
+    """There is no copy of the kernel that could continue. Its text is the guest's code for the reason."""
 
 
 class KernelChannel:
-    """Owns the socket of one kernel, the one of this generation. Used by one thread at a time."""
+    """Owns the socket of one kernel, with its generation. Used by one thread at a time."""
 
     def __init__(self, connected: socket.socket, lifeline: Lifeline, generation: int, max_message_bytes: int) -> None:
         connected.setblocking(False)
@@ -89,13 +89,13 @@ class KernelChannel:
         self._has_told_end = False
 
     def await_kernel(self, deadline: float, *, passes_over_text: bool = False) -> KernelMessage:
-        """Wait for the kernel's first message, by which it says that it is ready, and return it.
+        """Wait for the kernel's first message, which says that it is ready, and return it.
 
-        One that knows of earlier code may have something to print first, which is passed over if need be.
+        A kernel that continues from a checkpoint may print something first, which is skipped.
 
         Raises:
-            NoCheckpoint: there is none that could go on as the kernel.
-            KernelDied: it ended, could not start, or said nothing before the deadline.
+            NoCheckpoint: there is no checkpoint that could continue as the kernel.
+            KernelDied: it ended, could not start, or sent nothing before the deadline.
         """
         while time.monotonic() < deadline:
             for event in self.receive(deadline - time.monotonic()):
@@ -119,17 +119,17 @@ class KernelChannel:
     def send_execute(
         self, code: str, timeout: float, *, is_silent: bool = False, run: int = 0, is_urgent: bool = False
     ) -> str:
-        """Ask the kernel to run code; return the request's id. Arguments as for `execute_request`."""
+        """Send the kernel code to run; return the request's id. Arguments as for `execute_request`."""
         request_id, data = execute_request(code, timeout, is_silent=is_silent, run=run, is_urgent=is_urgent)
         self.send(data)
         return request_id
 
     def filenos(self) -> list[int]:
-        """Return the descriptors that tell when there is something to receive."""
+        """Return the descriptors to poll for reading."""
         return [each for each in (self._socket.fileno(), self._lifeline.fileno()) if each >= 0]
 
     def send(self, data: bytes) -> None:
-        """Send all of it; a kernel that is gone or does not read is seen as closed when reading."""
+        """Send all the bytes; if the kernel is gone or does not read, a later read sees the channel as closed."""
         deadline = time.monotonic() + SEND_SECONDS
         view = memoryview(data)
         with contextlib.suppress(OSError):
@@ -147,9 +147,9 @@ class KernelChannel:
             return 0
 
     def receive(self, wait: float) -> Iterator[Event]:
-        """Yield what arrives within `wait` seconds: nothing, or all that is there when the first thing is.
+        """Wait up to `wait` seconds for an event, and yield all events that are available.
 
-        The end of the kernel, or of its sandbox, comes after all that the kernel had sent.
+        The end of the kernel, or of its sandbox, comes after all messages that the kernel had sent.
         """
         ready = self._poll(wait)
         if self._has_more or self._socket.fileno() in ready:
@@ -161,7 +161,7 @@ class KernelChannel:
             yield from reports
 
     def discard(self) -> list[Event]:
-        """Drop what came in between runs, unread; return what concerns the kernel itself."""
+        """Drop messages that came between runs, unread; return events about the kernel itself."""
         deadline = time.monotonic() + DISCARD_SECONDS
         events: list[Event] = []
         while not events and time.monotonic() < deadline and ((ready := self._poll(0)) or self._has_more):
@@ -182,16 +182,16 @@ class KernelChannel:
         return {descriptor for descriptor, _ in self._poller.poll(wait * 1000)}
 
     def _take_messages(self, *, unread: bool = False) -> Iterator[Event]:
-        """Take what is there; unread it is dropped, but the place in the stream is kept."""
+        """Yield the available messages, or drop them, without losing the position in the stream."""
         try:
             data = self._read()
-            self._has_more = True  # until all of it was taken: whoever takes may stop at any message
+            self._has_more = True  # until all are taken: the caller may stop at any message
             for channel, parts in self._reader.feed(data or b""):
                 if not unread:
                     yield Arrived(read_message(channel, parts), parts)
             self._has_more = False
         except (MessageError, ProtocolViolation) as exc:
-            self._stop_reading()  # there is no way back into step, and nothing more is wanted
+            self._stop_reading()  # the stream cannot be resynchronised, and nothing more is needed
             yield Broken(str(exc))
             return
         if data is not None and not data:
@@ -199,7 +199,7 @@ class KernelChannel:
             yield Disconnected()
 
     def _take_last_messages(self) -> Iterator[Event]:
-        """Take what the kernel had sent, to the end of its stream, but not for ever: something may still write."""
+        """Read the rest of the kernel's stream, with a time limit: another process may still write."""
         most, deadline = self._bytes_read + LAST_BYTES, time.monotonic() + LAST_SECONDS
         while self._is_open and self._bytes_read < most:
             if not await_input(self._socket.fileno(), deadline - time.monotonic()):
@@ -207,7 +207,7 @@ class KernelChannel:
             yield from self._take_messages()
 
     def _read(self) -> bytes | None:
-        """Read what is there: b'' at the end, None when there is nothing."""
+        """Read available bytes; b'' at the end, None if there are none."""
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
@@ -232,7 +232,7 @@ class KernelChannel:
         return events
 
     def _is_about_it(self, report: Report) -> bool:
-        """Return whether a report is about this kernel: what is said of an earlier one may come late."""
+        """Return whether a report is about this kernel: reports on an earlier one may come late."""
         return isinstance(report, (Exit, Failed, Marked, Printed)) and report.generation == self._generation
 
     def _hang_up(self) -> None:
@@ -242,7 +242,7 @@ class KernelChannel:
 
 
 def _comes_after_messages(event: Event) -> bool:
-    """Return whether a report is about the end of the kernel, which all that it had sent precedes."""
+    """Return whether a report is about the end of the kernel, which comes after all its messages."""
     return isinstance(event, SandboxEnded) or (
         isinstance(event, Reported) and isinstance(event.report, (Printed, Exit))
     )

@@ -1,12 +1,12 @@
-"""The end of a run as a table: what is known of it, what happens to it, and which step is due when nothing happens.
+"""A state machine for the end of a run: its states, events, and the next step after a time-out.
 
 Theory of operation
-    A run is in one of five states. It begins `Running` and is finished once it is `Over`; there is no way back.
+    A run has one of five states. It begins as `Running` and is finished when `Over`; it never goes back.
 
-        Running      the code runs, as far as anyone here knows
-        Interrupted  it was told to stop, before its time limit
-        HungUp       its kernel closed the channel: it ended, or it plays a game
-        Killed       the order to kill was given; PID 1 has still to say that it was carried out
+        Running      the code runs, as far as the host knows
+        Interrupted  it was ordered to stop, before its time limit
+        HungUp       its kernel closed the channel: it has ended, or pretends to
+        Killed       the order to kill was sent; PID 1 has not yet reported the end
         Over         with an `Answer`, or because the kernel is gone
 
     Two things move it. An event (`Replied`, `Cancelled`, `Closed`, `Broke`, `Condemned`, `Exited`, `Lost`) moves it by

@@ -339,9 +339,9 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-# Keeps one call's outputs within bounds: the first and the last of a long text, the first of many pictures.
+# Limits one call's outputs: keeps the first and last part of a long text, and the first of many pictures.
 #
-# Streaming: what fits passes at once; of what does not, the end is held back and comes out when the call is over.
+# Outputs within the limits are passed on at once; beyond them, the last part is buffered and passed on at the end.
 
 # Of one call.
 MAX_DISPLAYS = 200  # displays and results
@@ -350,9 +350,9 @@ MAX_CALL_BYTES = 64 * MIB  # of all displays and results
 
 
 def limited(outputs: Iterable[Output], limits: Limits) -> Generator[Output, None, None]:
-    """Pass outputs on within the limits, with exact notes of what was left out.
+    """Pass outputs on within the limits, with exact notes of omissions.
 
-    Clearing what is cleared already is left out, so that clears, too, are bounded: two after any other output.
+    Repeated clears are left out, so that clears, too, are bounded: two after any other output.
     """
     budget = _Budget(limits)
     last: Output | None = None
@@ -379,7 +379,7 @@ class _Budget:
         self.notes_passed = self.notes_dropped = 0
 
     def passed(self, output: Output) -> Iterable[Output]:
-        """Return what may pass now, with notes and the held-back text that go before it."""
+        """Return the outputs that may pass now, after notes and buffered text."""
         match output:
             case Stream():
                 return self.stream(output)
@@ -389,7 +389,7 @@ class _Budget:
                 return self.note(output)
             case HostCall():  # bounded by the limits on host calls
                 return (output,)
-        return (*self.flush(), output)  # an ending: one, short, and after all text before it
+        return (*self.flush(), output)  # an ending: one, short, and after all earlier text
 
     def stream(self, output: Stream) -> Iterator[Output]:
         text = output.text
@@ -400,7 +400,7 @@ class _Budget:
             self._hold(Stream(output.name, text))
 
     def _hold(self, output: Stream) -> None:
-        """Add to the tail and drop from its front what is over its size."""
+        """Append to the tail, and drop the excess at its front."""
         self.tail.append(output)
         self.tail_chars += len(output.text)
         while (excess := self.tail_chars - self.tail_size) > 0:
@@ -412,15 +412,15 @@ class _Budget:
             self.tail_chars -= dropped
 
     def flush(self) -> Iterator[Output]:
-        """The held-back end of the text, after a note of what is missing before it.
+        """Return the buffered end of the text, after a note of the missing part before it.
 
-        Once the tail is spent there is nothing to flush: what is missing after it is noted once, at the end.
+        Once the tail was returned there is nothing to flush: text missing after it is noted once, at the end.
         """
         if not self.tail:
             return
         yield from self._characters()
         yield from self.tail
-        self.tail_size -= self.tail_chars  # what came out is spent
+        self.tail_size -= self.tail_chars  # text that was passed on is counted
         self.tail.clear()
         self.tail_chars = 0
 
@@ -430,7 +430,7 @@ class _Budget:
         self.chars_dropped = 0
 
     def note(self, output: Omitted) -> Iterator[Output]:
-        """Notes of what could not be read: the guest can cause any number, so they are counted like displays."""
+        """Return notes on unreadable outputs: the guest can cause any number, so they are counted like displays."""
         if self.notes_passed >= MAX_DISPLAYS:
             self.notes_dropped += 1
             return
@@ -474,14 +474,14 @@ def _is_update(output: Result | Display) -> bool:
     return isinstance(output, Display) and output.is_update
 
 
-# Outputs settled while they come: what was cleared or replaced is as if it had never been.
+# Outputs are settled as they come: cleared and replaced ones are removed.
 
 
-OURS = (Restarted, Omitted, Notice, HostCall)  # what the code cannot clear
+OURS = (Restarted, Omitted, Notice, HostCall)  # outputs that the code cannot clear
 
 
 class Settling:
-    """Outputs as they come: stream texts joined, displays updated in place, and nothing kept of what was cleared."""
+    """Settles outputs as they come: joins stream texts, updates displays in place, and drops cleared ones."""
 
     def __init__(self) -> None:
         self._outputs: list[Output] = []
@@ -521,7 +521,7 @@ class Settling:
 
 
 def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
-    """Settle outputs that are all there."""
+    """Settle a complete list of outputs."""
     settling = Settling()
     for output in outputs:
         settling.add(output)

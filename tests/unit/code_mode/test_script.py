@@ -316,7 +316,7 @@ def test_an_unknown_function_is_a_name_error_that_says_what_there_is(adder: Scri
         "try:\n    await sandbox.asyncio.hostcall('nothing', 1)\n"
         "except NameError as error:\n    return type(error).__name__, str(error)"
     )
-    assert call(adder, body) == ("HostCallNotFound", "There is no host function 'nothing'. There is: add.")
+    assert call(adder, body) == ("HostCallNotFound", "There is no host function 'nothing'. Known: add.")
 
 
 def test_a_result_that_is_not_of_its_type_is_an_error_of_the_host_function() -> None:

@@ -55,10 +55,10 @@ def test_a_known_engine_is_a_word(word: str) -> None:
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("dokcer", "is unknown: there are 'docker', 'kubernetes', 'ray'."),
+        ("dokcer", "is unknown: use 'docker', 'kubernetes', 'ray'."),
         ("podman://socket", "Podman speaks Docker's API.* set DOCKER_HOST"),
         ("podman", "Podman speaks Docker's API.* set DOCKER_HOST"),
-        ("docker://here", "told by DOCKER_HOST"),
+        ("docker://here", "set DOCKER_HOST"),
         ("Docker", "is not usable: give 'docker', 'kubernetes', 'ray'"),
         ("", "is not usable"),
         ("ray://", "is not usable"),

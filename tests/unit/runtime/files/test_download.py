@@ -56,7 +56,7 @@ def test_only_http_and_https_are_urls(source: str, answer: bool) -> None:
         ("http://8.8.8.8:x/", "malformed"),
         ("http://[::1/", "malformed"),
         ("http://" + "a" * 300 + "/", "has no address"),
-        ("http://\u2603.example/", "no valid name"),
+        ("http://\u2603.example/", "not a valid name"),
     ],
     ids=lambda part: part[:40],
 )
@@ -313,19 +313,19 @@ def test_a_broken_off_answer_is_no_file(server: Server, give: Answer) -> None:
 @pytest.mark.parametrize("words", [b"", b"SSH-2.0-OpenSSH_9.9\r\n"], ids=["nothing", "SSH"])
 def test_what_is_no_http_is_refused(server: Server, words: bytes) -> None:
     server.answers["/"] = lambda request: request.wfile.write(words) and None
-    with pytest.raises(FileRejected, match=r"127\.0\.0\.1 cannot be fetched from"):
+    with pytest.raises(FileRejected, match=r"127\.0\.0\.1 cannot be reached"):
         fetch(server.url("/"))
 
 
 def test_https_is_not_spoken_with_a_server_that_does_not(server: Server) -> None:
-    with pytest.raises(FileRejected, match=r"127\.0\.0\.1 cannot be fetched from"):
+    with pytest.raises(FileRejected, match=r"127\.0\.0\.1 cannot be reached"):
         fetch(server.url("/").replace("http:", "https:"))
 
 
 def test_a_port_where_nobody_listens_is_told(server: Server) -> None:
     url = server.url("/")
     server.server_close()
-    with pytest.raises(FileRejected, match=r"127\.0\.0\.1 cannot be fetched from"):
+    with pytest.raises(FileRejected, match=r"127\.0\.0\.1 cannot be reached"):
         fetch(url)
 
 

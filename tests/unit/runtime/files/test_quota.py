@@ -358,7 +358,7 @@ def test_folders_that_are_too_deep_are_brought_up_and_nothing_is_lost(
         deepest.mkdir(parents=True)
         (deepest / "file").write_text("kept")
     assert guest.killed.wait(FOREVER)
-    with pytest.raises(FileRejected, match=r"more than 64 deep. What lay deeper is in deep-2 and 1 more now\."):
+    with pytest.raises(FileRejected, match=r"more than 64 deep. The deeper folders are now in deep-2 and 1 more\."):
         quota.refuse_excess()
     quota.refuse_excess()
     assert (quota.excess(), quota.has_stopped_one) == ("", False)

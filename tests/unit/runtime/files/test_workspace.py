@@ -121,7 +121,7 @@ def test_the_folder_of_run_directories_is_refused_with_what_holds_it(
 ) -> None:
     (tmp_path / "above/run").mkdir(parents=True)
     monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(tmp_path / "above/run"))
-    with pytest.raises(InvalidParams, match="by which sandboxes are reached"):
+    with pytest.raises(InvalidParams, match="with the sockets of sandboxes"):
         prepare_work_dir(tmp_path / path.format(os.getuid()), ME)
     assert prepare_work_dir(tmp_path / "above/work", ME).is_dir()
 
