@@ -21,7 +21,7 @@ from agent_tools.version import __version__
 
 # A group of commands, each in a module of its own that is imported when the command is wanted.
 #
-# So a command pays for no other's libraries, and a door whose extra is not installed is told as such where it is used.
+# So a command does not load other commands' libraries, and a missing extra is reported only where it is needed.
 
 
 class LazyGroup(click.Group):
@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
         return list(self._extras)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command; in the place of one whose extra is missing, one that says which it is."""
+        """Return the command, or, if its extra is missing, one that prints which extra to install."""
         extra = self._extras.get(cmd_name)
         if extra is None:
             return None
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; one that there is not is told with the nearest."""
+        """Find a command by its name; an unknown name is an error that suggests the nearest one."""
         if args and not args[0].startswith("-") and args[0] not in self._extras:
             near = difflib.get_close_matches(args[0], self._extras, 1)
             if near:
@@ -129,7 +129,7 @@ def main() -> None:
         if exc.errno not in _FULL:
             raise
         _drop_stdout()
-        sys.exit(_failed(f"what there is to say or to keep could not be written: {exc.strerror}."))
+        sys.exit(_failed(f"the output could not be written: {exc.strerror}."))
     except AgentToolsError as exc:
         cause = getattr(exc, "exception", None) or exc
         log = cause.log if isinstance(cause, (ImageBuildError, SandboxStartError)) else ""
@@ -156,7 +156,7 @@ def _open_what_is_closed() -> None:
 
 
 def _drop_stdout() -> None:
-    """Let nowhere have what is still to be written, at the end of the process at the latest."""
+    """Redirect stdout to /dev/null, so that output that is still buffered raises no error at exit."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

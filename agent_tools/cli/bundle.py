@@ -44,10 +44,10 @@ echo "install.sh: ready: $venv/bin/agent-tools"
 
 @click.command()
 @click.argument("folder", type=PathOption(file_okay=False))
-@click.option("--extra", "extras", multiple=True, help="An extra to bring, such as mcp or gateway; repeatable.")
+@click.option("--extra", "extras", multiple=True, help="An extra to include, such as mcp or gateway; repeatable.")
 @click.option("--flavour", "flavours", multiple=True, type=click.Choice(FLAVOURS), help="Repeatable.  [default: lean]")
 def bundle(folder: Path, extras: tuple[str, ...], flavours: tuple[Flavour, ...]) -> None:
-    """Write all that a machine without a network needs into FOLDER: wheels, images, checksums and install.sh.
+    """Write everything that a machine without a network needs into FOLDER: wheels, images, checksums and install.sh.
 
     The wheels are for this Python and this kind of machine. There, `sh install.sh` installs and checks everything.
     """
@@ -71,7 +71,7 @@ def _gather_wheels(folder: Path, extras: Sequence[str]) -> None:
     options = ("--quiet", "--disable-pip-version-check", "--wheel-dir", str(folder))
     done = subprocess.run([sys.executable, "-m", "pip", "wheel", *options, requirement(",".join(extras))], check=False)
     if done.returncode:
-        raise EngineError("The wheels could not be gathered: pip says why above.")
+        raise EngineError("The wheels could not be downloaded: see pip's output above.")
 
 
 def _install_script(extras: Sequence[str]) -> str:

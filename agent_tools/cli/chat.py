@@ -101,13 +101,13 @@ class MarkdownWriter:
 
 _ENDINGS = {
     "cancelled": "Stopped.",
-    "rounds": "The model wanted more calls than it may make.",
+    "rounds": "The model reached the limit of calls.",
     "length": "The answer reached the model's token limit.",
 }
 
 
 class Talk:
-    """A conversation with an agent. The model's words go to stdout, as Markdown on a terminal; all else to stderr.
+    """A conversation with an agent. The model's text goes to stdout, as Markdown on a terminal; all else to stderr.
 
     Files that its code writes are named with `folder` before them.
     """
@@ -202,7 +202,7 @@ class _View:
 
 @contextlib.contextmanager
 def _stopped_by_interrupt(cancel: Cancel) -> Iterator[None]:
-    """Have Ctrl-C set `cancel`, and do nothing else.
+    """Make Ctrl-C set `cancel`, and do nothing else.
 
     A thread of its own sets it: the code that a signal interrupts may hold the very lock that `set` needs.
     """
@@ -228,9 +228,7 @@ HINT = "Ctrl-C: stop the turn   Ctrl-C twice, Ctrl-D or exit: leave"
 @click.option("-f", "--file", "files", multiple=True, help="A path or URL to talk about; repeatable.")
 @click.option("--once", metavar="QUESTION", help="Ask this, print the answer, and exit.")
 @click.option("--system", default=SYSTEM, help="Instructions for the model.")
-@click.option(
-    "--react", is_flag=True, help="Have the model write its calls as text, for models that cannot call tools."
-)
+@click.option("--react", is_flag=True, help="Let the model write its calls as text, for models that cannot call tools.")
 @click.option(
     "-t",
     "--timeout",

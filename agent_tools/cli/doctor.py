@@ -1,4 +1,4 @@
-"""`agent-tools doctor`: checks this machine, and the claims of `--probe` that the host can see of one sandbox."""
+"""`agent-tools doctor`: checks this machine, and with `--probe` attacks a sandbox."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _MANIFESTS = "Apply the manifests of deploy/kubernetes (docs/kubernetes.md)."
 
 
 def cluster_checks(word: str) -> list[Check]:
-    """Check the cluster that an engine's word names, as far as it goes."""
+    """Check the cluster of an `engine` value; stop at the first check that makes the others impossible."""
     checks: list[Check] = []
     try:
         engine = cast("KubernetesEngine", cast("Runtime", shared_runtime(word)).engine)
@@ -69,7 +69,7 @@ def cluster_checks(word: str) -> list[Check]:
         checks.append(_processes())
         checks.append(_sandbox(word))
     except EngineError as exc:
-        checks.append(Check("engine", "fail", "does not do what it is asked", str(exc)))
+        checks.append(Check("engine", "fail", "a request to the cluster failed", str(exc)))
     except AgentToolsError as exc:
         checks.append(Check("sandbox", "fail", "did not run", getattr(exc, "message", None) or str(exc)))
     return checks
@@ -103,7 +103,7 @@ def _policy(engine: KubernetesEngine) -> Check:
 
 
 def check_of_policies(policies: list[dict[str, Any]]) -> Check:
-    """Look for a policy that takes everything from every pod, and for others that give some of it back: they add up."""
+    """Look for a policy that denies everything to every pod, and for others that allow some of it: policies add up."""
     specs = [(str(table(each.get("metadata")).get("name")), table(each.get("spec"))) for each in policies]
     if not any(_denies_everything(spec) for _, spec in specs):
         return Check("network policy", "warn", "none denies everything in the namespace", _MANIFESTS)
@@ -112,8 +112,8 @@ def check_of_policies(policies: list[dict[str, Any]]) -> Check:
         return Check(
             "network policy",
             "warn",
-            f"one denies everything, but others may allow sandboxes some of it: {', '.join(allowing):.200}",
-            "Policies add up: remove these, or have them select pods without our labels.",
+            f"one denies everything, but others may allow sandboxes something: {', '.join(allowing):.200}",
+            "Policies add up: remove these, or let them select only pods without our labels.",
         )
     return Check("network policy", "ok", "one denies everything to every pod")
 
@@ -154,7 +154,7 @@ def _seal(engine: KubernetesEngine) -> Check:
     return Check(
         "sealing",
         "warn",
-        "by the network policy alone, which you say is held",
+        "by the network policy only, which your configuration declares as enforced",
         "Try it: a pod of the namespace must reach nothing.",
     )
 
@@ -218,7 +218,7 @@ def _show(survey: Survey) -> None:
                 table.add_row(Text(finding.name), verdict, Text(finding.found), finding.seen_by)
     console.print(table)
     console.print(
-        "Seen by the code: it ran in the container, and is believed only where it accuses.",
+        "Seen by the code in the container: only its failures are trusted.",
         style="dim",
         soft_wrap=True,
     )
@@ -235,7 +235,7 @@ def summary(survey: Survey) -> str:
     """Return one line: the count of each verdict, and whether the promises hold."""
     found = counts(survey.findings)
     total = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS)
-    ending = "open where our default sandbox promises otherwise" if survey.is_open else "nothing promised is open"
+    ending = "some promises of the default sandbox are broken" if survey.is_open else "nothing promised is open"
     return f"{len(survey.findings)} checks: {total}; {ending}."
 
 
@@ -243,7 +243,7 @@ _MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]
 
 MISSES: Mapping[str, str] = {
     "empty": "No sandbox was ready in time: is the engine slow?",
-    "failed": "No sandbox could be made ahead.",
+    "failed": "No sandbox could be started in advance.",
     "folder": "Folders beside the temporary ones cannot be renamed: are they on one file system?",
     "ended": "The sandbox ended before it was used: is memory short?",
 }
@@ -252,8 +252,8 @@ MISSES: Mapping[str, str] = {
 
 @click.command()
 @click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show every check.")
-@click.option("--container", metavar="ID_OR_NAME", help="With --probe: a running container of yours instead.")
-@click.option("--runtime", help="With --probe: an OCI runtime the engine knows, such as runsc, for the fresh sandbox.")
+@click.option("--container", metavar="ID_OR_NAME", help="With --probe: check this running container instead.")
+@click.option("--runtime", help="With --probe: the OCI runtime of the fresh sandbox, such as runsc.")
 @click.option("--json", "as_json", is_flag=True, help="With --probe: print JSON.")
 def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: bool) -> None:
     """Check the engine, the image, and one real sandbox as the host sees it; print advice for each problem.
@@ -277,12 +277,12 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
 
 
 def name_checks() -> list[Check]:
-    """Warn of the distribution whose name is nearly ours."""
+    """Warn if another distribution with a similar name is installed."""
     try:
         found = importlib.metadata.version("agent-tools")
     except importlib.metadata.PackageNotFoundError:
         return []
-    said = f"the package agent-tools {found} is installed, which is of another project"
+    said = f"the package agent-tools {found} is installed, which belongs to another project"
     return [Check("package", "warn", said, f"pip uninstall agent-tools; this project is {DISTRIBUTION}")]
 
 
@@ -320,7 +320,7 @@ def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
 
 
 def _pool_check(runtime: Runtime) -> Check:
-    """Have one sandbox made ahead, and a session take it."""
+    """Start a sandbox in a pool, and let a session use it."""
     with Sandbox({"pool": 1}, runtime=runtime) as sandbox:
         sandbox.prepare_pool(sandbox.options.limits.start_timeout)
         started = time.monotonic()
@@ -331,7 +331,7 @@ def _pool_check(runtime: Runtime) -> Check:
 
 
 def check_of_pool(state: PoolState, seconds: float) -> Check:
-    """Return what became of one session that asked for a sandbox made ahead, and had its first result in so long."""
+    """Return the check of a session that asked for a pre-warmed sandbox; `seconds` is the time to its first result."""
     if state.takes.get("hit"):
         return Check("pool", "ok", f"{seconds * 1000:.0f} ms from nothing to the first result")
     outcome = next(iter(state.takes), "empty")
@@ -340,7 +340,7 @@ def check_of_pool(state: PoolState, seconds: float) -> Check:
 
 
 def check_of(finding: Finding) -> Check:
-    """Return a finding as doctor shows it: a failure for a broken promise; a warning for what is open or unknown."""
+    """Return a finding as a check: a failure for a broken promise; a warning for an open or unknown one."""
     match finding.verdict:
         case "open" if not finding.is_promised:
             return Check(finding.name, "warn", finding.found, finding.advice)

@@ -55,9 +55,9 @@ def up(
     packages: tuple[str, ...],
     debian_packages: tuple[str, ...],
 ) -> None:
-    """Start a host on every node, which stays until `down`, and have the image there.
+    """Start a host with the image on every node; it stays until `down`.
 
-    Without this, hosts start with the first sandbox, and end when nobody has used them for ten minutes.
+    Without this, hosts start with the first sandbox, and end after ten minutes without use.
     """
     _join(address)
     recipe = Recipe.read(packages, debian_packages, flavour)
@@ -71,7 +71,7 @@ def up(
 @fleet.command()
 @_ADDRESS
 def down(address: str | None) -> None:
-    """End all hosts with their sandboxes, whoever uses them."""
+    """End all hosts with their sandboxes, even if they are in use."""
     _join(address)
     found = running()
     for link in found:

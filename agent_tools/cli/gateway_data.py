@@ -39,7 +39,7 @@ def store_options(command: Any) -> Any:
 
 
 def found_config(**given: Any) -> GatewayConfig:
-    """Return the settings of a gateway's database and files, by options or by the environment."""
+    """Return the settings of a gateway's database and files, from options or the environment."""
     given = {**settings.gateway_options(), **{name: value for name, value in given.items() if value is not None}}
     where = {name: given.get(name) for name in ("data_dir", "database")}
     return read_config({**where, "upstream": "http://not-asked"})
@@ -60,13 +60,17 @@ def keys(context: click.Context, /, **options: Any) -> None:
 @keys.command()
 @click.argument("name")
 @click.option("--stdin", is_flag=True, help="Name a key that is read from stdin, instead of making one.")
-@click.option("--for-users", is_flag=True, help="For a server of many users, such as Open WebUI: it names them.")
+@click.option(
+    "--for-users",
+    is_flag=True,
+    help="For a server of many users, such as Open WebUI, which names the user of each request.",
+)
 @_limit_options
 @click.pass_obj
 def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **limits: int | None) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept.
 
-    With --for-users its holder speaks for every user that it names: give it to that server alone, never to a user.
+    With --for-users its holder can act as any user: give the key to that server only, never to a user.
     """
     key = sys.stdin.readline().strip() if stdin else ""
     if stdin and not key:
@@ -78,7 +82,7 @@ def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **lim
 @keys.command("list")
 @click.pass_obj
 def list_(found: dict[str, Any]) -> None:
-    """List all keys, with the limits that are their own."""
+    """List all keys, with their own limits."""
     with _opened(found) as named:
         for row in named.all():
             limits = {"max_containers": row.max_containers, "max_requests_per_minute": row.max_requests_per_minute}
@@ -92,7 +96,7 @@ def list_(found: dict[str, Any]) -> None:
 @click.argument("name")
 @click.pass_obj
 def revoke(found: dict[str, Any], name: str) -> None:
-    """End the key NAME. What it owns stays until it expires, and the name is not used again."""
+    """Revoke the key NAME. Its data stays until it expires, and the name cannot be used again."""
     with _opened(found) as named:
         named.revoke(name)
     notes.print(f"{name} is revoked; gateways refuse it within seconds", markup=False)
@@ -103,10 +107,10 @@ def revoke(found: dict[str, Any], name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
-    """End the key NAME and delete all that it owns: responses, conversations, uploads, containers, files, variables.
+    """Revoke the key NAME and delete all that it owns: responses, conversations, uploads, containers, files, variables.
 
     It takes about ten seconds while a gateway runs, a minute at most. The name stays in the list. Exit code 3: a
-    gateway still has containers of the key; ask again.
+    gateway still has containers of the key; run it again.
     """
     with _opened(found) as named:
         owner = named.owner(name)
@@ -116,7 +120,7 @@ def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
         left = purge(found_config(**found), named.store, owner)
     if left:
         raise EngineError(f"{left:,} containers of {name} are still in use; run `agent-tools keys purge {name}` again.")
-    notes.print(f"{name} is revoked, and nothing of it is left", markup=False)
+    notes.print(f"{name} is revoked, and all its data is deleted", markup=False)
 
 
 @keys.command()
@@ -124,19 +128,19 @@ def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
 @_limit_options
 @click.pass_obj
 def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
-    """Set both limits of the key NAME; one that is not given is the gateway's own again."""
+    """Set both limits of the key NAME; a limit that is not given returns to the gateway's default."""
     with _opened(found) as named:
         named.limit(name, KeyLimits(**limits))
     own = ", ".join(f"{limit}={value:,}" for limit, value in limits.items() if value is not None)
-    notes.print(f"{name} has {own or 'the limits of the gateway'}; gateways know within seconds", markup=False)
+    notes.print(f"{name} has {own or 'the limits of the gateway'}; gateways apply it within seconds", markup=False)
 
 
 @contextlib.contextmanager
 def _opened(found: dict[str, Any], *, may_be_new: bool = False) -> Iterator[NamedKeys]:
-    """Have the keys of the gateway's database.
+    """Open the keys of the gateway's database.
 
     Raises:
-        InvalidParams: the database cannot be used, or is none yet.
+        InvalidParams: the database cannot be used, or does not exist.
     """
     config = found_config(**found)
     if not config.database and not (config.data_dir / DATABASE).exists():

@@ -96,7 +96,7 @@ def gateway(tag: str | None) -> None:
 )
 @recipe_options
 def pull(repository: str | None, **options: Any) -> None:
-    """Pull the published image of this installation, and print its name; the first use does so by itself.
+    """Pull the published image of this installation, and print its name; the first use does this automatically.
 
     Needs a release, whose images are known by their digests, or a repository of your own that `image push` filled.
     """
@@ -115,7 +115,7 @@ def pull(repository: str | None, **options: Any) -> None:
 @click.argument("file", type=PathOption(dir_okay=False))
 @recipe_options
 def save(file: Path, **options: Any) -> None:
-    """Write the image into FILE, a gzipped archive, for machines without a network; a missing one is made first."""
+    """Write the image into FILE, a gzipped archive, for machines without a network; build a missing image first."""
     click.echo(images.save(DockerEngine(), file, Recipe.read(**options), print_main_lines))
 
 
@@ -133,7 +133,7 @@ def load(file: Path) -> None:
 @click.argument("repository")
 @recipe_options
 def push(repository: str, **options: Any) -> None:
-    """Push the image to a registry, for nodes of a cluster to pull, and print what it is called there.
+    """Push the image to a registry, for nodes of a cluster to pull, and print its name there.
 
     REPOSITORY has no tag: that is the image's fingerprint. Log in with `docker login` first. See docs/kubernetes.md.
     """
@@ -155,7 +155,7 @@ def rm(everything: bool) -> None:
 
 
 def ensure_with_progress(recipe: RecipeLike) -> None:
-    """Build the image if it is missing, with progress; other engines than Docker have theirs from elsewhere."""
+    """Build a missing image, with progress; engines other than Docker get their images in other ways."""
     if settings.engine() != DOCKER:
         return
     engine = DockerEngine()
@@ -179,7 +179,7 @@ def _with_progress(engine: DockerEngine, recipe: RecipeLike, always: bool) -> No
 
 
 def print_main_lines(line: str) -> None:
-    """Print a line of progress where it is worth one."""
+    """Print a line of progress if it is important."""
     if _is_worth_a_line(line):
         console.print(line[:118], markup=False)
 

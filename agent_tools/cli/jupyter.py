@@ -1,4 +1,4 @@
-"""`agent-tools jupyter`: kernels in sandboxes, for Jupyter's programs and by Jupyter's API."""
+"""`agent-tools jupyter`: kernels in sandboxes, for Jupyter's programs and with Jupyter's API."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def jupyter() -> None:
 
 @jupyter.command()
 @click.option("--name", default="agent-tools", show_default=True, help="The kernel's name.")
-@click.option("--title", default="Python (sealed)", show_default=True, help="The name that people see.")
-@click.option("--user", is_flag=True, help="For this user; the default where nothing else is given.")
+@click.option("--title", default="Python (sealed)", show_default=True, help="The name that Jupyter shows.")
+@click.option("--user", is_flag=True, help="For this user (default).")
 @click.option("--sys-prefix", is_flag=True, help="For the Python that runs this, e.g. in a virtual environment.")
 @click.option("--prefix", type=PathOption(file_okay=False), help="Below this folder.")
 @click.option("--work-dir", type=FOLDERS, default="cwd", help="The notebook's folder (cwd), or a fresh one each time.")
-@click.option("--no-build", is_flag=True, help="Leave the image to the first kernel, which waits for it.")
+@click.option("--no-build", is_flag=True, help="Do not build the image now; the first kernel does, and waits for it.")
 @_OUTPUTS
 @limit_options
 @_OTHERS
@@ -68,7 +68,7 @@ def install(name: str, no_build: bool, others: tuple[str, ...], **options: Any) 
 @_OUTPUTS
 @_OTHERS
 def kernel(connection_file: Path, work_dir: str, outputs: str, others: tuple[str, ...]) -> None:
-    """Be a kernel: what clients start that do not know provisioners."""
+    """Run as a kernel, for clients that do not know provisioners."""
     cfg = sandbox_config(read_options(others), work_dir, str(Path.cwd()))
     sys.exit(launch(connection_file, cfg, is_plain=is_plain(outputs)))
 
@@ -76,7 +76,7 @@ def kernel(connection_file: Path, work_dir: str, outputs: str, others: tuple[str
 @jupyter.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8888, show_default=True, help="Port to listen on.")
-@click.option("--token", help="What requests must carry; better given as AGENT_TOOLS_JUPYTER_TOKEN.  [default: random]")
+@click.option("--token", help="The token of requests; better set AGENT_TOOLS_JUPYTER_TOKEN.  [default: random]")
 @click.option("--max-kernels", type=click.IntRange(1), default=16, show_default=True, help="Kernels at the same time.")
 @click.option(
     "--idle-timeout",

@@ -1,4 +1,4 @@
-"""`agent-tools kubernetes`: what an engine of pods needs from its cluster beyond the manifests."""
+"""`agent-tools kubernetes`: manifests for the Kubernetes engine beyond those in deploy/."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_NAMESPACE = "default"
 
 @click.group()
 def kubernetes() -> None:
-    """Print what an engine of pods needs: docs/kubernetes.md."""
+    """Print manifests for the Kubernetes engine: docs/kubernetes.md."""
 
 
 @kubernetes.command()
@@ -30,7 +30,7 @@ def kubernetes() -> None:
 def pool(size: int, word: str, given: tuple[str, ...]) -> None:
     """Print a pool of warm sandboxes for agent-sandbox: `agent-tools kubernetes pool | kubectl apply -f -`.
 
-    It serves sessions of this release with just these options. No cluster is asked; without a namespace in
+    It serves sessions of this release with exactly these options. It connects to no cluster; without a namespace in
     AGENT_TOOLS_KUBERNETES_NAMESPACE or --engine it is for `default`.
     """
     chosen = KubernetesOptions.read(checked_engine(word), settings.kubernetes_options())
@@ -41,7 +41,7 @@ def pool(size: int, word: str, given: tuple[str, ...]) -> None:
 
 
 def _sandbox(options: Options, image: str) -> SandboxSpec:
-    """Return what sessions with these options ask an engine for, labels apart."""
+    """Return the sandbox specification of sessions with these options, without labels."""
     session = SessionSpec(image, Path(), options.isolation, options.limits)
     return SandboxSpec(
         image=image,

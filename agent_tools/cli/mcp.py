@@ -1,4 +1,4 @@
-"""`agent-tools mcp`: the MCP server, on stdio or HTTP, and what clients are to be told of it."""
+"""`agent-tools mcp`: the MCP server, on stdio or HTTP, and its configuration for clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_tools.engines.engine import Recipe
 from agent_tools.extras import pip_install, requirement
 from agent_tools.runtime.engines import DOCKER, shared_runtime
 
-# The configuration that each client wants, to start this server: one table, from which its text is made. Pure.
+# The configuration of each client for this server: a table, and the text made from it. Pure.
 
 
 NAME = "python"  # of the server, for the client
@@ -29,7 +29,7 @@ TOOL_SECONDS = 600  # that Codex gives a call
 
 @dataclass(frozen=True)
 class McpClient:
-    """A client: its name, where its configuration goes, and what that says for a command."""
+    """A client: its name, the place of its configuration, and the configuration for a command."""
 
     title: str
     where: str
@@ -37,7 +37,7 @@ class McpClient:
 
 
 def _servers(key: str, **more: Any) -> Callable[[Sequence[str]], str]:
-    """Return what writes JSON with the server under this key."""
+    """Return a function that writes JSON with the server under this key."""
 
     def written(command: Sequence[str]) -> str:
         return json.dumps({key: {NAME: {**more, "command": command[0], "args": list(command[1:])}}}, indent=2)
@@ -67,7 +67,7 @@ CLIENTS = {
 
 
 def uvx_command() -> tuple[str, ...]:
-    """Return the command that starts a server with a copy of its own, from the source of this installation."""
+    """Return the command with which `uvx` installs and starts a server from the source of this installation."""
     return ("uvx", "--from", requirement("mcp"), "agent-tools", "mcp")
 
 
@@ -77,7 +77,9 @@ def uvx_command() -> tuple[str, ...]:
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Of the server over HTTP.")
 @click.option("--allow", "allowed_domains", multiple=True, help="A name the code may reach, e.g. pypi; repeatable.")
 @click.option("--memory", type=click.Choice(["1g", "4g", "16g", "64g"]), help="Memory of a container.  [default: 4g]")
-@click.option("--timeout", type=float, help="Seconds that code may run, unless a call says otherwise.  [default: 300]")
+@click.option(
+    "--timeout", type=float, help="Seconds that code may run, unless a call has its own limit.  [default: 300]"
+)
 @click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
 @SKILLS_OPTION
 @recipe_options
@@ -87,7 +89,7 @@ def uvx_command() -> tuple[str, ...]:
 def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **options: Any) -> None:
     """Serve MCP: code, commands and files in containers, for any MCP client. Without arguments, on stdio.
 
-    Nothing starts before the first call; that one builds the image if it is missing, and tells of it.
+    Nothing starts before the first call; that call builds a missing image and reports its progress.
     """
     if context.invoked_subcommand:
         return
@@ -111,10 +113,10 @@ def _serve(given: dict[str, Any], address: str | None) -> None:
 
 @mcp.command()
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.option("--uvx", is_flag=True, help="Have uvx install and start it, instead of this installation.")
+@click.option("--uvx", is_flag=True, help="Let uvx install and start it, instead of this installation.")
 @click.pass_context
 def config(context: click.Context, /, client: str, uvx: bool) -> None:
-    """Print what CLIENT wants in its configuration to start this server, with the options given before `config`."""
+    """Print the configuration of CLIENT for this server, with the options given before `config`."""
     assert context.parent
     given = tuple(_given(context.parent))
     notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False)
@@ -134,7 +136,7 @@ def _given(context: click.Context) -> Iterator[str]:
             continue
         if name in ("http", "api_keys", "log_level"):
             raise click.UsageError(
-                f"{param.opts[0]} is for a server that is there already, and clients start this one."
+                f"{param.opts[0]} is for a server that runs already, but clients start this one: leave it out."
             )
         value = context.params[name]
         for each in value if isinstance(value, tuple) else (value,):
@@ -143,7 +145,7 @@ def _given(context: click.Context) -> Iterator[str]:
 
 @dataclass
 class _Image:
-    """The image that containers need, made sure of once; other engines than Docker have theirs from elsewhere."""
+    """Builds or pulls the image of containers once; engines other than Docker get their images in other ways."""
 
     engine: DockerEngine
     recipe: Recipe

@@ -55,7 +55,7 @@ def show(outputs: Generator[Output, None, Execution], folder: Path) -> None:
 
 
 def show_output(output: Output, stdout: TextIO) -> None:
-    """Print one output: the code's own words to `stdout`, all else to stderr. Pictures are for `show_figures`."""
+    """Print one output: the code's text to `stdout`, all else to stderr. Pictures are for `show_figures`."""
     match output:
         case Stream(name, text):
             _write(text, stdout if name == "stdout" else sys.stderr)
@@ -74,7 +74,7 @@ def show_output(output: Output, stdout: TextIO) -> None:
 
 
 def is_left(output: Output | None) -> bool:
-    """Return whether code has ended itself as a program does that has succeeded: `sys.exit()` or `sys.exit(0)`."""
+    """Return whether code ended itself successfully, by `sys.exit()` or `sys.exit(0)`."""
     return isinstance(output, Error) and output.name == "SystemExit" and output.value in ("", "0", "None")
 
 
@@ -96,7 +96,7 @@ def show_files(changed: Changes, folder: Path) -> None:
 
 
 def is_figure(change: FileChange) -> bool:
-    """Return whether a file is one that `plt.show()` has just written in a script."""
+    """Return whether `plt.show()` in a script has just written this file."""
     return change.is_new and bool(FIGURE.fullmatch(PurePath(change.name).name))
 
 
@@ -105,7 +105,7 @@ def _file(change: FileChange, folder: Path) -> str:
 
 
 def _note(text: str, path: Path | None = None) -> None:
-    """Print a line, which leads to a path on terminals that know links."""
+    """Print a line that links to a path, on terminals with links."""
     style = Style(color="cyan", link=path.absolute().as_uri() if path else None)
     notes.print(one_line(text), style=style, markup=False, soft_wrap=True)
 
@@ -132,7 +132,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class PathOption(click.Path):
-    """A path; an empty one, as of a variable of the shell that is not set, is none: click takes it for this folder."""
+    """A path. An empty one, such as from an unset shell variable, is an error; click would use this folder."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(path_type=Path, **options)
@@ -145,14 +145,14 @@ class PathOption(click.Path):
 
 
 RECIPE_OPTIONS = (
-    click.option("--flavour", type=click.Choice(FLAVOURS), help="What the image holds.  [default: lean]"),
+    click.option("--flavour", type=click.Choice(FLAVOURS), help="The packages in the image.  [default: lean]"),
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--debian-package", "debian_packages", multiple=True, help="A further Debian package; repeatable."),
 )
 
 
 def _absolute(_: click.Context, __: click.Parameter, folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Return folders by their whole paths, which `mcp config` writes down for another current folder."""
+    """Return folders as absolute paths, since `mcp config` writes them for clients with another current folder."""
     return tuple(os.path.abspath(os.path.expanduser(folder)) for folder in folders)
 
 
@@ -168,7 +168,9 @@ _OPTIONS = (
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
     click.option("--cpus", type=float, help="CPU cores.  [default: 1]"),
     click.option("--network", help="'none', or a network of the engine, e.g. 'bridge'.  [default: none]"),
-    click.option("--allow", multiple=True, help="A name the code may reach, e.g. pypi or api.example.com; repeatable."),
+    click.option(
+        "--allow", multiple=True, help="A host that the code may reach, e.g. pypi or api.example.com; repeatable."
+    ),
     SKILLS_OPTION,
     *RECIPE_OPTIONS,
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
@@ -179,7 +181,7 @@ _SET = click.option(
 
 
 def recipe_options(command: Command) -> Command:
-    """Add the options that say what an image holds."""
+    """Add the options for the packages of an image."""
     for option in reversed(RECIPE_OPTIONS):
         command = option(command)
     return command
@@ -216,14 +218,14 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def limit_options(command: Command) -> Command:
-    """Add the options but for the folder, which is chosen in another way."""
+    """Add the options without the folder, which is chosen in another way."""
     for option in reversed(_OPTIONS[1:]):
         command = option(command)
     return command
 
 
 def config(**options: Any) -> dict[str, Any]:
-    """Return the options that were given, as `Sandbox` takes them.
+    """Return the given options as a configuration for `Sandbox`.
 
     Raises:
         click.UsageError: two of them do not go together.

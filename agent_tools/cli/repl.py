@@ -50,20 +50,20 @@ HELP = (
     "--resume",
     "session",
     type=PathOption(dir_okay=False),
-    help="Go on with the session in this file, if it is there, and save it there when you leave.",
+    help="Continue the session in this file, if it exists, and save it there when you leave.",
 )
 @notebook_option
 @sandbox_options
 def repl(
     files: tuple[str, ...], timeout: float | None, session: Path | None, notebook: Path | None, **options: Any
 ) -> None:
-    """Talk to a sandbox: variables live until you leave, figures are saved and their paths shown.
+    """Run Python in a sandbox: variables live until you leave, figures are saved and their paths shown.
 
     A block ends with an empty line. Inputs are remembered in ~/.local/state/agent_tools/history.
 
-    With --resume, variables and files outlive the sandbox, on this machine or another. What the file holds is unpacked
-    into work_dir, over files of the same names, and runs in the sandbox alone: a file from a stranger can do there what
-    his code could, and no more. Variables that cannot be kept, such as connections, are named.
+    With --resume, variables and files outlive the sandbox, on this machine or another. Its files are unpacked into
+    work_dir, over files of the same names, and its variables run code in the sandbox only: an untrusted file can do
+    only what untrusted code can do there. Variables that cannot be saved, such as connections, are listed.
     """
     history = MAX_HISTORY if notebook else 0
     with interpreter(**options, limits={"max_text_chars": MAX_TEXT_CHARS}, history=history) as tool, _history():
@@ -129,7 +129,7 @@ def _run(code: str, tool: CodeInterpreter, timeout: float | None) -> None:
 
 
 def _read_block() -> str | None:
-    """Read lines until Python takes them as complete; return None to leave."""
+    """Read lines until they are a complete input for Python; return None to leave."""
     lines: list[str] = []
     while True:
         try:
@@ -181,14 +181,14 @@ def resume(path: Path, tool: CodeInterpreter) -> None:
     """Bring back the session of a file, if there is one.
 
     Raises:
-        ClickException: the file is none, its folder is not there, or no sandbox could be started.
+        ClickException: the file is not a session, its folder does not exist, or no sandbox could be started.
     """
     try:
         with open(path, "rb") as file:
             report = tool.load(file)
     except FileNotFoundError:
         if not path.absolute().parent.is_dir():
-            raise click.ClickException(f"{path} could not be saved when you leave: its folder is not there.") from None
+            raise click.ClickException(f"{path} cannot be saved when you leave: its folder does not exist.") from None
         notes.print(f"A new session; it is saved in {path} when you leave.", style="dim", markup=False)
         return
     except (AgentToolsError, OSError) as exc:
@@ -197,7 +197,7 @@ def resume(path: Path, tool: CodeInterpreter) -> None:
 
 
 def save(path: Path, tool: CodeInterpreter) -> bool:
-    """Write a session to a file, in place of what that held; return whether it could be saved."""
+    """Write a session to a file and replace its content; return whether it could be saved."""
     unfinished = path.with_name(f".{path.name}.part")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

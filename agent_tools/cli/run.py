@@ -1,4 +1,4 @@
-"""`agent-tools run`: what `python` does with a script, done in a sandbox."""
+"""`agent-tools run`: runs a script in a sandbox as `python` would."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("script", required=False, metavar="[SCRIPT")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...]")
-@click.option("-c", "--code", help="Code to run instead of a script; what follows are its arguments.")
-@click.option("-f", "--file", "files", multiple=True, help="A path or URL to bring into the sandbox; repeatable.")
+@click.option("-c", "--code", help="Code to run instead of a script; the following words are its arguments.")
+@click.option("-f", "--file", "files", multiple=True, help="A path or URL to copy into the sandbox; repeatable.")
 @click.option("-t", "--timeout", type=float, help="Seconds it may run.  [default: a day]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, instead of the output.")
 @notebook_option
@@ -58,11 +58,11 @@ def run(
     \b
     agent-tools run analysis.py --n 5            options of agent-tools go before the script
     agent-tools run -f data.csv analysis.py      data.csv lies beside the script
-    agent-tools run --work-dir . src/main.py     with all of this folder, which it may change
+    agent-tools run --work-dir . src/main.py     with this whole folder, which it may change
     echo 'print(6 * 7)' | agent-tools run
     agent-tools run --json -c 'print(6 * 7)'     for programs
 
-    Output is passed on as it comes, all of it, and standard input goes to the script. The working folder is work_dir.
+    All output is passed on as it arrives, and standard input goes to the script. The working folder is work_dir.
     Files that the script writes there are listed at the end, with the figures of `plt.show()`: figure-001.png, ...
     A script from elsewhere is copied into work_dir while it runs, alone: modules beside it come with -f or --work-dir.
 
@@ -111,14 +111,14 @@ def _arguments(script: str | None, args: Sequence[str], code: str | None) -> lis
         raise click.UsageError(f"There is no file {script!r}. To run code, write -c 'print(1)'.")
     if path.suffix == ".ipynb":
         raise click.UsageError(
-            f"{script!r} is a notebook, not a script. Run it in a sandbox with `agent-tools jupyter install` and "
-            "`jupyter nbconvert --execute` or papermill, or make a script of it: jupyter nbconvert --to script."
+            f"{script!r} is a notebook, not a script. Run it in a sandbox with `agent-tools jupyter install` "
+            "and `jupyter nbconvert --execute` or papermill, or convert it to a script: jupyter nbconvert --to script."
         )
     return [str(script), *args]
 
 
 def _stage(tool: CodeInterpreter, files: Sequence[str]) -> list[str]:
-    """Bring files into work_dir; return their names there."""
+    """Copy files into work_dir; return their names there."""
     names = []
     for staged in tool.stage(files):
         if staged.name is None:
@@ -131,7 +131,7 @@ def _stage(tool: CodeInterpreter, files: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _placed(tool: CodeInterpreter, argv: list[str]) -> Iterator[None]:
-    """Have the script in work_dir, under the name that `argv` then has; a copy goes at the end."""
+    """Copy the script into work_dir, under its name in `argv`; delete a copy at the end."""
     if argv[0] in ("-", "-c"):
         yield
         return
@@ -182,7 +182,7 @@ def _stdin() -> BinaryIO | None:
 
 
 def _reason(tool: CodeInterpreter, result: CommandResult, timeout: float | None) -> str:
-    """Return why it ended, where that was not its own doing; else ''."""
+    """Return why the script was ended by something else than itself; '' otherwise."""
     number = result.exit_code - SIGNALLED
     if result.timed_out:
         return f"It was ended at its time limit of {timeout or result.duration:g} s; --timeout gives it more."
@@ -190,14 +190,14 @@ def _reason(tool: CodeInterpreter, result: CommandResult, timeout: float | None)
         return f"It was ended: {result.reason}."
     if number == signal.SIGKILL:
         limit = size_text(tool.options.isolation.memory)
-        return f"It was killed, as a rule because it needs more memory than {limit}; --memory gives it more."
+        return f"It was killed, usually because it needs more memory than {limit}; --memory gives it more."
     if number > 0 and number != signal.SIGINT and number in {int(each) for each in signal.Signals}:
         return f"It was ended by {signal.Signals(number).name}."
     return ""
 
 
 def _last_line(result: CommandResult) -> str | None:
-    """Return what a failed program said last, as `ZeroDivisionError: division by zero`; None if it did not fail."""
+    """Return the last line of a failed program, as `ZeroDivisionError: division by zero`; None if it succeeded."""
     if result.ok:
         return None
     lines = result.stderr.decode("utf-8", "replace").strip().splitlines()

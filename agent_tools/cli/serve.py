@@ -23,21 +23,24 @@ from agent_tools.wires import WIRES, mount_of
 
 @click.command()
 @click.option("--upstream", help="Base URL of the OpenAI-compatible server of the models.")
-@click.option("--upstream-key", help="Its key; better given as AGENT_TOOLS_GATEWAY_UPSTREAM_KEY.")
-@click.option("--upstream-api", type=click.Choice(["chat", "responses"]), help="The API of it that is used.")
-@click.option("--upstream-profile", help="What it wants to be sent: a name or pairs.  [default: auto, it is learned]")
+@click.option("--upstream-key", help="The upstream's key; better set AGENT_TOOLS_GATEWAY_UPSTREAM_KEY.")
+@click.option("--upstream-api", type=click.Choice(["chat", "responses"]), help="The upstream's API to use.")
+@click.option(
+    "--upstream-profile",
+    help="The requests that the upstream accepts: a name or pairs.  [default: auto, it is learned]",
+)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on.  [default: 8080]")
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")
 @click.option("--data-dir", type=PathOption(), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
-@click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
+@click.option("--audit", metavar="FILE", help="Write an audit log to this file (docs/audit.md); - is standard output.")
 @SKILLS_OPTION
 @recipe_options
 @click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
 @click.option("--wire", "wires", multiple=True, type=click.Choice(WIRES), help="Also serve this protocol; repeatable.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
-@click.option("--print-settings", is_flag=True, help="Print all settings, as they are used, and exit.")
+@click.option("--print-settings", is_flag=True, help="Print the effective settings and exit.")
 def serve(others: tuple[str, ...], print_settings: bool, wires: tuple[str, ...], **options: Any) -> None:
     """Serve OpenAI's API with your own code interpreter, in front of any OpenAI-compatible server.
 
@@ -78,7 +81,7 @@ def _wire(name: str) -> Mount:
 
 
 def _mounts() -> list[Mount]:
-    """Return the other doors that are installed, to be served beside the gateway's own."""
+    """Return the mounts of other installed servers, such as MCP, beside the gateway's routes."""
     try:
         from agent_tools.mcp import http  # an extra of its own
     except ImportError:

@@ -26,7 +26,7 @@ def skills() -> None:
 def check(folder: Path) -> None:
     """Check the skill in DIR, or each skill in a folder of DIR; the exit code is 1 if one cannot be used.
 
-    For each it prints the files, their size, and the modules that its scripts import beside Python's own and theirs.
+    For each it prints the files, their size, and the imported modules that are neither Python's nor the skill's.
     """
     found = folders_of(folder)
     bad = 0

@@ -1,1 +1,1 @@
-"""The door for MCP clients: code, commands and files in containers, by the Model Context Protocol."""
+"""The MCP server: code, commands and files in containers, by the Model Context Protocol."""

@@ -1,9 +1,9 @@
-"""Work under way in containers: begun by one call, waited for by it and by later ones, ended if a call is cancelled.
+"""Runs in containers, which may outlive the call that began them: later calls wait for them, cancelling ends them.
 
 Theory of operation
     A call begins an activity, which a task of the server runs in a thread, and waits for `answer_within` seconds. If it
-    is not over by then, the call is answered with what there is, and `wait` finds the activity by its container. Each
-    container has at most one run of code, and one command beside it.
+    is not over by then, the call is answered with the output so far, and `wait` finds the activity by its container.
+    Each container has at most one run of code, and one command beside it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from agent_tools.tools.command_tool import OutputText, StreamName, run_bounded
 
 
 Prepare = Callable[[Callable[[str], None]], object]
-"""Has what every container needs made, such as the image, and tells of it in lines."""
+"""Prepares what every container needs, such as the image, and reports progress in lines."""
 TAIL = 500  # characters of the last output that progress shows
 
 
 @dataclass(frozen=True)
 class ActivityPlace:
-    """The container that an activity is in, and what it needs before."""
+    """The container of an activity, and its preparation."""
 
     containers: Containers[Any]
     handles: Handles
@@ -68,12 +68,12 @@ class ActivityPlace:
 
 
 class Activity(ABC):
-    """Work that is under way in a container. `run` is for a thread, the rest for any.
+    """A run in a container. `run` is for one thread, all other methods for any.
 
     Attributes:
         source: the code or the command.
-        failure: why the house could not do it, once that is known.
-        attendants: calls that wait for it, and will tell of it.
+        failure: why it could not be run, once that is known.
+        attendants: the calls that wait for it and will report it.
         is_shown: the page for answers has its outputs.
     """
 
@@ -107,7 +107,7 @@ class Activity(ABC):
 
     @abstractmethod
     def _work(self, sandbox: Sandbox, cancelled: threading.Event) -> None:
-        """Do it in the sandbox that is held, which setting `cancelled` and `sandbox.cancel` ends."""
+        """Run it in the leased sandbox; setting `cancelled`, and `sandbox.cancel`, end it."""
 
     @property
     def is_over(self) -> bool:
@@ -121,22 +121,22 @@ class Activity(ABC):
 
     @property
     def progress(self) -> str:
-        """The text that a person is shown of it: the end of its output, or what it waits for."""
+        """The progress for people: the end of its output, or the reason for its wait."""
         return self._stage or self._tail or f"running for {self.seconds:.0f} s"
 
     @property
     def progress_line(self) -> str:
-        """The same in one line."""
+        """The progress in one line."""
         return " ".join(self.progress.split())
 
     @property
     def news(self) -> str:
-        """A text that changes whenever there is something new to show."""
+        """A text that changes with every new progress."""
         return self._stage or self._tail
 
     @property
     def stage(self) -> str:
-        """A clause of what it waits for before it runs, '' from then on."""
+        """The reason for its wait before it runs, '' afterwards."""
         return self._stage
 
     def cancel(self) -> None:
@@ -151,7 +151,7 @@ class Activity(ABC):
 
 
 class CodeActivity(Activity):
-    """A run of Python; `execution` is the whole of it, once it has ended."""
+    """A run of Python; `execution` is its result, once it has ended."""
 
     def __init__(self, place: ActivityPlace, code: str, timeout: float) -> None:
         super().__init__(place, code)
@@ -169,7 +169,7 @@ class CodeActivity(Activity):
                 self._tail = (self._tail + output.text)[-TAIL:]
 
     def take(self) -> tuple[tuple[Output, ...], Execution | None]:
-        """Return the outputs that were not taken yet, settled, and the whole once it is there."""
+        """Return the new, settled outputs, and the whole execution once it has ended."""
         with self._lock:
             new, self._new = self._new, Settling()
         return new.outputs, self.execution
@@ -198,12 +198,12 @@ class CommandActivity(Activity):
 
     @property
     def texts(self) -> dict[StreamName, str]:
-        """All that it has printed, as far as it is kept."""
+        """The stored part of its output."""
         with self._lock:
             return {"stdout": self._output.text("stdout"), "stderr": self._output.text("stderr")}
 
     def take(self) -> tuple[str, str, CommandResult | None]:
-        """Return the text of both streams that was not taken yet, and the result once it is there."""
+        """Return the new text of both streams, and the result once it has ended."""
         with self._lock:
             new, self._new = self._new, {"stdout": "", "stderr": ""}
         return new["stdout"], new["stderr"], self.result
@@ -211,7 +211,7 @@ class CommandActivity(Activity):
 
 Kind = Literal["code", "command"]
 Key = tuple[str, str, Kind]
-"""Owner, container, and what is under way in it."""
+"""The owner, the container, and the kind of activity."""
 Report = Callable[[float, str], Awaitable[None]]
 """Sends progress: seconds since the beginning, and a message for people."""
 SOON = 0.2  # seconds in which most calls are over, without progress
@@ -221,7 +221,7 @@ MAX_UNREAD = 8  # runs that ended and whose rest no call has asked for; the olde
 
 
 class Activities:
-    """Those of all containers of a server, in its event loop."""
+    """The activities of all containers of a server, in its event loop."""
 
     def __init__(self, group: TaskGroup, bounds: McpLimits) -> None:
         self._group = group
@@ -230,7 +230,7 @@ class Activities:
         self._known: dict[Key, tuple[Activity, anyio.Event]] = {}
 
     def find(self, owner: str, container: str, kind: Kind | None = None) -> Activity | None:
-        """Return what is under way in a container, or is over and was not told yet; the oldest of both kinds."""
+        """Return the oldest activity of a container that runs, or has ended and was not reported."""
         found = [
             activity
             for key, (activity, _) in self._known.items()
@@ -242,7 +242,7 @@ class Activities:
         """Run an activity in a thread, from now on.
 
         Raises:
-            NoSandbox: as many are under way as may be, of all or of this owner.
+            NoSandbox: the limit of activities is reached, of all or of this owner.
         """
         self._check_room(activity.place)
         over = anyio.Event()
@@ -253,7 +253,7 @@ class Activities:
             del self._known[key]
 
     async def attend(self, activity: Activity, within: float, report: Report) -> None:
-        """Wait for the end of an activity, so many seconds at most. Being cancelled ends it."""
+        """Wait for the end of an activity, so many seconds at most. Cancelling the wait ends the activity."""
         if not (over := self._end_of(activity)):
             return
         activity.attendants += 1
@@ -271,10 +271,10 @@ class Activities:
             activity.attendants -= 1
 
     async def take_turn(self, activity: Activity, within: float) -> bool:
-        """Wait until an earlier activity is over, so many seconds at most; return True if it has to be told by others.
+        """Wait until an earlier activity is over, so many seconds at most; return True if another call will report it.
 
         Raises:
-            TimeoutError: it is still under way.
+            TimeoutError: it is still running.
         """
         if over := self._end_of(activity):
             with anyio.fail_after(within):
@@ -282,7 +282,7 @@ class Activities:
         return not activity.attendants and self._end_of(activity) is not None
 
     def forget(self, activity: Activity) -> None:
-        """Forget one that was told to its end."""
+        """Remove an activity that was reported to its end."""
         self._known = {key: known for key, known in self._known.items() if known[0] is not activity}
 
     async def close(self) -> None:
@@ -296,13 +296,13 @@ class Activities:
     def _check_room(self, place: ActivityPlace) -> None:
         active = [key for key, (activity, _) in self._known.items() if not activity.is_over]
         if len(active) >= self._bounds.max_runs:
-            raise NoSandbox("Too much is under way on this server; try again later.")
+            raise NoSandbox("Too many calls are running on this server; try again later.")
         if place.owner != ANYONE:
             most = share_of(place.containers.config.max_sandboxes, KEY_SHARE)
             used = {container for owner, container, _ in active if owner == place.owner} - {place.container}
             if len(used) >= most:
                 raise NoSandbox(
-                    f"You use {len(used)} containers at once, as many as one key may; wait for one of them."
+                    f"You use {len(used)} containers at once, the maximum for one key; wait for one of them."
                 )
 
     def _end_of(self, activity: Activity) -> anyio.Event | None:

@@ -25,11 +25,11 @@ MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 8 * MIB  # of all pictures together
 MAX_LINKS = 50  # to new and changed files
 
-_ON = "It goes on: call `wait` with this container for the rest."
+_ON = "It is still running: call `wait` with this container for the rest."
 
 
 def told(activity: Activity, *, whole: bool = False) -> CallToolResult:
-    """Return what is new of an activity: all of it, if it is over and nothing was told before, or for the `whole`."""
+    """Return the new output of an activity, or, with `whole`, all of its output."""
     match activity:
         case CodeActivity():
             return _code(activity, whole=whole)
@@ -39,12 +39,12 @@ def told(activity: Activity, *, whole: bool = False) -> CallToolResult:
 
 
 def failed(message: str) -> CallToolResult:
-    """Return the answer to a call that could not be served: what happened, and what to do."""
+    """Return the answer to a failed call: what happened, and what to do."""
     return CallToolResult(content=[TextContent(text=message)], is_error=True)
 
 
 def said(text: str, structure: BaseModel, *others: ContentBlock) -> CallToolResult:
-    """Return a text with its structure, and other content."""
+    """Return an answer of a text, its structured content, and other content."""
     return CallToolResult(content=[TextContent(text=text), *others], structured_content=structure.model_dump())
 
 
@@ -185,14 +185,14 @@ def read_handle(text: str) -> str:
     """
     if not _HANDLE.fullmatch(text):
         raise InvalidParams(
-            f"container={text[:60]!r} is no handle. Give the one that an earlier answer named, such as 'cntr_...'; "
+            f"container={text[:60]!r} is not a handle. Give the handle of an earlier answer, such as 'cntr_...'; "
             "code and files without one get a new container."
         )
     return text
 
 
 def read_path(text: str) -> str:
-    """Return the path of a file, relative to the working directory, with nothing in it that leads out.
+    """Return the path of a file, relative to the working directory and inside it.
 
     Raises:
         InvalidParams: it leads out of the working directory, or no file can have this name.
@@ -222,5 +222,5 @@ def read_uri(uri: str) -> tuple[str, str]:
     """
     handle, slash, path = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not slash or len(uri) > 4 * MAX_PATH_BYTES:
-        raise InvalidParams(f"{uri[:80]!r} is no file here: resources are {TEMPLATE}.")
+        raise InvalidParams(f"{uri[:80]!r} is not a file here: resources are {TEMPLATE}.")
     return read_handle(handle), read_path(unquote(path, errors="replace"))

@@ -1,4 +1,4 @@
-"""The page that clients of MCP Apps show beside an answer, and the outputs of the newest runs, which it asks for.
+"""The page that clients of MCP Apps show beside an answer, and the outputs of the newest runs for it.
 
 The protocol is https://github.com/modelcontextprotocol/ext-apps, version 2026-01-26. The page is a resource of its own;
 the answers of tools are the same with and without it.
@@ -48,7 +48,7 @@ def page_resource(uri: str, folder: str) -> TextResourceContents | None:
 
 @lru_cache(maxsize=1)
 def _page() -> str:
-    """Return the page as one document without imports: it may load nothing."""
+    """Return the page as one document without imports, since it may load nothing."""
     scripts = [*map(shared_file, SHARED), _HERE / "result.js"]
     joined = "\n".join(_IMPORT.sub("", path.read_text(encoding="utf-8")) for path in scripts)
     return (_HERE / "result.html").read_text(encoding="utf-8").replace("/* SCRIPTS */", joined)
@@ -71,7 +71,7 @@ class PageRuns:
         self._runs: deque[_Run] = deque(maxlen=MAX_RUNS)
 
     def add(self, activity: Activity, failure: str = "") -> None:
-        """Remember what a run that is over has put out; `failure` says why it could not be done."""
+        """Store the outputs of a run that has ended; `failure` says why it could not be run."""
         if activity.is_shown:
             return
         activity.is_shown, place = True, activity.place

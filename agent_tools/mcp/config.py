@@ -1,4 +1,4 @@
-"""The settings of the MCP door, beside those of containers."""
+"""The settings of the MCP server, beside those of containers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class McpLimits:
     answer_within: Seconds = 45.0
     """The time after which a call is answered with the output so far: clients give up on longer ones."""
     beat: Seconds = 5.0
-    """The silence after which a call that goes on sends its progress."""
+    """The silence after which a running call sends its progress."""
     max_runs: Some = 64
     """Runs and commands at once; one more is an error."""
     max_timeout: SecondsToRun = 3_600.0
@@ -44,7 +44,7 @@ class McpLimits:
     apps: bool = True
     """Clients of MCP Apps are offered a page that shows answers."""
     tasks: bool = True
-    """Clients that declare tasks are answered with one where others are told to call `wait`."""
+    """Clients that declare tasks get a task where others get the advice to call `wait`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +59,9 @@ class McpConfig(McpLimits, ContainersConfig):
     preload: Texts = ()
     memory: Tier = "4g"
     timeout: SecondsToRun = 300.0
-    """The time limit of one call's code or command that is given no other."""
+    """The default time limit of one call's code or command."""
     container_idle: Seconds = 86_400.0
-    """A container unused for so long expires: a conversation may be taken up again on the next day."""
+    """A container unused for so long expires; a day, so that a conversation can continue the next day."""
     host: str = "127.0.0.1"
     port: Port = 8_090
     log_level: LogLevel = "info"
@@ -78,7 +78,7 @@ class McpConfig(McpLimits, ContainersConfig):
     def _check_timeout(self) -> McpConfig:
         if self.timeout > self.max_timeout:
             raise InvalidParams(
-                f"timeout={self.timeout:g} is more than max_timeout={self.max_timeout:g}: give that, too."
+                f"timeout={self.timeout:g} is more than max_timeout={self.max_timeout:g}: raise that, too."
             )
         return self
 

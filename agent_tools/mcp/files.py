@@ -1,4 +1,4 @@
-"""The tools for files: in, out, and a list."""
+"""The tools that write, read and list files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def get_file(call: McpCall, given: GetFile) -> CallToolResult:
     text = _as_text(data[:MAX_TEXT_BYTES])
     if text is None or mime in _PICTURES:
         if given.offset or len(data) < size:
-            raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, and is no text: take a part of it by run_python.")
+            raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, and is not text: read a part with run_python.")
         block: ContentBlock = EmbeddedResource(resource=_blob(file.uri, mime, data))
         if mime in _PICTURES:
             block = ImageContent(data=base64.b64encode(data).decode(), mime_type=mime)
@@ -74,7 +74,7 @@ async def list_files(call: McpCall, given: InContainer) -> CallToolResult:
     lines = [f"{one_line(each.path)} ({each.size:,} bytes)" for each in files]
     left_out = len(found) - len(files)
     shown = fence("\n".join(lines + [f"and {left_out:,} more"] * bool(left_out))) if lines else "There are no files."
-    shown += "" if is_complete else "\nNot all files could be looked at: some may be missing here."
+    shown += "" if is_complete else "\nNot all files could be read: some may be missing here."
     return said(f"container: {container}\n{shown}", FileListing(container=container, files=files, left_out=left_out))
 
 

@@ -1,4 +1,4 @@
-"""A server over HTTP: of its own, or an ASGI application inside another server that says who asks."""
+"""The MCP server over HTTP: on its own, or as an ASGI application inside another server that names the owner."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MOUNT = Mount(PATH, _mounted)
 
 
 def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
-    """Serve until SIGINT or SIGTERM; then nothing is left of what ran."""
+    """Serve until SIGINT or SIGTERM; then end everything that runs."""
     app = create_app(config, runtime, prepare)
     options: dict[str, Any] = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
     uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **options)
@@ -87,7 +87,7 @@ def create_app(
 
 
 class _Door:
-    """Answers requests with a key; without any keys, those of this machine's programs."""
+    """Answers requests with a key; without any keys, only requests of programs of this machine."""
 
     def __init__(self, keys: Keys) -> None:
         self.inner: ASGIApp
@@ -106,11 +106,11 @@ class _Door:
             await self.inner({**scope, "owner": owner}, receive, send)
 
 
-# The bodies of requests, read before anything parses them, and refused if that would cost too much.
+# Request bodies are read before they are parsed, and refused if parsing would cost too much.
 
 
 class BoundedBodies:
-    """An application in front of another one, which gets bodies of bounded cost only; to others it says 413."""
+    """An application in front of another one that passes on bodies of limited cost, and answers others with 413."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
@@ -140,7 +140,7 @@ class BoundedBodies:
 
 
 class _Again:
-    """Gives a body that was read once more, and then what comes after it."""
+    """Repeats a body that was read already, and then passes on later messages."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body

@@ -1,4 +1,4 @@
-"""The server: what clients ask by the protocol, answered by the tools and the files of containers."""
+"""The server: answers MCP requests by the tools and the files of containers."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _LASTING = CacheHint(3_600_000, "public")  # milliseconds: these lists change wi
 _PRIVATE = CacheHint(3_600_000, "private")  # and this one with what a client shows
 _INSTRUCTIONS = (
     "Runs code in containers without access to the host. Every answer names its container: pass it on to keep "
-    "variables and files. Long code is answered with status `running`; call `wait` for the rest. Files of the working "
-    f"directory are resources, {TEMPLATE}."
+    "variables and files. The answer to long code has the status `running`; call `wait` for the rest. "
+    f"Files of the working directory are resources, {TEMPLATE}."
 )
 _USUAL = " Calls without `container` share one."
 
@@ -107,7 +107,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
 
 
 async def call_tool(context: Context, params: CallToolRequestParams) -> ToolAnswer:
-    """Call a tool; what goes wrong with that is an answer that the model reads."""
+    """Call a tool; a failure becomes an answer that the model reads."""
     tool, call = TOOLS.get(params.name), _call(context)
     if tool is None or (tool.is_for_page and not call.has_page):
         known = ", ".join(name for name, each in TOOLS.items() if not each.is_for_page)
@@ -119,7 +119,7 @@ async def call_tool(context: Context, params: CallToolRequestParams) -> ToolAnsw
 
 
 async def list_resources(context: Context, _: PaginatedRequestParams | None) -> ListResourcesResult:
-    """List the newest files where one client has the server for itself; a shared server lists none.
+    """List the newest files if the server has only one client; a shared server lists none.
 
     `_meta` says whether these are all.
     """
@@ -140,7 +140,7 @@ async def list_templates(_: Context, __: PaginatedRequestParams | None) -> ListR
 
 
 async def list_prompts(_: Context, __: PaginatedRequestParams | None) -> ListPromptsResult:
-    """List no prompts: some clients ask without looking whether there are any."""
+    """List no prompts: some clients ask even if the server has none."""
     return ListPromptsResult(prompts=[])
 
 
@@ -173,7 +173,7 @@ async def get_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]
 
 
 async def update_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
-    """Take answers to questions of a task: none asks any. Errors as for `get_task`."""
+    """Ignore answers to questions of a task, since tasks ask none. Errors as for `get_task`."""
     _task(context, params)
     return {"resultType": "complete"}
 
@@ -192,7 +192,7 @@ def _task(context: Context, params: tasks.TaskParams) -> tasks.RunTask:
 
 
 def _call(context: Context) -> McpCall:
-    """Return the call of a request: its owner is who the way in says, or the one client of a server on stdio."""
+    """Return the call of a request: its owner is set by the HTTP server, or is the only client on stdio."""
     owner = context.request.scope["owner"] if context.request else ANYONE
 
     async def report(seconds: float, message: str) -> None:
@@ -207,7 +207,7 @@ def _call(context: Context) -> McpCall:
 
 
 def _shown(stock: Stock, bounds: McpLimits) -> ListToolsResult:
-    """Return the list of tools, which say what the containers have and reach."""
+    """Return the list of tools; their descriptions name the packages and the network of containers."""
     config = stock.containers.config
     told = {"within": bounds.answer_within, "contents": contents(config), "network": reach(" ".join(stock.domains))}
     return ListToolsResult(

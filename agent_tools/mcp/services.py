@@ -1,4 +1,4 @@
-"""The things that the tools of one server work with, and one call of one of them."""
+"""The services of a server's tools, and one call of a tool."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class McpCall:
     takes_tasks: bool = False
 
     def container(self, handle: str, *, make: bool = False) -> str:
-        """Return the handle of the container that is meant; without one, of a new one or of the usual.
+        """Return the handle that the call names; without one, a new container's or the usual one.
 
         Raises:
             InvalidParams: no container is meant.
@@ -59,7 +59,7 @@ class McpCall:
         handles = self.services.handles
         if found := handles.new() if make else handles.usual:
             return found
-        raise InvalidParams("Give the container: the handle that an earlier answer named. run_python makes one.")
+        raise InvalidParams("Give the container: the handle of an earlier answer. run_python creates a container.")
 
     def place(self, container: str) -> ActivityPlace:
         """Return the container as activities have it."""
@@ -67,7 +67,7 @@ class McpCall:
         return ActivityPlace(services.stock.containers, services.handles, services.prepare, self.owner, container)
 
     async def aside(self, work: Callable[..., T], container: str, *arguments: Any) -> T:
-        """Do something with a container of this owner in a thread.
+        """Run a function on a container of this owner in a thread.
 
         Raises:
             ContainersError: there is none, or it is over.
@@ -80,9 +80,9 @@ class McpCall:
         return await anyio.to_thread.run_sync(done)
 
     async def answer(self, kind: Kind, begin: Callable[[], Activity], container: str) -> ToolAnswer:
-        """Begin an activity in its turn, and answer once it is over, or with what there is after `answer_within`.
+        """Begin an activity in its turn, and answer at its end, or with the output so far after `answer_within`.
 
-        A client that takes tasks is answered with a task then.
+        A client that takes tasks gets a task then.
         """
         activities, until = self.services.activities, anyio.current_time() + self.services.bounds.answer_within
         before: CallToolResult | None = None
@@ -102,7 +102,7 @@ class McpCall:
         return _joined(before, self._taken(activity))
 
     async def attend(self, activity: Activity, within: float) -> CallToolResult:
-        """Wait for an activity, so many seconds at most, and answer with what is new of it."""
+        """Wait for an activity, so many seconds at most, and answer with its new output."""
         await self.services.activities.attend(activity, within, self.report)
         return self._taken(activity)
 
@@ -114,7 +114,7 @@ class McpCall:
         return answer
 
     def show(self, activity: Activity) -> None:
-        """Have the page for answers show what a run that is over has put out."""
+        """Let the page for answers show the outputs of a run that has ended."""
         self.services.runs.add(activity, self.reason(activity.failure) if activity.failure else "")
 
     def _told(self, activity: Activity, *, whole: bool = False) -> CallToolResult:
@@ -127,7 +127,7 @@ class McpCall:
         return why.model_copy(update={"content": [*answer.content, *why.content]})
 
     def reason(self, failure: Exception) -> str:
-        """Return what a client is told of a failure; of the house's own words only whoever runs it."""
+        """Return a failure's message for the client; internal details are for the operator only."""
         if is_ours(failure) and not self.services.stock.is_alone:
             return "The server cannot run code now: its engine does not work."
         return getattr(failure, "message", None) or str(failure) or type(failure).__name__
@@ -138,6 +138,6 @@ def _joined(before: CallToolResult | None, answer: CallToolResult) -> CallToolRe
 
 
 def is_ours(failure: Exception) -> bool:
-    """Return whether a failure is the house's own, and neither the client's nor the code's."""
+    """Return whether a failure is the server's own, and neither the client's nor the code's."""
     cause = (isinstance(failure, ToolServiceError) and failure.exception) or failure
     return isinstance(cause, EngineError) or not isinstance(cause, AgentToolsError)

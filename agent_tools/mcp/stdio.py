@@ -21,15 +21,15 @@ from agent_tools.runtime.sessions import RuntimeLike
 
 # The pipes of a process whose client talks to it on stdin and stdout, read and written by the event loop itself.
 #
-# The library's own way hands each line to a thread and back, which a call waits for. This one is for pipes and sockets;
-# a terminal or a file, whose other users would be disturbed, is left to the library.
+# The library passes each line to a thread and back, which delays a call. This module is for pipes and sockets; the
+# library handles a terminal or a file, since other programs may share it.
 
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 class StdinLines:
-    """The lines that a client sends, as text: an async iterator. One that is too long is an empty one."""
+    """The lines that a client sends, as text: an async iterator. A line that is too long becomes an empty one."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -48,7 +48,7 @@ class StdinLines:
 
 
 class Sink:
-    """The way to a client, for text. `flush` waits while the client reads too slowly."""
+    """Writes text to a client. `flush` waits while the client reads too slowly."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -61,17 +61,17 @@ class Sink:
         """Wait until there is room for more.
 
         Raises:
-            ConnectionError: the client has hung up.
+            ConnectionError: the client has disconnected.
         """
         await self._writer.drain()
 
 
 @asynccontextmanager
 async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
-    """Take stdin and stdout for the protocol alone: bounded lines to read, and a writer of answers.
+    """Reserve stdin and stdout for the protocol: a reader of limited lines, and a writer of answers.
 
-    Meanwhile stdin is empty for everything else, and what it prints goes to stderr. Both are None where the library's
-    way is the right one.
+    Meanwhile stdin is empty for all other code, and its output goes to stderr. Both are None where the library should
+    be used.
     """
     taken = _taken()
     if taken is None:
@@ -96,7 +96,7 @@ async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
 
 
 def _taken() -> tuple[int, int] | None:
-    """Put others in the place of stdin and stdout; return them, None if they are not two pipes of their own."""
+    """Replace stdin and stdout, and return the originals; None if they are not two separate pipes."""
     if not (_is_pipe(STDIN) and _is_pipe(STDOUT)) or _is_same(STDIN, STDOUT) or _is_same(STDOUT, STDERR):
         return None
     theirs, ours = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for each in (STDIN, STDOUT))
@@ -123,7 +123,7 @@ def _is_pipe(descriptor: int) -> bool:
 
 
 def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
-    """Serve until the client hangs up; then nothing is left of what ran."""
+    """Serve until the client disconnects; then end everything that runs."""
     asyncio.run(_serve(config, runtime, prepare))
 
 

@@ -1,7 +1,7 @@
-"""Runs as tasks, for clients that declare them: a call that goes on is answered with a task, which the client polls.
+"""Runs as tasks, for clients that declare them: a long call is answered with a task, which the client polls.
 
 The protocol is https://github.com/modelcontextprotocol/ext-tasks (SEP-2663). A task belongs to the key that made it.
-Its result is the whole answer, as one call would have had it. All is in memory: tasks end with the server.
+Its result is the whole answer of the call. Tasks are in memory and end with the server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TaskParams(RequestParams):
 
 
 class RunTask:
-    """A run that its client polls. Once it is over, its answer is all that is left of it."""
+    """A run that its client polls. At its end only its answer is stored."""
 
     def __init__(self, activity: Activity, ttl: float, tell: Tell) -> None:
         self.id = secrets.token_urlsafe(24)
@@ -48,7 +48,7 @@ class RunTask:
 
     @property
     def is_over(self) -> bool:
-        """Its state changes no more."""
+        """Return whether its state is final."""
         return self._activity is None
 
     @property
@@ -74,7 +74,7 @@ class RunTask:
         return self._facts
 
     async def cancel(self) -> None:
-        """End the run, if it is under way; variables stay."""
+        """End the run, if it is still running; variables stay."""
         if (activity := self._activity) and not activity.is_over:
             await anyio.to_thread.run_sync(activity.cancel)
 
@@ -87,7 +87,7 @@ class RunTasks:
         self._tasks: dict[str, RunTask] = {}
 
     def add(self, activity: Activity, tell: Tell) -> RunTask:
-        """Make a task of a run that goes on."""
+        """Create a task for a running activity."""
         task = RunTask(activity, self._ttl, tell)
         self._tasks[task.id] = task
         self._forget(task.owner)
@@ -97,12 +97,12 @@ class RunTasks:
         """Return a task.
 
         Raises:
-            MCPError: this owner has none of this id, or no longer.
+            MCPError: this owner has no such task, or it has expired.
         """
         self._forget(owner)
         task = self._tasks.get(id_)
         if task is None or task.owner != owner:
-            raise MCPError(INVALID_PARAMS, "There is no such task here, or it was over long ago: run the code again.")
+            raise MCPError(INVALID_PARAMS, "There is no such task, or it has expired: run the code again.")
         return task
 
     def _forget(self, owner: str) -> None:

@@ -1,4 +1,4 @@
-"""The table of tools: what each is called, takes, answers and may do, and the function that does it."""
+"""The table of tools: name, arguments, answer, hints and function of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from agent_tools.mcp.shapes import (
     schema_of,
 )
 
-# The tools that run something, and those that begin anew.
+# The tools that run something, and the tools that restart.
 
 
 async def run_python(call: McpCall, given: RunPython) -> ToolAnswer:
@@ -64,11 +64,11 @@ async def wait(call: McpCall, given: Wait) -> CallToolResult:
         return await call.attend(activity, min(given.seconds or most, most))
     await call.aside(lambda _: None, container)
     ran = Ran(container=container, status="done", duration=0)
-    return said(f"container: {container}\nNothing is running, and all that ran was told.", ran)
+    return said(f"container: {container}\nNothing is running, and there is no new output.", ran)
 
 
 async def get_outputs(call: McpCall, given: GetOutputs) -> CallToolResult:
-    """Return the outputs of a run to the page that shows them, and take nothing of them from `wait`."""
+    """Return the outputs of a run for the page; `wait` still returns them, too."""
     container, activities = call.container(given.container), call.services.activities
     running = activities.find(call.owner, container)
     if running and given.code in ("", running.source):
@@ -84,14 +84,14 @@ async def restart(call: McpCall, given: InContainer) -> CallToolResult:
     """Replace the kernel."""
     container = call.container(given.container)
     await call.aside(_restart, container, call.place(container))
-    return _said(container, "The kernel is a fresh one: variables are gone, files are kept.")
+    return _said(container, "The kernel was restarted: variables are gone, files are kept.")
 
 
 async def close(call: McpCall, given: InContainer) -> CallToolResult:
     """Delete the container."""
     container = call.container(given.container)
     await call.aside(_delete, container, call.services.stock.containers, call.owner)
-    return _said(container, "The container is gone, with its variables and files.")
+    return _said(container, "The container is deleted, with its variables and files.")
 
 
 def _timeout(call: McpCall, given: float) -> float:
@@ -130,7 +130,7 @@ class McpTool:
     is_idempotent: bool = False
 
     def shown(self, name: str, description: str, *, is_sealed: bool, has_page: bool) -> mcp_types.Tool:
-        """Return the tool as clients are told of it."""
+        """Return the tool in the protocol's form."""
         page = {"resourceUri": apps.PAGE} if self.shows_page else {"visibility": ["app"]} if self.is_for_page else None
         hints = ToolAnnotations(
             title=self.title,
@@ -153,22 +153,22 @@ class McpTool:
         """Return a call's arguments.
 
         Raises:
-            InvalidParams: they are not what the tool takes.
+            InvalidParams: they do not fit the tool's parameters.
         """
         try:
             return self.takes.model_validate(arguments or {})
         except ValidationError as exc:
             wrong = [f"{'.'.join(map(str, each['loc']))[:80]}: {each['msg']}" for each in exc.errors()[:3]]
-            raise InvalidParams(f"{name} cannot be called so. {'; '.join(wrong)[:400]}.") from None
+            raise InvalidParams(f"Invalid arguments for {name}: {'; '.join(wrong)[:400]}.") from None
 
 
 TOOLS = {
     "run_python": McpTool(
         "Run Python",
         "Runs Python in a sealed container and returns what it prints, its last expression's value, errors, figures "
-        "and the files it wrote. Variables, imports and files stay for the next call with the same `container`. Code "
-        "that runs for longer than {within:g} seconds is answered with status `running` and the output so far: `wait` "
-        "has the rest. It is {contents} {network} Files are in the working directory, /workspace.",
+        "and the files it wrote. Variables, imports and files stay for the next call with the same `container`. For "
+        "code that runs longer than {within:g} seconds, the answer has the status `running` and the output so far: `wait` "
+        "returns the rest. It is {contents} {network} Files are in the working directory, /workspace.",
         run_python,
         RunPython,
         Ran,
@@ -176,8 +176,7 @@ TOOLS = {
     ),
     "wait": McpTool(
         "Wait",
-        "Waits for code or a command that was answered with status `running`, and returns what is new: the rest, or "
-        "more of the output if it goes on.",
+        "Waits for code or a command whose answer had the status `running`, and returns the new output.",
         wait,
         Wait,
         Ran,

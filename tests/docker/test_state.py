@@ -97,7 +97,7 @@ def test_a_file_that_is_no_session_is_refused_and_left_alone(work_dir: Path) -> 
     nowhere = [*command, "--resume", str(work_dir / "nowhere" / "mine.state")]
     done = subprocess.run(nowhere, input="x = 1\n", capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "its folder is not there" in done.stderr
+    assert "its folder does not exist" in done.stderr
     assert (work_dir / "text.txt").read_text() == "no session"
 
 

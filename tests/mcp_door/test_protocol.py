@@ -76,7 +76,7 @@ def test_the_page_is_offered_to_nobody_where_it_is_turned_off(converse: Converse
         tools = (await client.list_tools()).tools
         assert tuple(tool.name for tool in tools) == ALL
         assert [tool.meta for tool in tools] == [None] * len(ALL)
-        with pytest.raises(MCPError, match="is no file here"):
+        with pytest.raises(MCPError, match="is not a file here"):
             await client.read_resource(PAGE)
         with pytest.raises(MCPError, match="Unknown tool"):
             await client.call_tool("get_outputs", {})

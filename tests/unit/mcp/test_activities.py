@@ -66,7 +66,7 @@ def test_no_more_is_begun_than_may_be_at_once() -> None:
     async def talk(activities: Activities) -> None:
         activities.begin("code", Work("a"))
         activities.begin("command", Work("a"))
-        with pytest.raises(NoSandbox, match="Too much is under way"):
+        with pytest.raises(NoSandbox, match="Too many calls are running"):
             activities.begin("code", Work("b"))
 
     under_way(talk, max_runs=2)
