@@ -167,8 +167,8 @@ TOOLS = {
         "Run Python",
         "Runs Python in a sealed container and returns what it prints, its last expression's value, errors, figures "
         "and the files it wrote. Variables, imports and files stay for the next call with the same `container`. For "
-        "code that runs longer than {within:g} seconds, the answer has the status `running` and the output so far: `wait` "
-        "returns the rest. It is {contents} {network} Files are in the working directory, /workspace.",
+        "code that runs longer than {within:g} seconds, the answer has the status `running` and the output so far: "
+        "`wait` returns the rest. It is {contents} {network} Files are in the working directory, /workspace.",
         run_python,
         RunPython,
         Ran,
