@@ -47,5 +47,5 @@ def _library(purl: PackageURL, licence: str = "") -> Component:
 
 
 def _properties(origin: Origin) -> list[Property]:
-    told = {"base.name": origin.base, "base.digest": origin.digest, "version": origin.version, "made_by": __version__}
-    return [Property(name=f"agent_tools:{name}", value=value) for name, value in told.items()]
+    facts = {"base.name": origin.base, "base.digest": origin.digest, "version": origin.version, "made_by": __version__}
+    return [Property(name=f"agent_tools:{name}", value=value) for name, value in facts.items()]

@@ -151,7 +151,7 @@ class _Image:
     recipe: Recipe
     is_there: bool = field(default_factory=lambda: settings.engine() != DOCKER, init=False)
 
-    def __call__(self, told: Callable[[str], None]) -> None:
+    def __call__(self, progress: Callable[[str], None]) -> None:
         if not self.is_there:
-            images.ensure(self.engine, self.recipe, told)
+            images.ensure(self.engine, self.recipe, progress)
             self.is_there = True

@@ -72,7 +72,7 @@ MOST_BYTES = 64 * 1024  # of a container's claims
 _ROOM = "agent_tools.conformance.guest"
 _MODULES = ("answers", "arguments", "files", "privileges", "main")  # in the order they import each other
 
-TOLD = {"host_paths", "shared_kernel", "symbolic_link"}  # facts without a promise
+UNPROMISED = {"host_paths", "shared_kernel", "symbolic_link"}  # facts without a promise
 CATALOGUE: Mapping[str, Mapping[str, str]] = {
     EXPOSURE: {
         "environment": "environment variables",
@@ -178,7 +178,7 @@ def claimed_findings(said: bytes | None, why_not: str = "") -> Iterator[Finding]
     for category, names in CATALOGUE.items():
         for name, title in names.items():
             verdict, found = _claim(name, answers.get(name), missing)
-            yield Finding(category, title, verdict, found, "code", is_promised=name not in TOLD)
+            yield Finding(category, title, verdict, found, "code", is_promised=name not in UNPROMISED)
 
 
 def _answers(said: bytes) -> Mapping[str, Any]:
@@ -194,7 +194,9 @@ def _answers(said: bytes) -> Mapping[str, Any]:
 
 def _claim(name: str, answer: object, missing: str) -> tuple[Verdict, str]:
     match answer:
-        case ["held" | "open" | "unknown" | "info" as verdict, str(found)] if (verdict == "info") <= (name in TOLD):
+        case ["held" | "open" | "unknown" | "info" as verdict, str(found)] if (verdict == "info") <= (
+            name in UNPROMISED
+        ):
             return verdict, one_line(found)
     return "unknown", missing if answer is None else "its answer makes no sense"
 

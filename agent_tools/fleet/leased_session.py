@@ -47,7 +47,7 @@ from agent_tools.runtime.session.session import Session
 # An order of the caller is one message of several that may overtake each other; so they are numbered, from 1 in each
 # run.
 
-TOLD_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
+ACKNOWLEDGED_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
 
 Order = Literal["answer", "hold", "go", "read_on"]
 """Of a caller: the bytes of an answer; let the run's clock stand, or go; read what the code sends, or leave it."""
@@ -153,7 +153,7 @@ class CallRelay:
     def _give_account(self, sent: int) -> None:
         """Tell the caller, now and then, how much of his answers is taken, so that he sends on."""
         self._given += sent
-        if self._given - self._told >= TOLD_BYTES:
+        if self._given - self._told >= ACKNOWLEDGED_BYTES:
             self._told = self._given
             with contextlib.suppress(RuntimeError):  # closed: nothing is taken any more
                 asyncio.run_coroutine_threadsafe(self._tell_taken(self._run, self._given), self._own.loop)
@@ -410,10 +410,10 @@ class LeasedSession:
         most = self.spec.limits.max_file_bytes
         larger = {name: facts for name, facts in news.items() if name not in small and facts is not None}
         huge = [name for name, facts in larger.items() if facts[0] > most]
-        told = {name: news[name] for name in (*small, *huge)}
+        shown = {name: news[name] for name in (*small, *huge)}
         for name in huge:
             del larger[name]
-        host_run.at_read = partial(self._likeness.note_all, told)
+        host_run.at_read = partial(self._likeness.note_all, shown)
         return replace(ended, files=small, larger=larger, missing=_missing(huge, most))
 
     def _command(self, request: Request, put: Put, cancelled: threading.Event) -> CommandResult:
@@ -421,11 +421,11 @@ class LeasedSession:
 
 
 def _session_spec(runtime: Runtime, spec: RemoteSpec, path: Path, relay: CallRelay | None) -> SessionSpec:
-    told = {PRELOAD: ",".join(spec.preload)} if spec.preload else {}
+    shown = {PRELOAD: ",".join(spec.preload)} if spec.preload else {}
     return SessionSpec(
         spec.image or runtime.ensure_image(spec.recipe),
         path,
-        replace(spec.isolation, env={**spec.isolation.env, **told}),
+        replace(spec.isolation, env={**spec.isolation.env, **shown}),
         spec.limits,
         spec.transport,
         host_calls=relay,

@@ -85,7 +85,7 @@ class ConnectionInfo:
         """Return the address of one socket, as ZeroMQ writes it."""
         return f"{self.transport}://{self.ip}{':' if self.transport == 'tcp' else '-'}{self.ports[channel]}"
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the contents of the connection file."""
         ports = {f"{channel}_port": port for channel, port in self.ports.items()}
         return {

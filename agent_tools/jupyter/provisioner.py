@@ -70,7 +70,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
         self._served = self._served or ServedKernel(cfg, is_plain=is_plain(self.outputs))
         info = ConnectionInfo.private(self._folder, session.key, session.signature_scheme or SCHEME)
         self._served.start(info)
-        self.connection_info = info.told()
+        self.connection_info = info.as_dict()
 
     async def post_launch(self, **kwargs: Any) -> None:
         """Write the connection file, for further clients such as `jupyter console --existing`."""

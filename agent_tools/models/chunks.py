@@ -228,8 +228,8 @@ class CallPieces:
         self._more.add(call.index, more)
         if text:
             yield from call.begin()
-            if told := call.write(self._taken(text)):
-                yield ArgumentsDelta(call.index, told)
+            if fragment := call.write(self._taken(text)):
+                yield ArgumentsDelta(call.index, fragment)
 
     def finish(self) -> Iterator[Delta]:
         """Yield the ends of all calls."""

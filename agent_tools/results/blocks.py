@@ -49,8 +49,8 @@ def text_and_pictures(
     outputs: Sequence[Output], files: Sequence[StagedFile], pictures_in: PicturesIn, style: PictureStyle
 ) -> list[Text | Picture]:
     """Return blocks for a chat model, with neighbouring text joined into one `Text`, and without paths of the host."""
-    told = [replace(file, source=PurePath(file.source).name) for file in files]
-    notes = file_notes(told)
+    named = [replace(file, source=PurePath(file.source).name) for file in files]
+    notes = file_notes(named)
     joined: list[Text | Picture] = [Text(notes)] if notes else []
     for each in blocks_of(outputs, pictures_in, _SHOWN[style]):
         if isinstance(each, Picture):

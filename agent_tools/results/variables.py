@@ -73,7 +73,7 @@ class RestorePoint:
 # The saved state of a sandbox: an archive, and a report on each variable.
 
 
-MAX_TOLD = 20  # names listed in the text, of each kind
+MAX_NAMES_LISTED = 20  # names listed in the text, of each kind
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class VariablesReport:
         return not self.missing and not self.problem
 
     def __str__(self) -> str:
-        kept = ", ".join(self.kept[:MAX_TOLD]) + _more(len(self.kept))
+        kept = ", ".join(self.kept[:MAX_NAMES_LISTED]) + _more(len(self.kept))
         lines = [f"Variables kept: {kept or 'none'}."]
         if self.missing:
             lines.append("Variables missing:")
-            lines += [f"  {each.name}: {each.reason}" for each in self.missing[:MAX_TOLD]]
+            lines += [f"  {each.name}: {each.reason}" for each in self.missing[:MAX_NAMES_LISTED]]
             lines += [f"  {more.removeprefix(', ')}" for more in [_more(len(self.missing))] if more]
         if self.problem:
             lines.append(f"Nothing is known of the rest: {self.problem}.")
@@ -132,4 +132,4 @@ class SavedState:
 
 
 def _more(total: int) -> str:
-    return f", and {total - MAX_TOLD:,} more" if total > MAX_TOLD else ""
+    return f", and {total - MAX_NAMES_LISTED:,} more" if total > MAX_NAMES_LISTED else ""

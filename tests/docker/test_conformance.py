@@ -15,7 +15,7 @@ import pytest
 import docker
 from agent_tools.cli.doctor import summary
 from agent_tools.conformance.engine import Survey, survey_container, survey_sandbox
-from agent_tools.conformance.facts import TOLD, Finding
+from agent_tools.conformance.facts import UNPROMISED, Finding
 from agent_tools.conformance.host import RULES
 from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
@@ -58,7 +58,7 @@ def of(survey: Survey, verdict: str) -> set[str]:
 def test_our_sandbox_holds_all_it_promises(docker_engine: DockerEngine) -> None:
     survey = survey_sandbox(docker_engine, context.tag_for())
     assert [finding for finding in survey.findings if finding.is_promised and finding.verdict != "held"] == []
-    assert (len(survey.findings), len(of(survey, "info"))) == (93, len(TOLD))
+    assert (len(survey.findings), len(of(survey, "info"))) == (93, len(UNPROMISED))
     assert not survey.is_open
     assert by_name(survey)["PID 1"].found == "outlived SIGKILL from inside"
     assert by_name(survey)["user of every process"].found.endswith("processes: 4")  # the probe asks for names

@@ -113,8 +113,8 @@ def explained(exc: docker.errors.APIError) -> str:
 def failed_step(error: str, log: Sequence[str]) -> str:
     """Return the error that a failed build step printed, in the form of pip or apt-get; else the engine's message."""
     lines = _COLOURS.sub("", "".join(log)).splitlines()
-    told = [line for line in lines if line.startswith(("ERROR: ", "E: "))] if "non-zero code" in error else []
-    return shorten(one_line(told[-1]), MOST_EXPLAINED) if told else error.strip()
+    errors = [line for line in lines if line.startswith(("ERROR: ", "E: "))] if "non-zero code" in error else []
+    return shorten(one_line(errors[-1]), MOST_EXPLAINED) if errors else error.strip()
 
 
 class DockerConnection:

@@ -407,8 +407,8 @@ class DockerEngine:
         with translated():
             for line in self.connection.api(is_patient=True).build(fileobj=context, tag=tag, **options):
                 if "error" in line:
-                    told = failed_step(line["error"], log)
-                    raise ImageBuildError(f"The image {tag} could not be built: {told}", "".join(log)[-8192:])
+                    reason = failed_step(line["error"], log)
+                    raise ImageBuildError(f"The image {tag} could not be built: {reason}", "".join(log)[-8192:])
                 log.append(str(line.get("stream", "")))
                 yield log[-1]
 

@@ -217,11 +217,11 @@ def _lock_name(what: str) -> str:
     return f"{what}-{hashlib.sha256(host.encode()).hexdigest()[:8]}.lock"
 
 
-def _take(file: IO[str], told: str, progress: Progress) -> None:
+def _take(file: IO[str], message: str, progress: Progress) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        progress(told)
+        progress(message)
         fcntl.flock(file, fcntl.LOCK_EX)
 
 

@@ -85,7 +85,7 @@ def _endings(status: dict[str, Any]) -> Iterator[str]:
     if status.get("reason") or status.get("message"):
         yield _words(status)
     for each in _states(status, "terminated"):
-        yield f"{_words(each)} (exit code {told(each.get('exitCode'))})"
+        yield f"{_words(each)} (exit code {readable(each.get('exitCode'))})"
 
 
 def _unmet(status: dict[str, Any]) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _states(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _words(said: dict[str, Any]) -> str:
     parts = [said.get("reason"), said.get("message")]
-    return ": ".join(told(part) for part in parts if isinstance(part, str) and part)
+    return ": ".join(readable(part) for part in parts if isinstance(part, str) and part)
 
 
 def _with_hint(words: str) -> str:
@@ -211,8 +211,8 @@ def _is_decided(progress: Progress) -> bool:
 
 MAX_ANSWER = 32 * MIB
 MAX_CONNECTIONS = 64  # that are kept for the next request; more are made and closed again
-MOST_TOLD = 500  # characters of the server's message in an error
-TRIES = 4  # seconds, if the server asks the client to wait
+MOST_SERVER_CHARS = 500  # characters of the server's message in an error
+TRIES = 4  # if the server asks the client to wait
 LONGEST_WAIT = 10.0  # seconds to wait, at most
 PAGE = 500  # objects of a list in one answer
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY, INTERNAL = 401, 403, 404, 409, 429, 500
@@ -355,7 +355,7 @@ def _translated() -> Iterator[None]:
         yield
     except (requests.RequestException, OSError) as exc:
         raise EngineUnavailable(
-            f"No Kubernetes API server answers ({told(str(exc))}). `agent-tools doctor` shows what is wrong."
+            f"No Kubernetes API server answers ({readable(str(exc))}). `agent-tools doctor` shows what is wrong."
         ) from exc
 
 
@@ -374,7 +374,7 @@ def _taken(answer: requests.Response) -> Json:
         said = parsed(_content(answer, MAX_ANSWER))
     except EngineError:
         said = {}
-    message = told(said.get("message") or answer.reason or "")
+    message = readable(said.get("message") or answer.reason or "")
     if status == UNAUTHORIZED:
         raise EngineUnavailable(f"The Kubernetes API server does not accept our credentials ({message}).")
     raise ApiRefused(status, str(said.get("reason") or "")[:80], message)
@@ -396,10 +396,10 @@ def quoted(*path: str) -> str:
     return "/".join(quote(part, safe="") for part in path)
 
 
-def told(value: object) -> str:
+def readable(value: object) -> str:
     """Return a message of the server in one line of bounded length."""
     text = value if isinstance(value, str) else json.dumps(value)
-    return one_line(shorten(" ".join(text.split()), MOST_TOLD))
+    return one_line(shorten(" ".join(text.split()), MOST_SERVER_CHARS))
 
 
 # A cluster, and the client's credentials.

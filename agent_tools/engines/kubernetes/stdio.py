@@ -22,7 +22,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from agent_tools.engines.kubernetes.api import ApiRefused, Cluster, parsed, told
+from agent_tools.engines.kubernetes.api import ApiRefused, Cluster, parsed, readable
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.rounds import rounds
@@ -110,16 +110,16 @@ class Channels:
     def last_words(self) -> str:
         """Return the status and the stderr of the program, in one line; '' if there are none."""
         said = bytes(self._stderr).decode("utf-8", "replace")
-        return told(" ".join(part for part in (self._told_status(), said.strip()) if part))
+        return readable(" ".join(part for part in (self._status_text(), said.strip()) if part))
 
-    def _told_status(self) -> str:
+    def _status_text(self) -> str:
         if not self._status:
             return ""
         try:
             status: dict[str, Any] = parsed(bytes(self._status))
         except EngineError:
             return ""
-        return "" if status.get("status") == "Success" else told(status.get("message") or "it failed")
+        return "" if status.get("status") == "Success" else readable(status.get("message") or "it failed")
 
     def _take(self, frame: Frame, found: bytearray) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
@@ -150,9 +150,9 @@ def _refusal(exc: Exception) -> EngineError:
             said = parsed(bytes(exc.response.body or b""))
         except EngineError:
             said = {}
-        message = told(said.get("message") or exc.response.reason_phrase or "")
+        message = readable(said.get("message") or exc.response.reason_phrase or "")
         return ApiRefused(exc.response.status_code, str(said.get("reason") or "")[:80], message)
-    return EngineError(f"The server at the API server's address is not a Kubernetes API server: {told(str(exc))}")
+    return EngineError(f"The server at the API server's address is not a Kubernetes API server: {readable(str(exc))}")
 
 
 READ_SIZE = 256 * KIB

@@ -39,17 +39,17 @@ class Hidden:
     """Fields of items that clients do not get, by the ids of the items.
 
     Attributes:
-        told: the answers that the model got to calls.
+        tool_answer: the answers that the model got to calls.
         server_fields: fields that only the model's server knows, as JSON.
     """
 
-    told: Mapping[str, str] = field(default_factory=dict)
+    tool_answer: Mapping[str, str] = field(default_factory=dict)
     server_fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """The characters of all of it."""
-        return sum(map(len, (*self.told.values(), *self.server_fields.values())))
+        return sum(map(len, (*self.tool_answer.values(), *self.server_fields.values())))
 
 
 class StoredConversations:
@@ -149,16 +149,16 @@ class StoredConversations:
             id_ = new_id(own.partition("_")[0][:8]) if own in taken else own
             taken.add(id_)
             text = packed({**item, "id": id_})
-            told, fields = hidden.told.get(own, ""), hidden.server_fields.get(own, "")
+            tool_answer, fields = hidden.tool_answer.get(own, ""), hidden.server_fields.get(own, "")
             row = ConversationItem(
                 id=_NUMBER.format(conversation.id, number),
                 owner=conversation.owner,
                 created_at=now,
                 conversation_id=conversation.id,
                 item_id=id_,
-                bytes=len(text) + len(told) + len(fields),
+                bytes=len(text) + len(tool_answer) + len(fields),
                 item=text,
-                told=told,
+                tool_answer=tool_answer,
                 server_fields=fields,
             )
             found.append(row)
@@ -187,9 +187,9 @@ class StoredConversations:
     def read(self, id_: str) -> tuple[list[JsonObject], Hidden]:
         """Return the items of a conversation, and what no client sees of them."""
         rows = self._store.find(ConversationItem, conversation_id=id_)
-        told = {row.item_id: row.told for row in rows if row.told}
+        answers = {row.item_id: row.tool_answer for row in rows if row.tool_answer}
         fields = {row.item_id: row.server_fields for row in rows if row.server_fields}
-        return [json.loads(row.item) for row in rows], Hidden(told, fields)
+        return [json.loads(row.item) for row in rows], Hidden(answers, fields)
 
     def item(self, id_: str, item_id: str) -> ListedItem:
         """Return an item."""

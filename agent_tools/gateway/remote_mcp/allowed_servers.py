@@ -116,8 +116,8 @@ class RemoteFailure(ToolServiceError):
 
     def __init__(self, message: str, kind: str = "http_error", number: int = 0) -> None:
         super().__init__(code=kind, message=message)
-        told = {"content": message} if kind == "mcp_tool_execution_error" else {"code": number, "message": message}
-        self.shown: JsonObject = {"type": kind, **told}
+        details = {"content": message} if kind == "mcp_tool_execution_error" else {"code": number, "message": message}
+        self.shown: JsonObject = {"type": kind, **details}
 
     def __str__(self) -> str:
         return self.message

@@ -115,7 +115,7 @@ ASKED = (
     "what the user wants and has decided, facts, names, numbers, identifiers, files and their contents, what was done "
     "and what came of it, and what is still to be done. Leave out the rest. Answer with the summary only."
 )
-_TOLD = "(Summary of the conversation so far:)\n\n{}"
+_SUMMARY = "(Summary of the conversation so far:)\n\n{}"
 _NEWEST = "{}\n\nThe user's newest message:\n\n{}"
 
 
@@ -146,7 +146,7 @@ def read_summary(item: Mapping[str, Any], param: str) -> str:
 
 def summary_message(summary: str) -> JsonObject:
     """Return the message that replaces the conversation."""
-    return {"role": "user", "content": _TOLD.format(summary)}
+    return {"role": "user", "content": _SUMMARY.format(summary)}
 
 
 def first_kept(items: Sequence[Mapping[str, Any]]) -> int:

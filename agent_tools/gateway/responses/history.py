@@ -62,7 +62,7 @@ class CallHistory:
     Attributes:
         tool_name: the code interpreter's name for the model.
         shell_name: the shell's.
-        told: returns the model's answer to a call, by the id of its item or of its output's; None if unknown.
+        tool_answer: returns the model's answer to a call, by the id of its item or of its output's; None if unknown.
         file_part: returns a file's part for the model, from its part, its path in the request, and whether it is new.
         server_fields: returns the fields of an item that only its model's server knows, with the model's name; None
             for an item without any.
@@ -74,7 +74,7 @@ class CallHistory:
 
     tool_name: str
     shell_name: str
-    told: Callable[[str], str | None]
+    tool_answer: Callable[[str], str | None]
     file_part: Callable[[Mapping[str, Any], str, bool], JsonObject]
     opened: Callable[[str, str], str]
     server_fields: Callable[[Mapping[str, Any]], Json | None] = lambda _: None
@@ -144,17 +144,17 @@ def answered(messages: Iterable[JsonObject]) -> list[JsonObject]:
         if message.get("role") == "tool" and id_ in latest:
             results[latest.pop(id_), id_] = message
             placed.add(place)
-    told: list[JsonObject] = []
+    rewritten: list[JsonObject] = []
     for place, message in enumerate(found):
         if message.get("role") == "tool":
             if place not in placed:
-                told.append({"role": "user", "content": f"{_NO_CALL}\n{message.get('content')}"})
+                rewritten.append({"role": "user", "content": f"{_NO_CALL}\n{message.get('content')}"})
             continue
-        told.append(message)
+        rewritten.append(message)
         for call in _calls_of(message):
             nothing = {"role": "tool", "tool_call_id": call, "content": _NOT_GIVEN}
-            told.append(results.get((place, call), nothing))
-    return told
+            rewritten.append(results.get((place, call), nothing))
+    return rewritten
 
 
 def _calls_of(message: Mapping[str, Any]) -> list[str]:
@@ -241,8 +241,8 @@ def _of_shell(kind: str, item: Mapping[str, Any], param: str, past: CallHistory)
     if kind == "shell_call":
         call = FunctionCall(past.shell_name, shell_arguments(item, param))
         return Message(ASSISTANT, function_call=call, extra=call_id)
-    told = past.told(str(item.get("id") or "")) or shell_told(item, param)
-    return Message(FUNCTION, told, past.shell_name, extra=call_id)
+    tool_answer = past.tool_answer(str(item.get("id") or "")) or shell_answer(item, param)
+    return Message(FUNCTION, tool_answer, past.shell_name, extra=call_id)
 
 
 def _of_patch(kind: str, item: Mapping[str, Any], param: str) -> Message:
@@ -250,8 +250,8 @@ def _of_patch(kind: str, item: Mapping[str, Any], param: str) -> Message:
     if kind == "apply_patch_call":
         call = FunctionCall(PATCH_NAME, patch_arguments(given.operation))
         return Message(ASSISTANT, function_call=call, extra=call_id)
-    told = given.output or f"status: {item.get('status')!s:.20}"
-    return Message(FUNCTION, told, PATCH_NAME, extra=call_id)
+    tool_answer = given.output or f"status: {item.get('status')!s:.20}"
+    return Message(FUNCTION, tool_answer, PATCH_NAME, extra=call_id)
 
 
 def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:
@@ -278,16 +278,16 @@ def _shown(parts: Sequence[JsonObject]) -> Iterator[JsonObject]:
 
 def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
     id_ = str(item.get("id") or "")
-    told = past.told(id_) if id_ else None
-    if told is None:
+    tool_answer = past.tool_answer(id_) if id_ else None
+    if tool_answer is None:
         given = item.get("outputs")
         outputs = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
         nothing = NOTHING if given == [] else UNKNOWN_OUTPUT
-        told = "\n".join(str(each.get("logs", "[image]")) for each in outputs) or nothing
+        tool_answer = "\n".join(str(each.get("logs", "[image]")) for each in outputs) or nothing
     call_id = f"call_{id_[-24:]}"
     arguments = json.dumps({"code": str(item.get("code") or "")}, ensure_ascii=False)
     yield Message(ASSISTANT, function_call=FunctionCall(past.tool_name, arguments), extra={CALL_ID: call_id})
-    yield Message(FUNCTION, told, past.tool_name, extra={CALL_ID: call_id})
+    yield Message(FUNCTION, tool_answer, past.tool_name, extra={CALL_ID: call_id})
 
 
 def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message]:
@@ -304,10 +304,10 @@ def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory
         yield _asked(item, param)
     if kind == "mcp_call":
         error = item.get("error")
-        told = error.get("content", error.get("message")) if isinstance(error, dict) else error
+        tool_answer = error.get("content", error.get("message")) if isinstance(error, dict) else error
         output = item.get("output")
-        if not output and told:
-            output = f"The tool failed: {told}"
+        if not output and tool_answer:
+            output = f"The tool failed: {tool_answer}"
         yield _asked(item, param)
         yield Message(
             FUNCTION, UNKNOWN_OUTPUT if output is None else str(output), extra={CALL_ID: _text(item, "id", param)}
@@ -444,7 +444,7 @@ def shell_arguments(item: Mapping[str, Any], param: str) -> str:
     return json.dumps(given.model_dump(exclude_none=True), ensure_ascii=False)
 
 
-def shell_told(item: Mapping[str, Any], param: str) -> str:
+def shell_answer(item: Mapping[str, Any], param: str) -> str:
     """Return the text for the model of a shell_call_output at `param` of the request.
 
     Raises:

@@ -371,7 +371,7 @@ def _history(services: Services, owner: str, chosen: Chosen, hidden: Hidden) -> 
         services.config.shell_name,
         file_part=_input_files(services, owner, chosen).part,
         opened=partial(services.seal.opened, owner),
-        told=hidden.told.get,
+        tool_answer=hidden.tool_answer.get,
         server_fields=server_fields,
     )
 

@@ -103,7 +103,7 @@ class ResponseStorage:
             else:
                 self._store.add(*more)
                 if not self._change(snapshot, hidden, packed_events(events)):
-                    forget(self._store, self._id, hidden.told)
+                    forget(self._store, self._id, hidden.tool_answer)
         except Exception as exc:  # noqa: BLE001  (the client gets the answer, whatever fails here)
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()

@@ -33,10 +33,12 @@ def rows_of(owner: str, body: Mapping[str, Any], hidden: Hidden) -> list[Record]
     """Return the places of a response's items, and what no client sees of them."""
     now, id_ = time.time(), body["id"]
     items = [StoredItem(id=item["id"], owner=owner, created_at=now, response_id=id_) for item in body["output"]]
-    told, fields = hidden.told, hidden.server_fields
+    tool_answer, fields = hidden.tool_answer, hidden.server_fields
     calls = [
-        StoredCall(id=key, owner=owner, created_at=now, told=told.get(key, ""), server_fields=fields.get(key, ""))
-        for key in {**told, **fields}
+        StoredCall(
+            id=key, owner=owner, created_at=now, tool_answer=tool_answer.get(key, ""), server_fields=fields.get(key, "")
+        )
+        for key in {**tool_answer, **fields}
     ]
     return [*items, *calls]
 
@@ -52,7 +54,7 @@ def note_calls(store: Store, owner: str, body: Mapping[str, Any], hidden: Hidden
         if not fields or key is None:
             continue
         place = StoredItem(id=key, owner=owner, created_at=now, response_id=body["id"])  # deleted with its response
-        call = StoredCall(id=key, owner=owner, created_at=now, told="", server_fields=fields)
+        call = StoredCall(id=key, owner=owner, created_at=now, tool_answer="", server_fields=fields)
         if not store.add_if_new(place, call):
             store.change(StoredItem, key, created_at=now, response_id=body["id"])
             store.change(StoredCall, key, created_at=now, server_fields=fields)
@@ -72,9 +74,9 @@ def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Ma
     if not named:
         return Hidden()
     rows = store.get_all(StoredCall, named, owner=owner)
-    told = {row.id: row.told for row in rows if row.told}
+    tool_answer = {row.id: row.tool_answer for row in rows if row.tool_answer}
     recently = {key.removeprefix(f"{owner} "): text for key, text in recent.find(_owned(owner, named)).items()}
-    return Hidden(told, recently | {row.id: row.server_fields for row in rows if row.server_fields})
+    return Hidden(tool_answer, recently | {row.id: row.server_fields for row in rows if row.server_fields})
 
 
 def note_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: Hidden) -> None:

@@ -102,7 +102,7 @@ class StoredCall(Record):
     table = "calls"
     owner: str
     created_at: float
-    told: str
+    tool_answer: str
     server_fields: str = ""
 
 
@@ -195,7 +195,7 @@ class ConversationItem(ConversationPlace):
 
     owner: str
     item: str
-    told: str
+    tool_answer: str
     server_fields: str = ""
 
 

@@ -136,7 +136,7 @@ class ContainerLease:
         self._stack.close()
 
 
-MAX_FILES_TOLD = 50
+MAX_FILES_LISTED = 50
 _DESCRIPTION = (
     "Runs Python in a stateful Jupyter kernel and returns what it prints, its last expression's value, errors and "
     "figures. Variables, imports and files persist from call to call. Files are in /mnt/data, also the working "
@@ -208,9 +208,9 @@ def _described(lease: ContainerLease) -> str:
 
 def _files(changed: Changes) -> str:
     files = changed.files
-    lines = [f"/mnt/data/{one_line(each.name)} ({each.size:,} bytes)" for each in files[:MAX_FILES_TOLD]]
-    if len(files) > MAX_FILES_TOLD:
-        lines.append(f"and {len(files) - MAX_FILES_TOLD:,} more")
+    lines = [f"/mnt/data/{one_line(each.name)} ({each.size:,} bytes)" for each in files[:MAX_FILES_LISTED]]
+    if len(files) > MAX_FILES_LISTED:
+        lines.append(f"and {len(files) - MAX_FILES_LISTED:,} more")
     lines += filter(None, [changed.note])
     if not lines:
         return ""

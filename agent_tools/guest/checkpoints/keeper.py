@@ -77,13 +77,13 @@ class Keeper:
             if self._line is None:
                 break
             try:
-                told = datagrams.receive(self._line)
+                word = datagrams.receive(self._line)
             except BlockingIOError:
                 break
-            if told is None:
+            if word is None:
                 self._hang_up()
             else:
-                awake = self._take(*told) or awake
+                awake = self._take(*word) or awake
         self._send_lines()
         if awake:
             self._woken = 0

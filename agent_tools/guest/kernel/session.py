@@ -169,8 +169,8 @@ def _fitting(buffers: Sequence[Any], room: int) -> list[bytes]:
     """
     size = sum(memoryview(each).nbytes for each in buffers)
     if len(buffers) > MAX_BUFFERS or size > room:
-        told = f"{len(buffers)} buffers of {size:,} bytes"
-        raise ValueError(f"{told} are too much for one message: at most {MAX_BUFFERS}, of {room:,} bytes.")
+        amount = f"{len(buffers)} buffers of {size:,} bytes"
+        raise ValueError(f"{amount} are too much for one message: at most {MAX_BUFFERS}, of {room:,} bytes.")
     return [bytes(each) for each in buffers]
 
 

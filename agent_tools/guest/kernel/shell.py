@@ -278,10 +278,10 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 
     An interruption has to be told in milliseconds, and the first use of IPython's formatter takes many.
     """
-    told = traceback.TracebackException(etype, value, tb)
-    told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if not _is_library(frame.filename)])
+    shown = traceback.TracebackException(etype, value, tb)
+    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not _is_library(frame.filename)])
     cells = {file: f"Cell In[{number}]" for file, number in shell.compile._filename_map.items()}
-    text = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), "".join(told.format()))
+    text = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), "".join(shown.format()))
     lines = text.rstrip("\n").split("\n")
     shell._showtraceback(etype, value, lines)
     return lines

@@ -99,7 +99,7 @@ class LastWords:
         if not self._readers:
             return
         readers, self._readers = self._readers, []
-        told: tuple[bytes, bytes] = b"", b""
+        heard: tuple[bytes, bytes] = b"", b""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             try:
@@ -111,9 +111,9 @@ class LastWords:
                 _read(theirs, readers, let_go)
             theirs.close()
             closed, self._earlier = [*readers, *self._earlier], []
-            told = _heard(ours, closed, time.monotonic() + seconds)
+            heard = _heard(ours, closed, time.monotonic() + seconds)
             os.kill(pid, signal.SIGKILL)
-        for name, data in zip(STREAMS, told):
+        for name, data in zip(STREAMS, heard):
             yield from _told(generation, name, data)
 
     def close(self) -> None:

@@ -288,11 +288,13 @@ class HttpExchange:
         """Answer with an error, if no answer was sent yet."""
         if self._is_tunnel or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        text = f"{refusal.told}\n".encode()
+        text = f"{refusal.explanation}\n".encode()
         fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text)))]
         fields += [("Connection", "close"), ("Proxy-Connection", "close")]
         with contextlib.suppress(h11.LocalProtocolError):
-            reason = refusal.told.encode("ascii", "replace")  # of a failed CONNECT, most clients show nothing else
+            reason = refusal.explanation.encode(
+                "ascii", "replace"
+            )  # of a failed CONNECT, most clients show nothing else
             await self._send(h11.Response(status_code=refusal.status, headers=fields, reason=reason))
             await self._send(h11.Data(data=text))
             await self._send(h11.EndOfMessage())

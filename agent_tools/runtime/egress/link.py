@@ -48,7 +48,7 @@ class Entry:
     status: ConnectionStatus = "open"
     reason: str = ""
     started: float = field(default_factory=time.monotonic)
-    told: tuple[int, int] | None = None  # sizes that an earlier execution reported
+    reported: tuple[int, int] | None = None  # sizes that an earlier execution reported
 
     def refuse(self, refusal: EgressRefused) -> None:
         """Record why it was not made, or was cut."""
@@ -57,11 +57,11 @@ class Entry:
 
     def since(self) -> NetworkConnection | None:
         """Return the changes since the last report; None if there are none."""
-        before = self.told or (0, 0)
+        before = self.reported or (0, 0)
         received, sent = self.received - before[0], self.sent - before[1]
-        if self.told and not received and not sent and not self.reason:
+        if self.reported and not received and not sent and not self.reason:
             return None
-        self.told = (self.received, self.sent)
+        self.reported = (self.received, self.sent)
         duration = time.monotonic() - self.started
         return NetworkConnection(self.host, self.port, self.status, self.reason, received, sent, duration)
 
@@ -125,21 +125,21 @@ class EgressRefused(AgentToolsError):
     Attributes:
         status: the HTTP status of the answer.
         reason: a few fixed words, for the record.
-        told: one sentence for the author of the code; it names nothing that the code did not name.
+        explanation: one sentence for the author of the code; it names nothing that the code did not name.
     """
 
-    def __init__(self, status: int, reason: str, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, status: int, reason: str, explanation: str) -> None:
+        super().__init__(explanation)
         self.status = status
         self.reason = reason
-        self.told = told
+        self.explanation = explanation
 
 
 class NotReached(EgressRefused):
     """A listed host could not be reached, or closed the connection."""
 
-    def __init__(self, reason: str, told: str) -> None:
-        super().__init__(502, reason, told)
+    def __init__(self, reason: str, explanation: str) -> None:
+        super().__init__(502, reason, explanation)
 
 
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest at which its socket is closed: honest guests leave far fewer

@@ -156,7 +156,7 @@ def test_a_sweep_goes_on_after_whatever_fails(
         services.store.add(upload)
     (uploads / "file_a").mkdir()
     (uploads / "file_b").touch()
-    services.store.add(StoredCall(id="old", owner="me", created_at=0, told=""))
+    services.store.add(StoredCall(id="old", owner="me", created_at=0, tool_answer=""))
     clock.now += 601
     assert services.sweep() == services.sweep_failures == 2
     assert b"agent_tools_sweep_failures_total 2.0" in services.metrics.text()

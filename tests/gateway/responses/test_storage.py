@@ -60,10 +60,10 @@ def test_all_that_is_kept_of_a_response_is_counted(new_gateway: NewGateway, back
     until(lambda: has_ended(gateway, id_))
     store = gateway.services.store
     (row,) = store.find(StoredResponse, id=id_)
-    told = sum(len(call.told) for call in store.find(StoredCall))
+    tool_answer = sum(len(call.tool_answer) for call in store.find(StoredCall))
     events = sum(len(each.data) for each in store.find(StoredEvents))
     assert bool(events) is background
-    assert row.bytes == len(row.body) + len(row.input) + len(row.conversation) + told + events > 3000
+    assert row.bytes == len(row.body) + len(row.input) + len(row.conversation) + tool_answer + events > 3000
     assert httpx.delete(f"{gateway.url}/v1/responses/{id_}").status_code == 200
     for kind in (StoredResponse, StoredItem, StoredCall, StoredEvents):
         assert store.count(kind) == 0

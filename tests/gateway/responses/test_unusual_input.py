@@ -86,8 +86,8 @@ def test_code_that_printed_nothing_is_not_told_as_unknown(new_gateway: NewGatewa
     server = {"type": "mcp_call", "id": "mcp_1", "server_label": "s", "name": "t", "arguments": "{}", "output": ""}
     said = [{"role": "user", "content": "Go."}, *first["output"], server, {"role": "user", "content": "And?"}]
     assert post(gateway, store=False, input=said).status_code == 200
-    told = [message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"]
-    assert told == ["Finished execution.", ""]
+    answers = [message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"]
+    assert answers == ["Finished execution.", ""]
 
 
 def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
@@ -96,7 +96,7 @@ def test_a_conversation_of_10_000_items(new_gateway: NewGateway) -> None:
         {"type": "code_interpreter_call", "id": f"ci_{n}", "code": "1", "container_id": "cntr_gone", "outputs": None}
         for n in range(5_000)
     ]
-    call = StoredCall(id="ci_4999", owner="local", created_at=1.0, told="It was one.")
+    call = StoredCall(id="ci_4999", owner="local", created_at=1.0, tool_answer="It was one.")
     gateway.services.store.add(call)
     said = [item for call in calls for item in ({"role": "user", "content": "Go."}, call)]
     first = post(gateway, input=said)
@@ -124,10 +124,10 @@ def test_the_code_that_runs_is_the_code_that_is_shown(new_gateway: NewGateway) -
             assert item["status"] == ("completed" if written.code is not REFUSED else "failed"), written.text
             assert written.note in logs
             assert not ran or written.code in (REFUSED, item["code"])
-        told = [
+        tool_answer = [
             message["content"] for message in gateway.upstream.requests[-1]["messages"] if message["role"] == "tool"
         ]
-        assert all(written.note in content for written, content in zip(part, told))
+        assert all(written.note in content for written, content in zip(part, tool_answer))
     runtime.close_all()
 
 
@@ -144,8 +144,8 @@ def test_every_call_goes_to_the_model_with_its_output(new_gateway: NewGateway) -
     given = [user, call("a"), call("b"), user, output("b", "late"), call("a"), output("a", "1")]
     assert post(gateway, input=given).json()["status"] == "completed"
     messages = gateway.upstream.requests[0]["messages"]  # type: ignore[attr-defined]
-    told = [(message["role"], message.get("tool_call_id"), message["content"]) for message in messages]
-    assert told == [
+    tool_answer = [(message["role"], message.get("tool_call_id"), message["content"]) for message in messages]
+    assert tool_answer == [
         ("user", None, "Go."),
         ("assistant", None, ""),
         ("tool", "a", "(No output of this call was given.)"),

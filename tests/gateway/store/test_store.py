@@ -32,8 +32,8 @@ def store(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) -> It
     store.close()
 
 
-def call(id_: str, created_at: float = 1.0, told: str = "x") -> StoredCall:
-    return StoredCall(id=id_, owner="me", created_at=created_at, told=told)
+def call(id_: str, created_at: float = 1.0, tool_answer: str = "x") -> StoredCall:
+    return StoredCall(id=id_, owner="me", created_at=created_at, tool_answer=tool_answer)
 
 
 def file(id_: str, path: str) -> ContainerFile:
@@ -70,13 +70,13 @@ def test_rows_are_added_found_changed_and_deleted(store: Store) -> None:
     for n in (2, 1):
         store.add(call(f"c{n}", n))
     assert [row.id for row in store.find(StoredCall, owner="me")] == ["c1", "c2"]
-    assert store.change(StoredCall, "c1", told="y")
-    assert not store.change(StoredCall, "c3", told="y")
+    assert store.change(StoredCall, "c1", tool_answer="y")
+    assert not store.change(StoredCall, "c3", tool_answer="y")
     assert store.get(StoredCall, "c1") == call("c1", 1, "y")
     assert store.get(StoredCall, "c1", owner="you") is None
     assert store.count(StoredCall, owner="me") == 2
     assert [row.id for row in store.find(StoredCall, created_at=Before(1.5))] == ["c1"]
-    assert store.delete(StoredCall, created_at=Before(1.5), told="x") == 0
+    assert store.delete(StoredCall, created_at=Before(1.5), tool_answer="x") == 0
     assert store.delete(StoredCall, created_at=Before(1.5)) == 1
     assert store.delete(StoredCall, id="c2") == 1
 
@@ -115,18 +115,18 @@ def test_any_id_may_be_asked_for(store: Store, id_: str) -> None:
 def test_bytes_and_every_character_are_kept(store: Store) -> None:
     store.add(StoredEvents(id="e", created_at=1.0, data=bytes(range(256))))
     assert [found.data for found in store.find(StoredEvents)] == [bytes(range(256))]
-    store.add(call("c", told="é\U0001f600"))
-    assert store.get(StoredCall, "c") == call("c", told="é\U0001f600")
+    store.add(call("c", tool_answer="é\U0001f600"))
+    assert store.get(StoredCall, "c") == call("c", tool_answer="é\U0001f600")
 
 
 def test_threads_share_it(store: Store) -> None:
     def one(n: int) -> None:
         store.add(call(f"c{n}"))
-        store.change(StoredCall, f"c{n}", told=str(n))
+        store.change(StoredCall, f"c{n}", tool_answer=str(n))
 
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(one, range(100)))
-    assert {int(row.told) for row in store.find(StoredCall)} == set(range(100))
+    assert {int(row.tool_answer) for row in store.find(StoredCall)} == set(range(100))
 
 
 def test_a_gateway_on_postgresql(new_gateway: NewGateway, postgresql: str) -> None:

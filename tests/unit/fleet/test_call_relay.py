@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.fleet.leased_session import TOLD_BYTES, CallRelay
+from agent_tools.fleet.leased_session import ACKNOWLEDGED_BYTES, CallRelay
 from agent_tools.fleet.protocol import MAX_WAITING_ORDERS, CallMessage
 from agent_tools.guest.wire.frames import CallReader
 from agent_tools.limits import CallLimits
@@ -125,12 +125,12 @@ def test_the_code_waits_while_too_much_is_on_its_way(relay: CallRelay, wire: Wir
 def test_the_caller_hears_how_much_of_his_answers_the_code_has_taken(relay: CallRelay, wire: Wire) -> None:
     words: list[CallMessage] = []
     relay.begin("run", words.append)
-    relay.order("run", 1, "answer", bytes(TOLD_BYTES - 1))
+    relay.order("run", 1, "answer", bytes(ACKNOWLEDGED_BYTES - 1))
     wire.is_crowded = True
     relay.order("run", 2, "answer", bytes(2))
     assert words == []
     wire.is_crowded = False
-    assert until(lambda: words)[0].head == {"op": "taken", "bytes": TOLD_BYTES + 1}
+    assert until(lambda: words)[0].head == {"op": "taken", "bytes": ACKNOWLEDGED_BYTES + 1}
 
 
 def test_the_code_cannot_say_what_is_the_hosts_to_say(relay: CallRelay, wire: Wire) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.results.variables import MAX_TOLD, MissingVariable, SavedState, VariablesReport
+from agent_tools.results.variables import MAX_NAMES_LISTED, MissingVariable, SavedState, VariablesReport
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,10 @@ def test_a_report_says_in_sentences_what_is_there_and_what_not(report: Variables
 
 
 def test_a_long_report_is_cut() -> None:
-    names = tuple(f"v{number}" for number in range(MAX_TOLD + 5))
+    names = tuple(f"v{number}" for number in range(MAX_NAMES_LISTED + 5))
     text = str(VariablesReport(names, tuple(MissingVariable(name, "no") for name in names)))
     assert text.count("and 5 more") == 2
-    assert f"v{MAX_TOLD}" not in text
+    assert f"v{MAX_NAMES_LISTED}" not in text
 
 
 def test_a_state_is_shown_without_its_bytes() -> None:

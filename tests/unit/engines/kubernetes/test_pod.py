@@ -133,8 +133,8 @@ def test_a_list_adds_a_place_and_variables() -> None:
         ({"runtime": "gvisor"}, "AGENT_TOOLS_KUBERNETES_NETWORK_POLICY=enforced"),
     ],
 )
-def test_what_nobody_could_hold_is_refused(isolation: dict[str, Any], told: str) -> None:
-    with pytest.raises(SandboxStartError, match=told):
+def test_what_nobody_could_hold_is_refused(isolation: dict[str, Any], readable: str) -> None:
+    with pytest.raises(SandboxStartError, match=readable):
         pod_of({}, isolation)
 
 

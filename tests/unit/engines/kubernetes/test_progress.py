@@ -49,8 +49,8 @@ def test_what_is_under_way_is_waited_for(reason: str) -> None:
         ),
     ],
 )
-def test_what_will_not_run_says_why(status: dict[str, Any], told: str) -> None:
-    assert re.search(told, progress_of({"status": status}).failure)
+def test_what_will_not_run_says_why(status: dict[str, Any], readable: str) -> None:
+    assert re.search(readable, progress_of({"status": status}).failure)
 
 
 def test_a_pod_without_a_node_says_what_it_waits_for() -> None:
