@@ -151,7 +151,8 @@ def rate(run: Callable[[int], object], at_once: int, seconds: float) -> float:
 
 def compare(given: argparse.Namespace) -> None:
     """Print the rates of all, for each number at once."""
-    with Sandbox() as sandbox:
+    with tempfile.TemporaryDirectory() as folder, Sandbox({"work_dir": folder}) as sandbox:
+        sandbox.start()
         container = sandbox.container
         assert container
         inspect = ["docker", "inspect", "-f", "{{.Config.Image}}", container.id]
