@@ -1,4 +1,4 @@
-"""The runtime on Kubernetes: the engine `kubernetes`, from its word and the operator's options."""
+"""The runtime on Kubernetes: the engine `kubernetes`, from its name and the operator's options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kubernetes_runtime(word: str) -> Runtime:
 
 
 def kubernetes_engine(word: str) -> KubernetesEngine:
-    """Return the engine of the engine's word, `kubernetes[://CONTEXT[/NAMESPACE]]`."""
+    """Return the engine for a name `kubernetes[://CONTEXT[/NAMESPACE]]`."""
     options = KubernetesOptions.read(word, settings.kubernetes_options())
     cluster = load_cluster(options.context, options.kubeconfig)
     return KubernetesEngine(Api(cluster, options.timeout), pod_maker(options, cluster.namespace))

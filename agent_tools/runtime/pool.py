@@ -1,7 +1,7 @@
-"""The pool of one kind: keeps so many sandboxes ready, made one at a time, beside whatever else runs.
+"""Pools of pre-warmed sandboxes, one pool for each kind; a pool makes its sandboxes one at a time.
 
-A thread makes what is missing, at once after one was taken; replaces what is older than `pool_max_age`; and makes none
-any more once nobody has asked for so long. At an error it stops, says so once in the log, and tries again at the first
+A thread makes missing sandboxes as soon as one was taken, replaces those older than `pool_max_age`, and makes no more
+if no session has asked for that long. After an error it stops, writes one line to the log, and retries at the first
 take after RETRY_SECONDS.
 """
 
@@ -39,18 +39,18 @@ from agent_tools.runtime.stoppable import Stopping
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.skills.skill import Skill
 
-# The kind of a sandbox: all that is settled when it is made. It can serve any session that asks for the same.
+# The kind of a sandbox: all options that are fixed when it is made. It can serve any session of the same kind.
 
 
 RETRY_SECONDS = 60.0
-PRELOAD = "AGENT_TOOLS_PRELOAD"  # guest/preload.py reads it, and nobody after that
-_OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # watched from the host
-_OF_EACH_USE = ("max_variables_bytes",)  # told to the sandbox when it matters
+PRELOAD = "AGENT_TOOLS_PRELOAD"  # only guest/preload.py reads it
+_OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # enforced by the host
+_OF_EACH_USE = ("max_variables_bytes",)  # sent to the sandbox with the order
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Equal kinds are the same sandbox to any code. `folder` is where the work_dirs lie, and so the blank ones."""
+    """Sandboxes of equal kinds are identical for user code. `folder` is the parent of the work_dirs."""
 
     image: str
     isolation: Isolation
@@ -63,10 +63,9 @@ class Kind:
 
     @classmethod
     def of(cls, spec: SessionSpec, guest: Guest) -> Kind:
-        """The kind that a session needs.
+        """Return the kind that a session needs.
 
-        Limits do not count of a work_dir that is watched from here, or that come with an order; nor does where one lies
-        that is copied.
+        It leaves out limits that the host enforces or sends with an order, and the location of a copied work_dir.
         """
         shares, usual = guest.shares_files, Limits()
         free = {name: getattr(usual, name) for name in (*_OF_EACH_USE, *(_OF_THE_FOLDER if shares else ()))}
@@ -82,7 +81,7 @@ class Kind:
         )
 
     def spec(self, work_dir: Path) -> SessionSpec:
-        """Return the makings of a sandbox of this kind that is nobody's yet."""
+        """Return the specification of a sandbox of this kind that no session has yet."""
         told = {PRELOAD: ",".join(self.preload)} if self.preload else {}
         isolation = replace(self.isolation, env={**self.isolation.env, **told})
         return SessionSpec(
@@ -102,14 +101,14 @@ Miss = Literal["empty", "failed", "folder", "ended"]
 that were ready had ended."""
 
 WARM_UP = "__import__('sandbox').warm_up()"
-SETTLE_SECONDS = 0.05  # before another one is made: who took the last one has its first result by then
+SETTLE_SECONDS = 0.05  # seconds before the next one is made, so that the session of the last one has its first result
 
 _log = logging.getLogger("agent_tools.pool")
 
 
 @dataclass
 class ReadySandbox:
-    """A sandbox that is ready, its blank folder, and when it was made (seconds of the pool's clock)."""
+    """A ready sandbox, its empty folder, and its creation time (seconds of the pool's clock)."""
 
     sandbox: RunningSandbox
     blank: EmptyWorkDir
@@ -132,9 +131,9 @@ Make = Callable[[Engine, Kind], tuple[RunningSandbox, EmptyWorkDir]]
 
 
 def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, EmptyWorkDir]:
-    """Start a sandbox on a blank folder, and have its kernel run one silent cell, since the first one takes longer.
+    """Start a sandbox on an empty folder, and run one silent cell, since a kernel's first cell takes longer.
 
-    That cell uses what is preloaded, since the first use takes longer, too.
+    The cell uses the preloaded modules, whose first use takes longer, too.
 
     Raises:
         AgentToolsError, OSError: it could not be started.
@@ -152,7 +151,7 @@ def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, EmptyWorkDir]:
 
 
 class Pool:
-    """Thread-safe. `behind` does what a taker need not wait for; `clock` gives seconds."""
+    """The pool of one kind. Thread-safe. `behind` runs background work; `clock` returns seconds."""
 
     def __init__(
         self,
@@ -169,7 +168,7 @@ class Pool:
         self._engine, self._behind, self._clock, self._make = engine, behind, clock, make
         self._size = 0
         self._ready: deque[ReadySandbox] = deque()
-        self._later: deque[Callable[[], None]] = deque()  # what nobody who takes need wait for
+        self._later: deque[Callable[[], None]] = deque()  # removals that need not delay a session
         self._asked_at = clock()
         self._failed_at = -float("inf")
         self._is_closed = False
@@ -183,11 +182,11 @@ class Pool:
 
     @property
     def asked_at(self) -> float:
-        """The moment (seconds of the clock) at which a session last asked."""
+        """The time (seconds of the clock) of the last request of a session."""
         return self._asked_at
 
     def keep(self, size: int) -> None:
-        """Keep at least so many ready, from now on."""
+        """Keep at least `size` sandboxes ready from now on."""
         with self._changed:
             self._asked_at, self._size = self._clock(), max(self._size, size)
             if self._thread is None and not self._is_closed:
@@ -196,13 +195,13 @@ class Pool:
             self._changed.notify_all()
 
     def wait(self, patience: float) -> int:
-        """Wait until all are ready or one failed, so many seconds at most; return how many are."""
+        """Wait up to `patience` seconds until all are ready or one failed; return how many are ready."""
         with self._changed:
             self._changed.wait_for(lambda: self.ready >= self._size or bool(self.failure), patience)
             return self.ready
 
     def take(self, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
-        """Return a sandbox that is this session's now; None if there is none for it, so that it starts cold.
+        """Return a sandbox for this session; None if none is ready, so that the session starts cold.
 
         Raises:
             InvalidParams, EngineError: as a cold start's would be.
@@ -217,7 +216,7 @@ class Pool:
     def close(self, patience: float | None = None) -> None:
         """Make no more, and remove the sandboxes that no session took.
 
-        With `patience` (seconds), the thread that is still making one then is left to remove it.
+        With `patience` (seconds), a thread that is still making one after that removes it itself.
         """
         with self._changed:
             self._is_closed, thread = True, self._thread
@@ -242,7 +241,7 @@ class Pool:
                 continue
             try:
                 return self._handed_over(ready, spec, quota) or self._given_back(ready)
-            except PreludeError:  # a kernel that just died, or a prelude that fails: a cold start tells
+            except PreludeError:  # a kernel that just died, or a prelude that fails: a cold start reports it
                 ready.end(self._behind)
                 return "ended"
             except BaseException:
@@ -290,19 +289,19 @@ class Pool:
                 self._make_one()
 
     def _idle_seconds(self) -> float:
-        """Seconds until there is something to do without anyone's word."""
+        """Return the seconds until there is work without a request."""
         old_at = [each.made_at + self.kind.limits.pool_max_age for each in self._ready]
         return min([self._make_at(), *old_at]) - self._clock()
 
     def _make_at(self) -> float:
-        """The moment to make another one at; never, where there are enough, or nobody asked lately."""
+        """Return the time to make the next one; infinity if there are enough, or no session asked lately."""
         is_wanted = self._asked_at + self.kind.limits.pool_max_age > self._clock() and self._asked_at >= self._failed_at
         if len(self._ready) >= self._size or not is_wanted:
             return float("inf")
         return self._failed_at + RETRY_SECONDS
 
     def _put_off_old(self) -> None:
-        """Have those removed that are too old."""
+        """Remove sandboxes that are too old."""
         oldest = self._clock() - self.kind.limits.pool_max_age
         while self._ready and self._ready[0].made_at <= oldest:
             self._later.append(partial(self._ready.popleft().end, self._behind))
@@ -317,7 +316,7 @@ class Pool:
         except (AgentToolsError, OSError) as exc:
             with self._changed:
                 if not self.failure and not isinstance(exc, Stopping):
-                    why = str(exc).strip().rpartition("\n")[2]  # of a traceback of the guest's, what it is about
+                    why = str(exc).strip().rpartition("\n")[2]  # the last line of a traceback of the guest
                     _log.warning("No sandbox can be made ahead (%s); sessions start cold.", why)
                 self.failure, self._failed_at = str(exc), self._clock()
                 self._changed.notify_all()
@@ -330,22 +329,22 @@ class Pool:
             self._end_ready()
 
 
-# The rename that makes the blank folder of a sandbox made ahead the work_dir of a session, or leaves all as it was.
+# Renames the empty folder of a pre-warmed sandbox to a session's work_dir, or changes nothing.
 #
-# What is there already is replaced only where nobody can miss it: nothing; an empty folder; or a folder that this
-# process made and staged files into, which are moved. Nothing is ever replaced that a live sandbox has.
+# An existing folder is replaced only if nothing is lost: an empty folder, or a folder that this process made and staged
+# files into, which are moved. A live sandbox's folder is never replaced.
 
 
-MOST_ENTRIES = 64  # of a folder that are moved one by one
+MOST_ENTRIES = 64  # entries of a folder that are moved one by one
 _LOCK = "pool.lock"
 _KNOWN_ATTRIBUTES = {"security.selinux"}  # of every folder, where there are such
 
 
 def take_place(blank: Path, work_dir: Path, after: ExitStack) -> bool:
-    """Rename `blank` to `work_dir`, beside it; False, with everything as it was, where that may not or cannot be.
+    """Rename `blank` to its sibling `work_dir`; return False, without any change, if this is not possible.
 
-    The claim on `blank` is one on `work_dir` then: the same folder, in the same place. `after` lets go of the folder
-    that was there, which its file system then removes: that takes milliseconds, and nobody need wait for it.
+    The claim on `blank` then covers `work_dir`: the same folder, in the same parent. `after` removes the replaced
+    folder in the background, which takes milliseconds.
 
     Raises:
         EngineError: the private folder of this user cannot be used.
@@ -366,7 +365,7 @@ def take_place(blank: Path, work_dir: Path, after: ExitStack) -> bool:
 
 
 def _may_go(old: int, work_dir: Path, new: int) -> bool:
-    """Return whether nobody would miss a folder that another one replaces."""
+    """Return whether a folder can be replaced without a loss."""
     if is_made_here(work_dir, identity(old)):
         return len(os.listdir(old)) <= MOST_ENTRIES
     found, ours = os.fstat(old), os.fstat(new)
@@ -377,10 +376,10 @@ def _may_go(old: int, work_dir: Path, new: int) -> bool:
 
 
 def _move_in(old: int, new: int, undo: ExitStack) -> None:
-    """Move what was staged, to the new folder's guest, and give the new folder the old one's mode.
+    """Move the staged files to the new folder and its guest, and give the new folder the old one's mode.
 
     Raises:
-        OSError: something could not be moved; `undo` moves back what was.
+        OSError: a file could not be moved; `undo` moves the others back.
     """
     former, owner = os.fstat(old), os.fstat(new)
     if os.getuid() == 0:
@@ -400,7 +399,7 @@ def _move_back(name: str, new: int, old: int) -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Keep other processes of this user from replacing a folder at the same moment. Raises OSError."""
+    """Lock out other processes of this user that replace a folder at the same time. Raises OSError."""
     fd = os.open(private_base() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -417,14 +416,14 @@ MOST_KINDS = 8  # pools of one process; a further one replaces the least recentl
 
 @dataclass(frozen=True)
 class PoolState:
-    """All pools in numbers.
+    """Statistics of all pools.
 
     Attributes:
         ready: sandboxes that are ready now.
         takes: sessions so far that asked for one, by 'hit' or the reason of a miss.
-        failures: what failed.
+        failures: the errors.
         cold_starts: sandboxes so far that were started while a session waited.
-        cold_start_seconds: the time that these took, in all.
+        cold_start_seconds: the total time of these starts.
     """
 
     ready: int = 0
@@ -435,7 +434,7 @@ class PoolState:
 
 
 class Pools:
-    """Thread-safe. `behind` does what a session need not wait for."""
+    """All pools of a process. Thread-safe. `behind` runs background work."""
 
     def __init__(self, engine: Engine, behind: Do, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
@@ -448,7 +447,7 @@ class Pools:
         self._cold_start_seconds = 0.0
 
     def start(self, engine: Engine, spec: SessionSpec, quota: Quota) -> RunningSandbox:
-        """Return a sandbox made ahead, if the session asks for one and it can be had; else start one.
+        """Return a pre-warmed sandbox, if the session asks for one and one is ready; else start one.
 
         Raises:
             InvalidParams, EngineError, KernelError: as for `RunningSandbox`.
@@ -474,14 +473,14 @@ class Pools:
         """Begin to fill the pool for sessions like this one; wait up to `patience` seconds and return the number ready.
 
         Raises:
-            EngineError: the engine is not there.
+            EngineError: the engine cannot be reached.
         """
         pool = self._pool_of(spec)
         pool.keep(spec.ahead.size)
         return pool.wait(patience) if patience > 0 else pool.ready
 
     def state(self) -> PoolState:
-        """Return the numbers as they are now."""
+        """Return the present statistics."""
         with self._lock:
             pools, takes = list(self._pools), Counter(self._former)
             cold = self._cold_starts, self._cold_start_seconds

@@ -1,4 +1,4 @@
-"""Owns all sessions of this process: opens, finds, replaces and closes them, and sweeps what dead processes left."""
+"""Owns all sessions of this process: opens, finds and closes them, and removes remains of dead processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Runtime:
     def __init__(self, engine: Engine, ensure_image: Callable[[RecipeLike], str]) -> None:
         self.engine = engine
         self.ensure_image = ensure_image
-        """Give the tag of an image of a recipe that is there, building it if need be."""
+        """Returns the tag of the image of a recipe, after building it if it is missing."""
         self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
         self._sessions: dict[str, Session] = {}
         self._pid = os.getpid()
@@ -45,7 +45,7 @@ class Runtime:
         return self.engine.guest(work_dir)
 
     def ask_engine(self) -> None:
-        """Ask the engine for the sandboxes of this process.
+        """Check that the engine answers.
 
         Raises:
             EngineError: it does not answer.
@@ -54,7 +54,7 @@ class Runtime:
         self.engine.strays(Owner.current().labels)
 
     def open(self, key: str, spec: SessionSpec) -> Session:
-        """The session of this key, made if there is none that is open; its sandbox starts with its first run."""
+        """Return the open session of this key, made if there is none; its sandbox starts with its first run."""
         self._begin_once()
         with self._lock:
             self._forget_parents()
@@ -64,10 +64,10 @@ class Runtime:
             return session
 
     def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
-        """Begin to make sandboxes ahead for sessions like this; wait so many seconds at most. Return what is ready.
+        """Begin to make sandboxes ahead for sessions like this; wait up to `patience` seconds; return the number ready.
 
         Raises:
-            EngineError: the engine is not there.
+            EngineError: the engine cannot be reached.
         """
         self._begin_once()
         with self._lock:
@@ -77,20 +77,20 @@ class Runtime:
 
     @property
     def pools(self) -> PoolState:
-        """The sandboxes made ahead, in numbers."""
+        """Statistics of the sandboxes made ahead."""
         with self._lock:
             self._forget_parents()
             return self._pools.state()
 
     def find(self, key: str) -> Session | None:
-        """The open session of this key, if there is one."""
+        """Return the open session of this key, or None."""
         with self._lock:
             self._forget_parents()
             session = self._sessions.get(key)
         return session if session and not session.is_closed else None
 
     def close(self, key: str) -> None:
-        """Close one session; one that is not there is no error."""
+        """Close one session; a missing one is not an error."""
         with self._lock:
             self._forget_parents()
             session = self._sessions.pop(key, None)
@@ -98,7 +98,7 @@ class Runtime:
             session.close()
 
     def close_all(self) -> None:
-        """Close every session of this process, several at once, and wait until nothing is left of any."""
+        """Close every session of this process, several at once, and wait until all are removed."""
         with self._lock:
             self._forget_parents()
             sessions = list(self._sessions.values())
@@ -108,7 +108,7 @@ class Runtime:
         self.settle()
 
     def close_pools(self) -> None:
-        """Remove the sandboxes made ahead that nobody took; the next session that asks for one fills a pool anew."""
+        """Remove unused sandboxes made ahead; the next session that asks for one starts a new pool."""
         if not self._engine.is_stopped:
             self._pools.close()
             return
@@ -116,16 +116,16 @@ class Runtime:
         self._pools.close(self._settled_by() - time.monotonic())
 
     def stop(self) -> None:
-        """Start no sandbox any more, in this process: starts under way fail at once, and removals go on behind.
+        """Start no more sandboxes in this process: pending starts fail at once, and removals run in the background.
 
-        From now on `close_pools`, `settle` and `close_all` end every sandbox, and wait SETTLE_SECONDS at most, in all.
+        From now on `close_pools`, `settle` and `close_all` end every sandbox, and wait SETTLE_SECONDS at most in total.
         """
         self._engine.stop()
 
     def settle(self) -> None:
-        """Wait until the engine has removed what was closed before."""
+        """Wait until the engine has removed all closed sandboxes."""
         if not self._engine.is_stopped:
-            self._engine.settle(time.monotonic() + SETTLE_SECONDS)  # of starts that Ctrl-C gave up
+            self._engine.settle(time.monotonic() + SETTLE_SECONDS)  # sandboxes of starts that Ctrl-C cancelled
             self._background.join()
             return
         self._engine.remove_rest()
@@ -147,14 +147,14 @@ class Runtime:
         return removed
 
     def _begin_once(self) -> None:
-        """At the first use in this process: make room for descriptors, and sweep, beside it."""
+        """At first use in this process, raise the limit on descriptors, and sweep in the background."""
         if not self._has_swept:
             self._has_swept = True
             raise_limit()
             self._background.do(self._try_to_sweep)
 
     def _try_to_sweep(self) -> None:
-        """Sweep; a failing engine will say so soon enough."""
+        """Sweep; ignore failures of the engine, which the next start reports."""
         with contextlib.suppress(AgentToolsError, OSError):
             self.sweep()
 
@@ -171,7 +171,7 @@ class Runtime:
 
 
 def docker_runtime() -> Runtime:
-    """A runtime on the Docker engine of this machine."""
+    """Return a runtime on the Docker engine of this machine."""
     engine = DockerEngine()
     return Runtime(engine, Images(engine).ensure)
 
@@ -181,7 +181,7 @@ _default_lock = threading.Lock()
 
 
 def default_runtime() -> Runtime:
-    """The runtime that tools share unless they are given another: the Docker engine of this machine."""
+    """Return the runtime that tools share by default: on the Docker engine of this machine."""
     global _default
     with _default_lock:
         if _default is None:

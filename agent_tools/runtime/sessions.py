@@ -1,8 +1,7 @@
-"""The seam to sessions, wherever they live: what their callers ask of them, and of who owns them.
+"""Interfaces of sessions and their owners, on this or on another machine.
 
-`Runtime` and `Session` are the ones of this process. A fleet (agent_tools/fleet) has them on other machines, for the
-same callers: a seam at the engine would carry every byte between host and kernel over the network, one at the session
-carries code there and outputs back.
+`Runtime` and `Session` implement them in this process, and a fleet (agent_tools/fleet) on other machines. The interface
+is at the session and not at the engine, so that only code and outputs cross the network.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class RunsCode(Protocol):
 
 
 class SessionLike(RunsCode, Protocol):
-    """A session, as `Sandbox` uses it: the least that another kind of session has to do. Any thread may call."""
+    """A session for `Sandbox`: the methods that every implementation must have. Any thread may call them."""
 
     @property
     def is_alive(self) -> bool:
@@ -129,19 +128,19 @@ class SessionLike(RunsCode, Protocol):
         ...
 
     def reset(self) -> None:
-        """End the sandbox with all it held, and empty work_dir."""
+        """Remove the sandbox with its contents, and empty work_dir."""
         ...
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
-        """Serve further host functions, which `prelude` defines for the code; without `others`, these alone."""
+        """Add host functions, which `prelude` defines for the code; without `others`, replace all by them."""
         ...
 
 
 class Sessions(Protocol):
-    """An owner of sessions, as whoever opens one needs it. `Runtime` says what each does and raises."""
+    """An owner of sessions. `Runtime` documents the methods and their errors."""
 
     def guest(self, work_dir: Path | None = None) -> Guest:
-        """Return the owner of the files in a work_dir, as this machine sees it. Raises EngineError."""
+        """Return the owner on this machine of the files in a work_dir. Raises EngineError."""
         ...
 
     def open(self, key: str, spec: SessionSpec) -> SessionLike:
@@ -162,12 +161,12 @@ class Sessions(Protocol):
 
     @property
     def ensure_image(self) -> Callable[[RecipeLike], str]:
-        """Give the word for an image of a recipe, which is built where it is needed."""
+        """Return the name for the image of a recipe, which is built where it is needed."""
         ...
 
 
 class RuntimeLike(Sessions, Protocol):
-    """An owner of sessions, as a process that serves others needs it from its start to its end."""
+    """An owner of sessions with the operations that a server process needs."""
 
     @property
     def pools(self) -> PoolState:
@@ -183,11 +182,11 @@ class RuntimeLike(Sessions, Protocol):
         ...
 
     def close_pools(self) -> None:
-        """Remove what was made ahead and nobody took."""
+        """Remove unused sandboxes made ahead."""
         ...
 
     def stop(self) -> None:
-        """Start no sandbox any more: starts under way fail at once, and removals are waited for a short time only."""
+        """Start no more sandboxes: pending starts fail at once, and waits for removals are short."""
         ...
 
     def settle(self) -> None:

@@ -143,7 +143,7 @@ class StoppableEngine:
         return self._engine.strays(host)
 
     def stop(self) -> None:
-        """Start nothing any more: starts under way fail at once, and removals go on behind their callers."""
+        """Start no more sandboxes: pending starts fail at once, and removals run in the background."""
         with self._changed:
             self.is_stopped = True
             starts = list(self._starts)

@@ -9,14 +9,14 @@ Theory of operation
         Killed       the order to kill was sent; PID 1 has not yet reported the end
         Over         with an `Answer`, or because the kernel is gone
 
-    Two things move it. An event (`Replied`, `Cancelled`, `Closed`, `Broke`, `Condemned`, `Exited`, `Lost`) moves it by
-    TABLE; an event that has no entry there changes nothing. And when nothing has happened until `due`, `lapse` says
-    what is thought of that. Entering a state may give PID 1 an order: `order_on_entering`.
+    Two things change the state. An event (`Replied`, `Cancelled`, `Closed`, `Broke`, `Condemned`, `Exited`, `Lost`)
+    changes it by TABLE; an event without an entry has no effect. If nothing happens until `due`, `lapse` returns the
+    next state. On entering a state the host may send PID 1 an order: `order_on_entering`.
 
     The time limit is enforced three times: by the countdown inside the guest, by PID 1, and, a little later, by
     `lapse`. So a kernel that was killed by SIGKILL after its deadline was stopped for its time, whoever did it first.
 
-Nothing in here has a clock, a socket or a thread. Times are monotonic seconds.
+This module has no clock, socket or thread. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from agent_tools.limits import GIB, Limits
 from agent_tools.results.execution import Cause
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
-END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was told to kill
+END_GRACE = 1.0  # seconds for PID 1 to report the end of a kernel that it was ordered to kill
 LATE_END_GRACE = 0.6  # the same after the time limit, when PID 1 kills it without an order: a call has 3 s to return in
 HANG_UP_GRACE = 1.5  # seconds for PID 1 to report the end of a kernel that closed its channel, and what it wrote last
 LATE_HANG_UP_GRACE = 0.5  # the same where its code was to be killed before
 
 
 class Why(Enum):
-    """The reason for which a kernel is killed."""
+    """The reason why a kernel is killed."""
 
     OVERDUE = "its code did not stop at the time limit"
     DEAF = "its code did not stop when it was interrupted"
@@ -56,7 +56,7 @@ class Gone:
 
 @dataclass(frozen=True)
 class Silent:
-    """PID 1 did not carry out an order in time: the sandbox is given up."""
+    """PID 1 did not carry out an order in time: the sandbox is removed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Ended:
-    """The kernel is gone: how, None if nobody has said, and for which reason of ours if it was killed."""
+    """The kernel is gone: its reported end, or None, and the reason if the host killed it."""
 
     how: Exit | Gone | Silent | None
     why: Why | None = None
@@ -98,7 +98,7 @@ class HungUp:
 
 @dataclass(frozen=True)
 class Killed:
-    """The kill was ordered. `detail` is what the reason is about, in words."""
+    """The kill was ordered. `detail` is a text for the reason."""
 
     at: float
     why: Why
@@ -120,7 +120,7 @@ class Replied:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The caller does not want the run any more; its code has a grace, in seconds."""
+    """The caller cancelled the run; its code has a grace period, in seconds."""
 
     grace: float = 0.0
 
@@ -132,14 +132,14 @@ class Closed:
 
 @dataclass(frozen=True)
 class Broke:
-    """The kernel sent what is no message, or one over the limits."""
+    """The kernel sent a malformed message, or one over the limits."""
 
     detail: str
 
 
 @dataclass(frozen=True)
 class Condemned:
-    """Somebody else has ordered the kill: a full work_dir, a restart."""
+    """Another part of the host has ordered the kill: a full work_dir, a restart."""
 
     detail: str
     cause: Cause = ""
@@ -154,7 +154,7 @@ class Exited:
 
 @dataclass(frozen=True)
 class Lost:
-    """PID 1 has hung up."""
+    """PID 1 has closed the lifeline."""
 
 
 State = Union[Running, Interrupted, HungUp, Killed, Over]
@@ -163,7 +163,7 @@ Event = Union[Replied, Cancelled, Closed, Broke, Condemned, Exited, Lost]
 
 @dataclass(frozen=True)
 class Moment:
-    """Now, and when the run's time is up (infinity while its clock stands still)."""
+    """The present time, and the time limit (infinity while it is paused)."""
 
     now: float
     deadline: float
@@ -176,7 +176,7 @@ def advance(state: State, event: Event, moment: Moment) -> State:
 
 
 def due(state: State, deadline: float, limits: Limits) -> float:
-    """Return when `lapse` is to be asked, if nothing happens until then."""
+    """Return the time to call `lapse` if nothing happens until then."""
     last = deadline + limits.interrupt_grace + limits.kill_grace * MAX_GRACES + KILL_MARGIN
     match state:
         case Running():
@@ -192,7 +192,7 @@ def due(state: State, deadline: float, limits: Limits) -> float:
 
 
 def lapse(state: State, moment: Moment) -> State:
-    """Return the state after nothing has happened until `due`."""
+    """Return the next state if nothing has happened until `due`."""
     match state:
         case Running():
             return Killed(moment.now, Why.OVERDUE)
@@ -212,7 +212,7 @@ def order_on_entering(state: State) -> Order | None:
         case Interrupted(_, grace):
             return Interrupt(kill=grace)
         case Killed(why=why):
-            return None if why is Why.CONDEMNED else Kill()  # whoever condemned it has ordered that
+            return None if why is Why.CONDEMNED else Kill()  # the part that condemned it has ordered the kill
     return None
 
 
@@ -288,7 +288,7 @@ TABLE: Mapping[type[State], Mapping[type[Event], Move]] = {
 }
 
 
-# The end of a kernel in words: the one place where an ending becomes a sentence.
+# The end of a kernel as a sentence, made only here.
 
 
 USE_LESS = "read less at once: usecols, dtype, chunksize"

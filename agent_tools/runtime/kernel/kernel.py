@@ -1,12 +1,13 @@
-"""One IPython process in a sandbox: runs code under a deadline that holds whatever the code does.
+"""One IPython process in a sandbox: runs code under a time limit that the code cannot evade.
 
 The time limit comes in three steps: the countdown inside the kernel interrupts the cell; `interrupt_grace` later PID 1
 sends SIGINT, which also ends C calls that poll for signals; when the kernel has used `kill_grace` of processor time
-after that, or after twice as long, PID 1 kills it and all it started. The host repeats the kill, and then gives the
-sandbox up. The states of a run are in escalation.py; this file brings them events, and carries out their orders.
+after that, or after twice as long, PID 1 kills it and all it started. The host repeats the kill, and then removes the
+sandbox. escalation.py has the states of a run; this file passes events to them, and carries out their orders.
 
-PID 1 is armed once a run has lasted for ARM_SECONDS, or before the caller gets an output of a run that goes on: so the
-steps hold while the host is stopped or the caller does not read. Arming every run would wake PID 1 twice in a run, a
+PID 1 is armed once a run has lasted for ARM_SECONDS, or before the caller gets an output of an unfinished run, so that
+the limit works while the host is stopped or the caller does not read. Arming every run would wake PID 1 twice in a run,
+a
 quarter of a warm call (`print(1)` in `benchmarks/latency.py`).
 """
 
@@ -38,23 +39,26 @@ from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, O
 from agent_tools.runtime.kernel.protocol import KernelMessage, outputs_of, read_error, streams
 from agent_tools.runtime.transport.lifeline import Lifeline
 
-# The runs of a sandbox by number, so that it can be told which of them a checkpoint knows of.
+# Numbers the runs of a sandbox, to know which of them a checkpoint includes.
 
-MAX_CELLS = 10_000  # that are remembered one by one
-MAX_WAKINGS = 10  # of one checkpoint in a row, after crashes: what it holds may be what ends the kernel
+MAX_CELLS = 10_000  # runs that are remembered individually
+MAX_WAKINGS = 10  # consecutive uses of one checkpoint after crashes: its own state may end the kernel
 
 RunKind = Literal["cell", "load", "definition"]
 """The caller's code; variables that are set for the caller, which can be undone like code; what the code is to find."""
 
 
 class Runs:
-    """Numbers from 1. A cell is a run that changes the caller's variables; others define what the code is to find."""
+    """Run numbers, from 1.
+
+    A cell is a run that changes the caller's variables; other runs define names for the code.
+    """
 
     def __init__(self) -> None:
         self.latest = 0
         self.is_taken_back = False
-        """True after a crash that took the last cells back, until another one begins: then there is nothing to undo."""
-        self._at = 0  # after which the variables are as they are now; 0: a fresh kernel's
+        """True after a crash that undid the last cells, until the next cell begins: there is nothing to undo."""
+        self._at = 0  # the run that left the present variables; 0: a fresh kernel
         self._cells: deque[tuple[int, int]] = deque(maxlen=MAX_CELLS)  # and after which each began
         self._definition = 0
         self._woken, self._wakings = 0, 0
@@ -71,7 +75,7 @@ class Runs:
         return self.latest
 
     def return_to(self, run: int) -> int:
-        """Note that a checkpoint goes on that was left after a run; return how many cells it does not know of."""
+        """Record that the checkpoint after a run continues as the kernel; return how many cells it lacks."""
         self._at, undone = run, 0
         while self._cells and self._cells[-1][0] > run:
             self._cells.pop()
@@ -79,22 +83,22 @@ class Runs:
         return undone
 
     def wears_out(self, run: int) -> bool:
-        """Note that the checkpoint of this run goes on after a crash; return whether it did so too often in a row."""
+        """Record that the checkpoint of this run is used after a crash; return whether it was used too often."""
         self._wakings = self._wakings + 1 if run == self._woken else 1
         self._woken = run
         return self._wakings > MAX_WAKINGS
 
     def is_chosen(self) -> None:
-        """Note that the caller wants a checkpoint to go on: crashes before that say nothing against it."""
+        """Record that the caller chose a checkpoint, which resets the count of its crashes."""
         self._wakings = 0
 
     def has_definitions(self, run: int) -> bool:
-        """Return whether a checkpoint that was left after this run knows all definitions."""
+        """Return whether a checkpoint after this run includes all definitions."""
         return self._definition <= run
 
     @property
     def cells(self) -> int:
-        """The number of cells that the variables of now have seen."""
+        """The number of cells that led to the present variables."""
         return len(self._cells)
 
     def before_last_cell(self) -> int | None:
@@ -102,23 +106,23 @@ class Runs:
         return self._cells[-1][1] if self._cells else None
 
     def start_anew(self) -> None:
-        """Note that a fresh kernel knows of nothing."""
+        """Record that a fresh kernel has no variables."""
         self._cells.clear()
         self.is_taken_back = False
         self._at = self._definition = self._woken = self._wakings = 0
 
 
-CANCEL_SECONDS = 0.2  # how often a run looks whether it was cancelled, and what happened beside it
-ARM_SECONDS = 0.1  # of a run, after which PID 1 is armed with its time limit
-LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the clock stands still
+CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, and for events beside it
+ARM_SECONDS = 0.1  # seconds of a run after which PID 1 is armed with its time limit
+LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the time limit is paused
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 Beside = Callable[[], Iterable[Output]]
 Ask = Callable[[int], object]
-"""Orders something of PID 1 that it answers for with `Marked`."""
+"""Sends PID 1 an order that it answers with `Marked`."""
 
 
 class Kernel:
-    """A ready kernel, for the thread whose turn it is; `hold`, `go`, `interrupt`, `cancel` and `kill` are for any."""
+    """A ready kernel. Call it with the session's lock; `hold`, `go`, `interrupt`, `cancel` and `kill` need none."""
 
     def __init__(
         self,
@@ -134,16 +138,16 @@ class Kernel:
         self._limits = limits
         self._memory = memory
         self.runs = runs  # None: no checkpoints
-        self._clock = clock  # of the runs' time limits and what follows from them
+        self._clock = clock  # clock of the runs' time limits and grace periods
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
         self._run: RunningRequest | None = None
-        self._holds = 0  # approvals that are being asked for: the clock goes on when the last one is answered
+        self._holds = 0  # pending approvals: the time limit continues when the last one is answered
         self._lock = threading.RLock()  # guards the run's state and its time limit
 
     @property
     def end_reason(self) -> str:
-        """The reason for which the kernel ended, as a clause; '' while it lives."""
+        """Why the kernel ended, as a clause; '' while it lives."""
         return describe(self._ended, self._memory) if self._ended else ""
 
     def is_alive(self) -> bool:
@@ -164,10 +168,10 @@ class Kernel:
     ) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
-        The outputs of `beside` happened meanwhile and are yielded in their place: it is asked before each output, and
-        at least every CANCEL_SECONDS.
+        `beside` returns other outputs, such as finished host calls, which are yielded in order: it is called before
+        each output, and at least every CANCEL_SECONDS.
 
-        Closing the iterator early interrupts the code, and so does setting `cancelled`; code that goes on is killed.
+        Closing the iterator early, or setting `cancelled`, interrupts the code; code that does not stop is killed.
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
         request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
@@ -183,7 +187,7 @@ class Kernel:
             self.lifeline.disarm()
 
     def hold(self) -> None:
-        """Let the run's time limit stand still, until as many `go` have come."""
+        """Pause the run's time limit, until `go` was called as often."""
         with self._lock:
             self._holds += 1
             if self._holds == 1 and (run := self._run):
@@ -191,7 +195,7 @@ class Kernel:
                 self.lifeline.disarm()
 
     def go(self) -> None:
-        """Let the run's time limit go on."""
+        """Continue the run's time limit."""
         with self._lock:
             self._holds -= 1
             if self._holds == 0 and (run := self._run):
@@ -205,13 +209,13 @@ class Kernel:
         self.lifeline.send(Interrupt())
 
     def cancel(self) -> None:
-        """Interrupt the run that goes on, unless it was already; what does not end then is killed."""
+        """Interrupt the current run, unless it was interrupted already; code that does not stop is killed."""
         with self._lock:
             if self._run:
                 self._advance(self._run, escalation.Cancelled(self._limits.cancel_grace))
 
     def kill(self, reason: str = "", cause: Cause = "") -> None:
-        """End the kernel and everything it started. The reason and the cause, if any, are told with its end."""
+        """End the kernel and everything it started. The reason and the cause, if any, are reported with its end."""
         with self._lock:
             if reason and not self._condemned:
                 self._condemned = escalation.Condemned(reason, cause)
@@ -220,7 +224,7 @@ class Kernel:
                 self._advance(self._run, self._condemned)
 
     def end(self) -> bool:
-        """Kill the kernel and wait until PID 1 has said that it is gone; return whether it has, or the sandbox went."""
+        """Kill the kernel and wait until PID 1 reports its end; return whether it did, or the sandbox ended."""
         deadline = time.monotonic() + escalation.END_GRACE
         if not self._ended:
             self.kill()
@@ -233,14 +237,14 @@ class Kernel:
         return not (self._ended and isinstance(self._ended.how, Silent))
 
     def abandon(self, reason: str) -> None:
-        """Count it as ended for this reason: it was to make way for another, whose channel was told of its end."""
+        """Mark the kernel as ended for this reason: another one replaces it, whose channel received its end."""
         self.kill(reason)
         self._note_ended(Ended(None))
 
     def mark(self, seconds: float, ask: Ask | None = None) -> int:
-        """Have PID 1 keep a checkpoint of now; return its run, 0 if none could be taken.
+        """Let PID 1 keep a checkpoint of the present state; return its run, 0 if none could be taken.
 
-        With `ask` it is not kept: that orders what is to be done with the checkpoint of a run, if there is one.
+        With `ask` it is not kept: `ask` then orders another action on the checkpoint of a run, if there is one.
         """
         ask = ask or (lambda run: self.lifeline.send(Mark(run)))
         assert self.runs
@@ -259,7 +263,7 @@ class Kernel:
             self._settle(time.monotonic() + seconds)
 
     def _settle(self, deadline: float, run: int = 0) -> None:
-        """Wait for an answer: the checkpoint that was due is taken then, and another one soon if there is a run."""
+        """Wait for an answer to an empty request, after which the pending checkpoint has been taken."""
         request = self.channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True)
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
@@ -268,7 +272,7 @@ class Kernel:
                     return
 
     def _asked(self, ask: Ask, run: int, deadline: float) -> int:
-        """Ask for something about the checkpoint of a run; return the run, 0 if there is none of it."""
+        """Send an order about the checkpoint of a run; return the run, 0 if it has no checkpoint."""
         ask(run)
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
@@ -292,7 +296,7 @@ class Kernel:
                 self._arm(min(LONGEST_LIMIT, max(0.0, run.limit.deadline - self._clock())))
 
     def _outputs(self, run: RunningRequest, beside: Beside = tuple) -> Iterator[Output]:
-        """Bring the run to its end, yielding what it shows on its way."""
+        """Serve the run to its end, yielding its outputs."""
         while not run.is_over:
             self._look_after(run)
             outputs: list[Output] = []
@@ -306,7 +310,7 @@ class Kernel:
                 yield output
 
     def _look_after(self, run: RunningRequest) -> None:
-        """Take the step that is due against code that should have ended, or a guest that answers no more."""
+        """Take the next step against code that should have ended, or a guest that does not answer."""
         with self._lock:
             # No descriptor tells of a cancelled run, so it is looked for at least every CANCEL_SECONDS.
             if run.cancelled.is_set():
@@ -318,7 +322,7 @@ class Kernel:
                 self._enter(run, escalation.lapse(run.state, moment))
 
     def _patience(self, run: RunningRequest) -> float:
-        """Return the seconds until the next look at the run."""
+        """Return the seconds until the next check of the run."""
         due = escalation.due(run.state, run.limit.deadline, self._limits) - self._clock()
         return min(due, CANCEL_SECONDS if self.lifeline.is_armed else ARM_SECONDS)
 
@@ -362,12 +366,12 @@ class Kernel:
                 if isinstance(output, Error):
                     if run.error and run.error.traceback:
                         yield Stream("stderr", f"{run.error.traceback}\n")
-                    run.error = output  # how it ended is told once, at the end
+                    run.error = output  # the end is reported once, at the end
                 else:
                     yield output
 
     def _last_outputs(self, run: RunningRequest) -> Iterator[Output]:
-        """Yield how the run ended, if not by itself."""
+        """Yield an output for the end of the run, if it did not end by itself."""
         match run.state:
             case Over(Answer(at)) if at >= run.limit.deadline and run.error and run.error.name in _INTERRUPTIONS:
                 yield TimedOut(run.limit.timeout, state_kept=True, where=run.error.traceback)
@@ -379,13 +383,13 @@ class Kernel:
                 yield Died(self.end_reason, self._ended.cause)
 
     def _stop(self, run: RunningRequest) -> None:
-        """Bring a run that nobody reads any more to its end: interrupt, then kill."""
+        """End a run that has no reader any more: interrupt, then kill."""
         self.cancel()
         for _ in self._outputs(run):
             pass
 
     def note_end(self, event: Event) -> None:
-        """Note the end of the kernel between runs."""
+        """Record the end of the kernel between runs."""
         match event:
             case Reported(Exit() as exit_):
                 self._note_ended(Ended(exit_))
@@ -398,7 +402,7 @@ class Kernel:
                 self.end()
 
     def _note_ended(self, ended: Ended) -> None:
-        """Note why the kernel ended: a reason given before its end goes before what PID 1 saw of it."""
+        """Record why the kernel ended: a reason given before its end takes precedence over PID 1's report."""
         if self._ended:
             return
         if self._condemned and ended.why is None:
@@ -434,7 +438,7 @@ class RunningRequest:
 
 
 class TimeLimit:
-    """A run's time limit: `timeout` seconds from now; it stands still during approvals. Not thread-safe."""
+    """A run's time limit: `timeout` seconds from now; it is paused during approvals. Not thread-safe."""
 
     def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.timeout = timeout
@@ -445,14 +449,14 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """The moment at which the time is up (monotonic seconds); infinity while the limit is held."""
+        """The time when the limit is reached (monotonic seconds); infinity while it is paused."""
         return math.inf if self._is_held else self._deadline
 
     def hold(self) -> None:
-        """Let it stand still."""
+        """Pause the time limit."""
         self._left, self._is_held = self._deadline - self._clock(), True
 
     def go(self) -> float:
-        """Let it go on; return the seconds that are left."""
+        """Continue the time limit; return the seconds left."""
         self._deadline, self._is_held = self._clock() + self._left, False
         return self._left

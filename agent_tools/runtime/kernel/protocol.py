@@ -1,4 +1,4 @@
-"""Jupyter messages as values: parts in, `KernelMessage` out; message in, `Output` out. Pure; all is checked here once.
+"""Parses Jupyter messages: raw parts to `KernelMessage`, and messages to `Output`. Pure; checks all input.
 
 Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 """
@@ -38,10 +38,10 @@ from agent_tools.text import has_more_parts, neutralise, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
-PARENTS = 32  # parent headers that are remembered: one for each of so many runs at a time
+PARENTS = 32  # cached parent headers, one for each run
 MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become an object
 MAX_DECODED_BYTES = 16 * MIB  # of a content with characters that take more than a byte each once decoded
-MAX_TEXT_CHARS = MIB  # of a text that is looked at whole; the guest's streams send less at a time
+MAX_TEXT_CHARS = MIB  # characters of a text that is checked at once; the guest's streams send fewer at a time
 MAX_JSON_NODES = 50_000
 MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
@@ -74,9 +74,9 @@ def execute_request(
 ) -> tuple[str, bytes]:
     """Return the id and the bytes of a request to run code.
 
-    Its metadata carry the time limit in seconds, that nobody watches how far it has come, so that neither `busy`,
-    `idle` nor an echo of the code is sent, and the number of the run if a checkpoint is to be taken after it. An urgent
-    request has those taken that are due, however much time earlier ones took, and one after each run from now on.
+    Its metadata have the time limit in seconds, a flag that turns off `busy`, `idle` and the echo of the code, and the
+    number of the run if a checkpoint should follow it. With an urgent request, pending checkpoints are taken regardless
+    of their cost, and one after each run from now on.
     """
     request_id = uuid.uuid4().hex
     header = {
@@ -123,7 +123,7 @@ def read_message(channel: int, parts: list[bytes]) -> KernelMessage:
 
 @lru_cache(PARENTS)
 def _parent_id(packed: bytes) -> str:
-    """Return the id in a parent header, '' if there is none; all messages of a run have the same one, to the byte.
+    """Return the id in a parent header, or ''. It is cached, since all messages of a run have the same header.
 
     Raises:
         ValueError, RecursionError: it cannot be read.
@@ -134,10 +134,10 @@ def _parent_id(packed: bytes) -> str:
 
 
 def _read_object(packed: bytes) -> dict[str, Any]:
-    """Read a JSON object of the guest.
+    """Parse a JSON object of the guest.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not an object.
     """
     value = _read_json(packed)
     if not isinstance(value, dict):
@@ -150,20 +150,20 @@ def _read_json(packed: bytes) -> Any:
 
 
 def _is_costly(packed: bytes) -> bool:
-    """Return whether reading a content would cost more memory and time than it can be worth."""
+    """Return whether parsing a content would cost too much memory and time."""
     if has_more_parts(packed, MAX_MARKS):
         return True
     return len(packed) * 4 > MAX_DECODED_BYTES and _decoded_size(packed) > max(len(packed), MAX_DECODED_BYTES)
 
 
 def _decoded_size(packed: bytes) -> int:
-    """Bytes of the text in memory, where one wide character makes all the others as wide."""
+    """Return the bytes of the text in memory, where one wide character makes all the others as wide."""
     width = 4 if _FOUR_BYTES.search(packed) else 2 if _TWO_BYTES.search(packed) else 1
     return len(packed) * width
 
 
 def outputs_of(message: KernelMessage, limits: Limits) -> Iterator[Output]:
-    """Yield what an iopub message shows: nothing, its output, or its output with notes of what was left out."""
+    """Yield the output of an iopub message, if it has one, with notes of parts that were left out."""
     content = message.content
     match message.kind:
         case "stream" | "execute_result" | "display_data" | "update_display_data" if message.unread:
@@ -185,13 +185,13 @@ def outputs_of(message: KernelMessage, limits: Limits) -> Iterator[Output]:
 
 
 def streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
-    """The text in pieces, so that no copy of a very long one is made; an escape across two of them loses its ESC."""
+    """Yield the text in pieces, so that a very long one is not copied; an escape across two pieces loses its ESC."""
     for start in range(0, max(1, len(text)), MAX_TEXT_CHARS):
         yield Stream(name, neutralise(text[start : start + MAX_TEXT_CHARS]))
 
 
 def read_error(content: dict[str, Any]) -> Error:
-    """The error of an `error` message or of an execute_reply."""
+    """Return the error of an `error` message or of an execute_reply."""
     lines = content.get("traceback")
     limit = MAX_ERROR_CHARS
     lines = [_text(line, limit) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
@@ -203,7 +203,7 @@ def read_error(content: dict[str, Any]) -> Error:
 
 
 def read_bundle(data: object, limits: Limits) -> tuple[dict[str, Any], list[Omitted]]:
-    """A MIME bundle as values, with a note for each part that could not be kept."""
+    """Return a MIME bundle as values, with a note for each part that was left out."""
     kept: dict[str, Any] = {}
     notes: list[Omitted] = []
     for mime, value in list(data.items())[:MAX_MIME_TYPES] if isinstance(data, dict) else ():
@@ -236,7 +236,7 @@ def _mime_value(mime: str, value: object, limits: Limits) -> Any:
 
 
 def _neutral(value: object, depth: int, nodes: Iterator[int], max_chars: int) -> object:
-    """A JSON value with all its text neutralised; `nodes` counts its parts down."""
+    """Return a JSON value with all its text neutralised; `nodes` counts its parts down."""
     if depth == 0:
         raise _TooLong(f"more than {MAX_JSON_DEPTH} levels")
     if next(nodes, None) is None:
@@ -258,14 +258,14 @@ def _display_id(content: dict[str, Any]) -> str | None:
 
 
 def _whole(text: str, limit: int) -> str:
-    """A text that is of no use in part; its length is checked before anything is made of it."""
+    """Return a text that must be complete; its length is checked first."""
     if len(text) > limit:
         raise _TooLong(f"{len(text):,} characters")
     return neutralise(text)
 
 
 def _text(value: object, limit: int) -> str:
-    """A text's first and last part, `limit` characters in all; what is far too long is cut before it is copied."""
+    """Return a text's first and last part, `limit` characters in all; huge texts are cut before they are copied."""
     text = _joined(value)
     return neutralise(shorten(text, limit)) if len(text) > MAX_TEXT_CHARS else shorten(neutralise(text), limit)
 
@@ -276,7 +276,7 @@ def _joined(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-# Checks pictures the guest sent, without decoding them: a decoder fed with hostile input is itself a way in.
+# Checks pictures from the guest without decoding them: hostile input can exploit bugs of decoders.
 #
 # PNG: https://www.w3.org/TR/png-3/#5DataRep   JPEG: ITU-T T.81, annex B
 
@@ -292,10 +292,10 @@ class PictureRefused(AgentToolsError, ValueError):
 
 
 def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
-    """Return the bytes of a base64 PNG or JPEG that is what it says and within the limits.
+    """Return the bytes of a base64 PNG or JPEG whose format and size were checked.
 
     Raises:
-        PictureRefused: otherwise.
+        PictureRefused: it has another format, or is over the limits.
     """
     if not isinstance(encoded, str):
         raise PictureRefused("not base64 text")

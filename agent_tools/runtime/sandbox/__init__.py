@@ -1,1 +1,1 @@
-"""One sandbox: a container, its kernels, and when it is idle."""
+"""One sandbox: a container, its kernels, and its stop when idle."""

@@ -1,4 +1,4 @@
-"""The kernels of one sandbox, one at a time: started fresh, or woken from a checkpoint."""
+"""The kernels of one sandbox, one at a time: a fresh kernel, or one from a checkpoint."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from agent_tools.runtime.host_calls.wire import ServesCalls
 
 
-# The makings of a session, as a value.
+# The specification of a session, as a value.
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """The sandboxes to keep ready for sessions of one kind: how many, and the modules that are imported in them."""
+    """Pool options of a session: the number of ready sandboxes, and the modules imported in them."""
 
     size: int = 0
     preload: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """The makings of a session. `work_dir` exists and is the guest's to write.
+    """Everything needed to create a session. `work_dir` exists and the guest can write to it.
 
     `transport` is 'sockets', 'stdio', or 'auto' for the fastest that works.
     """
@@ -59,19 +59,19 @@ class SessionSpec:
     """Code that every fresh kernel runs before anything else."""
     ahead: Ahead = Ahead()
     is_blank: bool = False
-    """True for a sandbox made ahead, whose session, with its host functions, is not known yet."""
+    """True for a sandbox made ahead, whose session and host functions are not known yet."""
     idle_stop: float = 0.0
     """Seconds without use after which the processes of the sandbox are stopped until its next use; 0 for never."""
     checkpoint: bool = False
-    """Whether kernels leave copies of themselves, one of which goes on when a kernel is killed."""
+    """Whether kernels leave checkpoints, one of which continues when a kernel is killed."""
     skills: tuple[Skill, ...] = ()
     """Folders to mount read-only below /skills; none of them ever changes."""
 
     @property
     def telling_isolation(self) -> Isolation:
-        """The isolation with the limits on messages in its environment, where they are not the usual ones.
+        """Return the isolation with non-default limits on messages in its environment.
 
-        That of a blank sandbox has them already, from the session that it is like.
+        A sandbox made ahead has them already, from the session that it is made for.
         """
         if self.is_blank:
             return self.isolation
@@ -81,7 +81,7 @@ class SessionSpec:
 
 
 class Kernels:
-    """Has PID 1 make kernels, and connects to them. `orders` numbers the sandbox's orders that come with sockets."""
+    """Orders kernels from PID 1, and connects to them. `orders` numbers the sandbox's orders that carry sockets."""
 
     def __init__(
         self, spec: SessionSpec, transport: Transport, lifeline: Lifeline, orders: itertools.count[int]
@@ -94,16 +94,16 @@ class Kernels:
         self.runs = Runs()
         self._missing: NoCheckpoint | None = None  # until a kernel is started
         self.prelude = spec.prelude
-        """What every fresh kernel runs first."""
+        """The code that every fresh kernel runs first."""
         self.current: Kernel | None = None
         self.hindrance: Hindrance = ""
-        """Why the checkpoint that went on was not a later one."""
+        """Why no later checkpoint could continue."""
 
     def start(self, deadline: float) -> Kernel:
-        """Have PID 1 fork a fresh kernel, which knows of nothing but the prelude.
+        """Order PID 1 to fork a fresh kernel, which only runs the prelude.
 
         Raises:
-            KernelDied: it did not come up.
+            KernelDied: it did not start.
         """
         self.drop()
         self.runs.start_anew()
@@ -114,13 +114,13 @@ class Kernels:
         return self.current
 
     def wake(self, deadline: float, run: int | None = None) -> int:
-        """Have a checkpoint go on in place of the kernel: the latest, or that of this run while the kernel lives.
+        """Replace the kernel by a checkpoint: the latest, or the one of this run while the kernel lives.
 
-        Returns how many cells it does not know of, and sets `hindrance`.
+        Return how many cells it lacks, and set `hindrance`.
 
         Raises:
-            NoCheckpoint: there is none; a kernel that lives goes on.
-            KernelDied: it did not come up.
+            NoCheckpoint: there is none; a live kernel continues.
+            KernelDied: it did not start.
         """
         if not self._spec.checkpoint:
             raise NoCheckpoint("")
@@ -142,7 +142,7 @@ class Kernels:
         return undone
 
     def _woken(self, deadline: float, run: int | None) -> Mapping[str, Any]:
-        """Have a checkpoint go on; return what it says of itself. Arguments and errors as for `wake`."""
+        """Continue a checkpoint; return its report about itself. Arguments and errors as for `wake`."""
         order = Wake(next(self._orders), self.runs.latest if run is None else run)
         try:
             return self._connect(order, deadline).content
@@ -158,7 +158,7 @@ class Kernels:
             raise
 
     def go_back(self, deadline: float) -> Variables:
-        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        """Replace an ended kernel by the latest checkpoint; report on the variables."""
         try:
             undone = self.wake(deadline)
         except NoCheckpoint as exc:
@@ -168,7 +168,7 @@ class Kernels:
         return Variables(True, undone, self.hindrance)
 
     def fork(self, seconds: float) -> tuple[int, socket.socket]:
-        """Have a copy of the kernel as it is now become the supervisor of a branch; return its number and its lifeline.
+        """Make a copy of the present kernel the supervisor of a branch; return its number and its lifeline.
 
         Raises:
             NoCheckpoint: no copy can be taken now.
@@ -189,11 +189,11 @@ class Kernels:
         return opened[-1]
 
     def end_branch(self, number: int) -> None:
-        """Have PID 1 end a branch, whatever state its supervisor is in."""
+        """Order PID 1 to end a branch, in any state of its supervisor."""
         self._lifeline.send(EndBranch(number))
 
     def define(self, source: str, seconds: float) -> None:
-        """Let the kernel run code that is no cell of anybody's: it defines what the code is to find.
+        """Run internal code in the kernel, which defines names for user code and is not a cell.
 
         Raises:
             PreludeError: it failed.
@@ -204,7 +204,7 @@ class Kernels:
                     raise PreludeError(f"The prelude failed: {output.text}")
 
     def adopt(self, spec: SessionSpec) -> None:
-        """Let the kernel that is there be that of a session, with its host functions and definitions.
+        """Give the ready kernel to a session, with its host functions and definitions.
 
         Raises:
             PreludeError: the prelude failed.
@@ -216,7 +216,7 @@ class Kernels:
         self.define(spec.prelude, spec.limits.start_timeout)
 
     def drop(self) -> None:
-        """Hang up on the kernel."""
+        """Close the connection to the kernel."""
         self._calls.close()
         if self.current:
             self.current.close()
@@ -230,7 +230,7 @@ class Kernels:
         return KernelDied(reason)
 
     def _connect(self, order: SocketOrder, deadline: float) -> KernelMessage:
-        """Connect to the kernel that comes by this order, in place of the one before; return its first message."""
+        """Connect to the kernel of this order, in place of the previous one; return its first message."""
         sockets = self._transport.open(order, self._lifeline)
         if sockets is None:
             raise KernelDied("the sandbox takes no orders")
@@ -250,27 +250,27 @@ class Kernels:
 
 
 def hindrance(word: object) -> Hindrance:
-    """Return the guest's word for what kept a checkpoint from being taken, '' for any other."""
+    """Return the guest's code for the reason why no checkpoint was taken; '' if unknown."""
     return next((each for each in get_args(Hindrance) if each == word), "")
 
 
-# The branches that were made of one kernel, each with a session of its own, and how many a sandbox may have.
+# The branches of one kernel, each with its own session, and the limit for a sandbox.
 
 
 class BranchLike(Protocol):
-    """A branch, as the one sees it that it was made of."""
+    """The interface of a branch to its parent."""
 
     def kill(self, reason: str, cause: Cause) -> None:
-        """End its code, and that of branches made of it; the variables come back with its next run."""
+        """End its code, and the code of its branches; its next run restores the variables."""
         ...
 
     def close(self) -> None:
-        """End it, and the branches made of it."""
+        """End the branch, and its own branches."""
         ...
 
 
 class BranchLimit:
-    """Room for the branches of a sandbox, at most `most`. Thread-safe."""
+    """Limits the branches of a sandbox to `most`. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -278,7 +278,7 @@ class BranchLimit:
         self._taken = 0
 
     def take(self) -> None:
-        """Make room for one.
+        """Count a new branch.
 
         Raises:
             InvalidParams: there are too many.
@@ -291,13 +291,13 @@ class BranchLimit:
             self._taken += 1
 
     def leave(self) -> None:
-        """Note that one is gone."""
+        """Count a closed branch."""
         with self._lock:
             self._taken -= 1
 
 
 class KernelBranches:
-    """Those made of one kernel. Thread-safe."""
+    """The branches of one kernel. Thread-safe."""
 
     def __init__(self, room: BranchLimit) -> None:
         self.room = room
@@ -308,7 +308,7 @@ class KernelBranches:
         self._is_closed = False
 
     def add(self, branch: BranchLike) -> None:
-        """Note that one is open; it is closed at once where all have been."""
+        """Add an open branch; close it at once if `close` was called."""
         with self._lock:
             self._open.append(branch)
             is_late = self._is_closed
@@ -316,17 +316,17 @@ class KernelBranches:
             branch.close()
 
     def remove(self, branch: BranchLike) -> None:
-        """Note that one is closed; one that is not known is no error."""
+        """Remove a closed branch; an unknown one is not an error."""
         with self._lock:
             self._open = [each for each in self._open if each is not branch]
 
     def kill(self, reason: str, cause: Cause) -> None:
-        """End the code of all of them."""
+        """End the code of all branches."""
         for branch in self._all():
             branch.kill(reason, cause)
 
     def close(self) -> None:
-        """End all of them, and those that come later."""
+        """Close all branches, and any that are added later."""
         with self._lock:
             self._is_closed = True
         for branch in self._all():
@@ -337,17 +337,17 @@ class KernelBranches:
             return list(self._open)
 
 
-# The socket over which a kernel calls functions of the host: served at once, or kept for a session that will come.
+# The socket for a kernel's host calls: served at once, or kept for a later session.
 
 
 class CallLine:
-    """That of the kernel which runs now. Used by the thread whose turn it is."""
+    """The socket for host calls of the present kernel. Call it with the session's lock."""
 
     def __init__(self) -> None:
         self._kept: socket.socket | None = None
 
     def connect(self, calls: socket.socket, spec: SessionSpec) -> None:
-        """Serve the socket of a fresh kernel, keep it, or close it if nobody will ever serve it."""
+        """Serve the socket of a fresh kernel, keep it, or close it if no session will serve it."""
         self.close()
         self._kept = calls
         if not spec.is_blank:
@@ -370,11 +370,11 @@ class CallLine:
             self._kept = None
 
 
-# A holder of kernels, one at a time: a running sandbox, or a branch of one.
+# Base of objects that have one kernel at a time: a running sandbox, or a branch.
 
 
 class KernelHolder(ABC):
-    """The part of both that has to do with the kernel that serves now."""
+    """Operations on the present kernel of a sandbox or branch."""
 
     kernels: Kernels
     branches: KernelBranches
@@ -384,32 +384,32 @@ class KernelHolder(ABC):
 
     @abstractmethod
     def use(self) -> AbstractContextManager[None]:
-        """Around a use: what was stopped for want of use goes on."""
+        """Continue a sandbox that was stopped as idle, and keep it running during the block."""
 
     @abstractmethod
     def start_kernel(self, patience: float) -> Kernel:
-        """Have a kernel start where kernels of this start, in at most `patience` seconds, and connect to it.
+        """Start a kernel within `patience` seconds, and connect to it.
 
         Raises:
-            KernelDied: it did not come up.
+            KernelDied: it did not start.
         """
 
     @property
     def kernel(self) -> Kernel | None:
-        """The kernel that was connected to last; None once hung up."""
+        """The present kernel; None once its connection is closed."""
         return self.kernels.current
 
     @property
     def runs(self) -> Runs:
-        """The runs that its kernels went through."""
+        """The runs of its kernels."""
         return self.kernels.runs
 
     def go_back(self, run: int, patience: float) -> None:
-        """Have the checkpoint of this run go on in place of the kernel that lives; 0: a kernel that starts does.
+        """Replace the live kernel by the checkpoint of this run, or by a fresh kernel for 0.
 
         Raises:
-            NoCheckpoint: there is none; the kernel goes on as it is.
-            KernelDied: it did not come up.
+            NoCheckpoint: there is none; the kernel is unchanged.
+            KernelDied: it did not start.
         """
         with self.use():
             if run:
@@ -418,10 +418,10 @@ class KernelHolder(ABC):
                 self.start_kernel(patience)
 
     def define(self, source: str, seconds: float) -> None:
-        """Let the kernel run code that is no cell of anybody's. Errors as for `Kernels.define`."""
+        """Run internal code in the kernel. Errors as for `Kernels.define`."""
         with self.use():
             self.kernels.define(source, seconds)
 
     def keep_prelude(self, prelude: str) -> None:
-        """Have every later kernel run this prelude."""
+        """Run this prelude in every later kernel."""
         self.kernels.prelude = prelude

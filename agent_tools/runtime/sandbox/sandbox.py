@@ -1,4 +1,4 @@
-"""A started sandbox with all it holds on the host: transport, kernel, and a mirror of work_dir where one is needed."""
+"""A running sandbox with its resources on the host: transport, kernel, and the sync of work_dir if needed."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from agent_tools.text import neutralise
 if TYPE_CHECKING:
     from agent_tools.runtime.egress.egress import Egress
 
-NETWORK_SECONDS = 5.0  # for the end of a network in the guest to be there again, where code has ended it
-HANG_UP_SECONDS = 0.5  # how long a sandbox whose command was lost is given to be found ended
+NETWORK_SECONDS = 5.0  # seconds to start the guest's proxy again after code has ended it
+HANG_UP_SECONDS = 0.5  # seconds to find out that a sandbox with a lost command has ended
 
 
 class RunningSandbox(KernelHolder):
-    """Starts with its first kernel ready, or not at all; `close` releases everything."""
+    """A running sandbox. The constructor waits for its first kernel, or raises; `close` releases everything."""
 
     def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
         self._orders = itertools.count(1)
-        self._busy = 0  # runs that go on, of this kernel and of branches
-        self._syncing = threading.Lock()  # guards what is around a run
+        self._busy = 0  # current runs, of this kernel and of branches
+        self._syncing = threading.Lock()  # guards the start and the end of runs
         self.branches = KernelBranches(BranchLimit(spec.limits.max_branches))
         self._mirror: Mirror | None = None
         self._quota: QuotaWatch | None = None
@@ -96,7 +96,7 @@ class RunningSandbox(KernelHolder):
         )
 
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
-        """Hold work_dir to its limits, or keep it the same on both sides where it is not shared."""
+        """Enforce the limits of work_dir, or sync it if it is not shared."""
         if guest.shares_files:
             brake = Brake(self._order_for_work_dir, self._kill_for_work_dir)
             self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
@@ -109,7 +109,7 @@ class RunningSandbox(KernelHolder):
         self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._open_files)
 
     def adopt(self, spec: SessionSpec, quota: Quota) -> None:
-        """Become the sandbox of a session, whose work_dir is the folder mounted here, under another name by now.
+        """Become the sandbox of a session, whose work_dir is the mounted folder under its new name.
 
         Raises:
             PreludeError: the session's prelude failed.
@@ -127,22 +127,22 @@ class RunningSandbox(KernelHolder):
 
     @property
     def root(self) -> RunningSandbox:
-        """Itself; of a branch, the sandbox that it runs in."""
+        """The sandbox itself; of a branch, the sandbox that it runs in."""
         return self
 
     @property
     def lineage(self) -> str:
-        """A name for its kernels, which marks belong to."""
+        """A name for its kernels, to which checkpoints belong."""
         return self.sandbox.id
 
     @property
     def has_ended(self) -> bool:
-        """True once the sandbox is gone, or was found not to answer."""
+        """True once the sandbox is gone or does not answer."""
         return self._lifeline.has_ended
 
     @property
     def is_usable(self) -> bool:
-        """True while it takes commands and serves its files."""
+        """True while it accepts commands and serves its files."""
         return not self._lifeline.is_hung_up() and self.has_work_dir
 
     @property
@@ -151,10 +151,10 @@ class RunningSandbox(KernelHolder):
         return identity_now(self._spec.work_dir) == self._work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
-        """Have PID 1 fork a fresh kernel and connect to it, in at most `patience` seconds.
+        """Order PID 1 to fork a fresh kernel, and connect to it within `patience` seconds.
 
         Raises:
-            KernelDied: it did not come up.
+            KernelDied: it did not start.
         """
         deadline = time.monotonic() + patience
         with self.use():
@@ -175,10 +175,10 @@ class RunningSandbox(KernelHolder):
             return LOST
 
     def _open_network(self, deadline: float) -> None:
-        """Start the guest's end of a network by list, which outlives a kernel; code can end it.
+        """Start the guest's proxy for the egress allowlist, which outlives a kernel; code can end it.
 
         Raises:
-            KernelDied: it did not come up.
+            KernelDied: it did not start.
         """
         if self._egress and not self._egress.is_serving:
             sockets = self._transport.open(Proxy(next(self._orders)), self._lifeline)
@@ -187,21 +187,21 @@ class RunningSandbox(KernelHolder):
             self._egress.serve(sockets[0], deadline)
 
     def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
-        """Return what the code did on its network since this was last asked, and how much more than is kept."""
+        """Return the network connections since the last call, and how many more there were."""
         return self._egress.take() if self._egress else ((), 0)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], Iterator[Output]]]:
-        """Around a run: work_dir is within its limits, and the same on both sides before.
+        """Check the limits of work_dir and sync it before a run.
 
-        Gives what makes it the same again after the run, and yields notes: what could not be fetched, and that its disk
-        has too little room.
+        Yields a function that syncs it after the run, and returns notes: files that could not be fetched, and a nearly
+        full disk.
 
         Raises:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
         self._begin_work()
-        with contextlib.suppress(KernelDied):  # code has ended it, and may have more than that in its way
+        with contextlib.suppress(KernelDied):  # code has ended it, and may block its restart
             self._open_network(time.monotonic() + NETWORK_SECONDS)
         with self.use():
             with self._syncing:
@@ -238,11 +238,11 @@ class RunningSandbox(KernelHolder):
 
     @property
     def replaced(self) -> Collection[str]:
-        """The names of files here that the last run has changed in a work_dir elsewhere, and so were replaced."""
+        """The names of files here that were replaced because the last run changed them in a remote work_dir."""
         return self._mirror.replaced if self._mirror else ()
 
     def _open_files(self, max_parts: int) -> Conversation | None:
-        """A fresh file server of the guest, to talk to; None once the sandbox has ended."""
+        """Return a connection to a fresh file server of the guest; None once the sandbox has ended."""
         sockets = self._transport.open(Files(next(self._orders)), self._lifeline)
         if sockets is None:
             self._lifeline.give_up()
@@ -250,7 +250,7 @@ class RunningSandbox(KernelHolder):
         return Conversation(sockets[0], max_parts, lambda: self._lifeline.send(Rouse()))
 
     def _open_command(self) -> socket.socket | None:
-        """A socket for one command in the guest; None once the sandbox has ended.
+        """Return a socket for one command in the guest; None once the sandbox has ended.
 
         Raises:
             FileRejected: work_dir is over its limits.
@@ -262,7 +262,7 @@ class RunningSandbox(KernelHolder):
         return sockets[0] if sockets else None
 
     def _has_hung_up(self) -> bool:
-        """Return whether the sandbox has ended, of which a command's socket may tell first."""
+        """Return whether the sandbox has ended, which a command's socket may show first."""
         return self._lifeline.is_hung_up(HANG_UP_SECONDS)
 
     def _idle_stop(self) -> IdleStop:
@@ -273,7 +273,7 @@ class RunningSandbox(KernelHolder):
         return self._idle.use()
 
     def _order_for_work_dir(self, order: Pause | Resume) -> None:
-        if not self._idle.is_stopped:  # then nothing grows
+        if not self._idle.is_stopped:  # a stopped sandbox writes nothing
             self._lifeline.send(order)
 
     def _resume(self) -> None:
@@ -290,7 +290,7 @@ class RunningSandbox(KernelHolder):
             self.kernel.kill(reason, "work_dir_quota")
 
     def _held_files(self) -> Held:
-        """Return the deleted files that are still held; none for a sandbox whose processes are not seen from here."""
+        """Return the deleted files that are still open; empty if the sandbox's processes are not visible here."""
         return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
 
     def _close_mirror(self) -> None:
@@ -298,9 +298,9 @@ class RunningSandbox(KernelHolder):
             self._mirror.close()
 
     def end(self, behind: Do) -> None:
-        """End all code in the sandbox and have it removed; `behind` does that if nothing can run in it any more.
+        """End all code in the sandbox and remove it; in the background, by `behind`, if nothing can run in it any more.
 
-        What commands started does not end with the kernel. For the thread whose turn it is.
+        Processes of commands do not end with the kernel. Call it with the session's lock.
         """
         has_ended = self.kernel is None or self.kernel.end()
         has_more = self._had_commands or self.branches.had_any
@@ -315,7 +315,7 @@ class RunningSandbox(KernelHolder):
             do(self._remove)
 
     def _remove(self) -> None:
-        """Have the engine remove the sandbox; if it fails, the sandbox ends with its lifeline."""
+        """Remove the sandbox by the engine; if that fails, it ends with its lifeline."""
         with contextlib.suppress(EngineError):
             self._engine.remove(self.sandbox)
 
@@ -324,20 +324,19 @@ class RunningSandbox(KernelHolder):
         self._undo.close()
 
 
-# Stops the processes of a sandbox that nobody uses, and lets them go on at its next use.
+# Stops the processes of an idle sandbox, and continues them at its next use.
 #
-# PID 1 does it, by the words `pause` and `resume`, and goes on itself: so a sandbox that is stopped still ends with
-# the
-# host. Nothing of a stopped sandbox runs, threads that code left behind included; what it holds in memory stays.
+# PID 1 does it, by the orders `pause` and `resume`, and keeps running, so that a stopped sandbox still ends with the
+# host. No other process or thread of it runs; its memory stays.
 
 
 MIN_SECONDS = 1.0  # the shortest time without use
 
 
 class IdleStop:
-    """The stop of one sandbox after `seconds` without use; 0 for never. Any thread may use it.
+    """Stops one sandbox after `seconds` without use; 0 for never. Thread-safe.
 
-    `order` sends a word to PID 1; `is_busy` says that something goes on which holds no use.
+    `order` sends an order to PID 1; `is_busy` tells whether other work runs in the sandbox.
     """
 
     def __init__(
@@ -356,11 +355,11 @@ class IdleStop:
         self._used_at = clock()
         self._is_watched = False
         self._is_closed = False
-        self._lock = threading.RLock()  # a finalizer may close it in the very thread that holds it
+        self._lock = threading.RLock()  # an RLock, since a finalizer may close it in the thread that holds it
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """Around a use: the processes go on, and are not stopped meanwhile."""
+        """Continue the processes, and do not stop them during the block."""
         if not self._seconds:
             yield
             return
@@ -389,7 +388,7 @@ class IdleStop:
                 self._order(Pause())
 
     def close(self) -> None:
-        """Stop nothing any more."""
+        """Disable the idle stop."""
         with self._lock:
             self._is_closed = True
         if self._is_watched:
@@ -406,12 +405,12 @@ class IdleStop:
             rounds().add(self)
 
 
-# The start of a sandbox: waiting for its PID 1, and what is only there if it was asked for.
+# The start of a sandbox: waits for its PID 1, and opens optional parts.
 
 
 @contextlib.contextmanager
 def start_errors() -> Iterator[None]:
-    """Raise failures of this machine, a full disk for example, as what the caller of a start expects.
+    """Raise failures of this machine, such as a full disk, as SandboxStartError.
 
     Raises:
         SandboxStartError: a file or folder that a sandbox needs on the host could not be made.
@@ -426,10 +425,10 @@ def start_errors() -> Iterator[None]:
 def await_guest(
     engine: Engine, transport: Transport, sandbox: Container, asked: SandboxSpec, patience: float
 ) -> Lifeline:
-    """Wait for a sandbox's PID 1, `patience` seconds at most.
+    """Wait up to `patience` seconds for a sandbox's PID 1.
 
     Raises:
-        SandboxStartError: it did not come up; carries what it said.
+        SandboxStartError: it did not start; `log` has its output.
     """
     words = "it did not connect in time"
 
@@ -448,7 +447,7 @@ def await_guest(
 
 
 def egress(isolation: Isolation) -> Egress | None:
-    """The network by list, if there is to be one."""
+    """Return the egress allowlist's server, or None without one."""
     if not isolation.policy:
         return None
     from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none

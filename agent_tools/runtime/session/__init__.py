@@ -1,1 +1,1 @@
-"""A session: what a caller keeps while sandboxes come and go."""
+"""Sessions: a work_dir and variables for a caller, independent of a single sandbox."""

@@ -1,8 +1,8 @@
-"""A branch of a running sandbox: a kernel beside the one it was forked from, with variables of its own.
+"""A branch of a running sandbox: another kernel, forked from the present one, with its own variables.
 
-All else it shares with the sandbox: files, commands, network, quota, and the sandbox's end. Its kernels are held by a
-supervisor in the sandbox (guest/pid1/supervisor.py), which speaks as PID 1 does over stdio. The supervisor is within
-the code's reach, so nothing depends on it but the branch itself: what does not answer is ended by PID 1.
+It shares files, commands, network, quota and end with the sandbox. A supervisor in the sandbox
+(guest/pid1/supervisor.py) runs its kernels, with PID 1's protocol over stdio. User code can reach the supervisor, so
+only the branch itself depends on it: PID 1 ends one that does not answer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from agent_tools.runtime.transport.transport import SocketStdio, StdioTransport
 
 
 class KernelBranch(KernelHolder):
-    """Starts from the state of its parent's kernel, which is idle, or not at all. `close` releases everything.
+    """A branch, forked from the idle kernel of its parent. `close` releases everything.
 
     Raises:
         NoCheckpoint: the parent's kernel cannot be copied now.
-        KernelDied: the branch did not come up.
+        KernelDied: the branch did not start.
         InvalidParams: the sandbox has too many.
     """
 
@@ -42,7 +42,7 @@ class KernelBranch(KernelHolder):
             prelude="",  # which the state knows
             host_calls=spec.host_calls.sibling() if spec.host_calls else None,
         )
-        """The makings of its session."""
+        """The specification of its session."""
         self._parent = parent
         self._root: RunningSandbox = parent.root
         self.branches: KernelBranches = KernelBranches(parent.branches.room)
@@ -71,7 +71,7 @@ class KernelBranch(KernelHolder):
 
     @property
     def siblings(self) -> KernelBranches:
-        """The branches of what it was made of: it is one of them."""
+        """The branches of its parent, with itself."""
         return self._parent.branches
 
     @property
@@ -115,16 +115,16 @@ class KernelBranch(KernelHolder):
         return self._root.has_work_dir
 
     def start_kernel(self, patience: float) -> Kernel:
-        """Have a kernel go on from where the branch was made, in at most `patience` seconds.
+        """Continue a kernel from the moment of the fork, within `patience` seconds.
 
         Raises:
-            KernelDied: it did not come up.
+            KernelDied: it did not start.
         """
         with self.use():
             return self.kernels.start(time.monotonic() + patience)
 
     def wake_kernel(self, patience: float) -> Variables:
-        """Have another kernel go on: from the latest checkpoint, or from where the branch was made."""
+        """Continue another kernel, from the latest checkpoint or from the moment of the fork."""
         if self.has_ended or not self.has_work_dir:
             return LOST
         deadline = time.monotonic() + patience
@@ -158,7 +158,7 @@ class KernelBranch(KernelHolder):
         return self._root.replaced
 
     def end(self, behind: Do) -> None:
-        """End all code of the branch. For the thread whose turn it is."""
+        """End all code of the branch. Call it with the session's lock."""
         if self.kernel and not self._parent.is_removed:
             with self.use():
                 self.kernel.end()

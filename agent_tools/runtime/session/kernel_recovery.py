@@ -72,7 +72,7 @@ class KernelRecovery:
         return lost
 
     def after(self, ending: Died | TimedOut) -> Output:
-        """Wake the checkpoint of a kernel that ended in a run; return that ending with the fate of the variables."""
+        """Wake the checkpoint of a kernel that ended in a run; return that ending with the state of the variables."""
         wakes = self.sandbox and not self.is_condemned
         variables = self.sandbox.wake_kernel(self.spec.limits.restart_timeout) if self.sandbox and wakes else LOST
         if isinstance(ending, TimedOut):

@@ -78,7 +78,7 @@ class RawKernel:
         return self._kernel.runs.begin(is_cell=True) if is_code and self._kernel.runs else 0
 
     def end(self) -> str:
-        """Note that the request is over; return notes for the user, on the files and the disk of work_dir."""
+        """Record that the request has ended; return notes for the user on the files and the disk of work_dir."""
         self._kernel.lifeline.disarm()
         self._sandbox.take_connections()
         after_run, self._after_run = self._after_run, tuple
@@ -132,14 +132,14 @@ class RawKernel:
         return self._sandbox.kernel
 
 
-# The sessions of this machine, which can do more than others: fork, and speak a client's own messages.
+# Sessions of this machine can also fork, and pass a client's own messages.
 
 
 def local(session: SessionLike, what: str) -> Session:
-    """Return a session of this machine. `what` needs one, in words.
+    """Check that a session is on this machine. `what` names the feature that needs this.
 
     Raises:
-        InvalidParams: it is one of another machine.
+        InvalidParams: it is on another machine.
     """
     if not isinstance(session, Session):
         raise InvalidParams(f"{what} needs a sandbox of this machine; this one is on another. Use engine='docker'.")

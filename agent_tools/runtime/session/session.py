@@ -100,7 +100,7 @@ class SessionVariables:
             self._go_back(sandbox, run, "of the moment before the last code")
 
     def checkpoint(self) -> RestorePoint:
-        """Keep the present state for `rollback`. Errors as for `Sandbox.checkpoint`."""
+        """Save the present state for `rollback`. Errors as for `Sandbox.checkpoint`."""
         with self._with_checkpoints() as sandbox:
             run = _kernel_of(sandbox).mark(self._seconds)
             if not run:
@@ -108,7 +108,7 @@ class SessionVariables:
             return RestorePoint(sandbox.lineage, run)
 
     def rollback(self, mark: RestorePoint) -> None:
-        """Go to a mark. Errors as for `Sandbox.rollback`."""
+        """Restore a checkpoint. Errors as for `Sandbox.rollback`."""
         with self._with_checkpoints() as sandbox:
             if mark.sandbox != sandbox.lineage:
                 raise CheckpointMissing(
@@ -125,7 +125,7 @@ class SessionVariables:
                 raise CheckpointMissing(_NONE_NOW) from exc
 
     def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
-        """Write an archive of a folder, at most `most` bytes, piece by piece; return the fate of the variables.
+        """Write an archive of a folder, at most `most` bytes, piece by piece; return a report on the variables.
 
         With variables, the session is locked until the first piece comes. Errors as for `Sandbox.save`.
         """
@@ -146,7 +146,10 @@ class SessionVariables:
             return saving.report()
 
     def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
-        """Unpack an archive into a folder, and set its variables; return their fate. Errors as for `Sandbox.load`."""
+        """Unpack an archive into a folder, set its variables, and return a report on them.
+
+        Errors as for `Sandbox.load`.
+        """
         limits = self._recovery.spec.limits
         if not variables:
             Archives(self._files(), limits).load(path, archive)
@@ -288,7 +291,7 @@ class Session:
             self._sandbox.remove()  # now, and not at the next run: its resources may still be busy
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
-        """Run code and return all it produced; arguments as for `stream`."""
+        """Run code and return everything it produced; arguments as for `stream`."""
         return finished(self.stream(code, timeout, cancelled))
 
     def cancel(self, cancelled: threading.Event) -> None:
@@ -537,7 +540,7 @@ class BranchSession(Session):
 
 
 def fork(session: Session) -> BranchSession:
-    """Return a session that goes on from the state of another one, beside it. Errors as for `Sandbox.fork`."""
+    """Return a new session that continues from the present state of another one. Errors as for `Sandbox.fork`."""
     return BranchSession(session.recovery.engine, session.variables.branch())
 
 

@@ -1,8 +1,7 @@
 """The lifeline: one unix socket between this process and a sandbox's PID 1 (guest/wire/words.py has the words).
 
 While it is open the sandbox lives; when this process ends, in whatever way, the engine's side of it sees end-of-file
-and the sandbox ends itself. What comes out of it is bounded by the datagram size and believed only as far as a wrong
-word can do no harm.
+and the sandbox ends itself. Its messages are bounded by the datagram size, and a false report can do no harm.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Lifeline:
             self.send(Disarm())
 
     def receive(self, most: int) -> list[Report]:
-        """Return up to `most` reports that are there; words that are unknown are dropped."""
+        """Return up to `most` available reports; unknown messages are dropped."""
         reports = []
         for _ in range(most):
             if (line := self._read()) is None:
@@ -80,7 +79,7 @@ class Lifeline:
         return descriptor < 0 or self.has_ended or await_hang_up(descriptor, wait)
 
     def give_up(self) -> None:
-        """Take the sandbox for ended: it does not answer any more."""
+        """Treat the sandbox as ended: it does not answer any more."""
         self.has_ended = True
 
     def close(self) -> None:
@@ -90,7 +89,7 @@ class Lifeline:
             self._socket = None
 
     def abandon(self) -> None:
-        """In a forked child: let go of what was inherited."""
+        """In a forked child: close inherited descriptors."""
         self.close()
 
     def _read(self) -> bytes | None:

@@ -44,14 +44,14 @@ STEP_SECONDS = 0.05  # after which a step takes no further piece: there are fram
 
 
 class WatchedMux(Mux):
-    """Tells of every socket before it closes it."""
+    """Reports every socket before it closes it."""
 
     def __init__(self, forget: Callable[[int], None]) -> None:
         super().__init__()
         self._forget = forget
 
     def close(self, channel: int) -> None:
-        """Forget a channel without a word."""
+        """Drop a channel without a message."""
         if stream := self.streams.get(channel):
             self._forget(stream.end.fileno())
         super().close(channel)
@@ -106,7 +106,7 @@ class Relay:
         self._hang_up()
 
     def advance(self, ready: set[int]) -> bool:
-        """Do what can be done at once; return whether there is more of it. For the loop's thread."""
+        """Do a bounded step of work; return whether there is more to do. Called in the loop's thread."""
         try:
             with self._lock:
                 if not self._is_ended:
@@ -305,7 +305,7 @@ class StdioTransport:
         return self._lifeline if self._relay.await_ready(deadline, still_runs) else None
 
     def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:
-        """Have the relay carry new channels; the guest makes the sockets at its side."""
+        """Add new channels to the relay; the guest makes the sockets on its side."""
         assert self._relay is not None
         ours = []
         for channel in channels(order):
@@ -390,7 +390,7 @@ class SocketStdio:
         return self._socket.fileno()
 
     def receive(self) -> bytes | None:
-        """Return what has come, b'' at the end, None when there is nothing yet."""
+        """Return received bytes; b'' at the end, None if there are none yet."""
         try:
             return self._socket.recv(READ_SIZE)
         except BlockingIOError:
@@ -399,14 +399,14 @@ class SocketStdio:
             return b""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send what can be sent; return the number of bytes."""
+        """Send as many bytes as possible without waiting; return their number."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
             return 0
 
     def hang_up(self) -> None:
-        """Have whoever reads it see its end; for any thread."""
+        """Shut it down, so that readers see its end. Any thread may call it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
