@@ -125,7 +125,7 @@ def test_a_list_adds_a_place_and_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("isolation", "told"),
+    ("isolation", "readable"),
     [
         ({"network": "bridge"}, "a pod takes 'none' or a list"),
         ({"gpus": "all"}, "give a number"),

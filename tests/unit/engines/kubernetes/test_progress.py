@@ -33,7 +33,7 @@ def test_what_is_under_way_is_waited_for(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "readable"),
     [
         (waiting("ErrImagePull", "no such image"), "ErrImagePull: no such image. Nodes must be able to pull it"),
         (waiting("CreateContainerError", "cannot load seccomp profile"), "DaemonSet"),
