@@ -44,5 +44,5 @@ def kernel(process_runtime: Runtime, info: ConnectionInfo) -> Iterator[ServedKer
 @pytest.fixture
 def talk(kernel: ServedKernel, info: ConnectionInfo) -> Iterator[Talk]:
     """A client of it."""
-    with talking(info.told()) as talk:
+    with talking(info.as_dict()) as talk:
         yield talk

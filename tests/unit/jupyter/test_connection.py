@@ -19,7 +19,7 @@ def test_a_connection_file_is_read_and_told_again(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(json.dumps(FILE))
     info = ConnectionInfo.load(tmp_path / "c.json")
     assert info.address("shell") == "tcp://127.0.0.1:5000"
-    assert info.told() == {**FILE, "key": b"secret"}
+    assert info.as_dict() == {**FILE, "key": b"secret"}
 
 
 def test_private_sockets_lie_in_the_folder() -> None:

@@ -55,7 +55,7 @@ def test_comms_are_nobodys() -> None:
 def test_a_plain_kernel_shows_no_html(process_runtime: Runtime, info: ConnectionInfo) -> None:
     served = ServedKernel({}, process_runtime, is_plain=True)
     served.start(info)
-    with talking(info.told()) as talk:
+    with talking(info.as_dict()) as talk:
         ran = talk.run("from IPython.display import HTML, display\ndisplay(HTML('<script>'))\n1")
         data = [message["content"]["data"] for message in ran.published if "data" in message["content"]]
     served.close()

@@ -68,7 +68,7 @@ def test_a_request_for_input_can_be_interrupted(talk: Talk, kernel: ServedKernel
 
 
 def test_only_the_client_that_was_asked_can_answer(talk: Talk, info: ConnectionInfo) -> None:
-    with talking(info.told()) as other:
+    with talking(info.as_dict()) as other:
         started = talk.client.execute("line = input()", allow_stdin=True)
         talk.client.get_stdin_msg(timeout=PATIENCE)
         other.client.input("forged")
@@ -207,7 +207,7 @@ def test_a_debugger_can_be_typed_at(talk: Talk) -> None:
 
 def test_several_clients_see_the_same_kernel(talk: Talk, info: ConnectionInfo) -> None:
     talk.run("x = 1")
-    with talking(info.told()) as other:
+    with talking(info.as_dict()) as other:
         assert other.run("x + 1").text == "2"
         assert talk.run("x").text == "1"
 
@@ -252,7 +252,7 @@ def test_a_crash_costs_the_cell_and_says_why(talk: Talk, kernel: ServedKernel) -
 def test_without_checkpoints_a_crash_ends_the_kernel(process_runtime: Runtime, info: ConnectionInfo) -> None:
     served = ServedKernel({"checkpoint": False}, process_runtime)
     served.start(info)
-    with talking(info.told()) as talk:
+    with talking(info.as_dict()) as talk:
         ran = talk.run("x = 1; import os; os.kill(os.getpid(), 11)")
         assert "Variables are lost" in ran.reply["content"]["evalue"]
         until(lambda: served.exit_code == 1)
@@ -301,7 +301,7 @@ def test_code_that_breaks_the_protocol_costs_the_cell(talk: Talk) -> None:
 def test_a_full_work_dir_refuses_code(process_runtime: Runtime, info: ConnectionInfo) -> None:
     served = ServedKernel({"limits": {"max_work_dir_bytes": 1_000_000}}, process_runtime)
     served.start(info)
-    with talking(info.told()) as talk:
+    with talking(info.as_dict()) as talk:
         talk.run("open('large', 'wb').write(bytes(3_000_000)); import time; time.sleep(5)")
         assert "max_work_dir_bytes" in talk.run("1").reply["content"]["evalue"]
     served.close()
@@ -310,7 +310,7 @@ def test_a_full_work_dir_refuses_code(process_runtime: Runtime, info: Connection
 def test_all_of_it_works_over_stdio(process_runtime: Runtime, info: ConnectionInfo) -> None:
     served = ServedKernel({"transport": "stdio"}, process_runtime)
     served.start(info)
-    with talking(info.told()) as talk, talking(info.told()) as other:
+    with talking(info.as_dict()) as talk, talking(info.as_dict()) as other:
         assert talk.run("x = input(); x", answer="typed").text == "'typed'"
         assert other.run("x").text == "'typed'"
         served.start(info)
@@ -324,7 +324,7 @@ def test_files_of_an_engine_elsewhere_are_there_when_the_cell_is_over(info: Conn
     served = ServedKernel({"work_dir": str(work_dir)}, runtime)
     served.start(info)
     (work_dir / "given").write_text("brought in")
-    with talking(info.told()) as talk:
+    with talking(info.as_dict()) as talk:
         assert (
             talk.run("text = open('given').read(); open('made', 'w').write(text.upper()); text").text == "'brought in'"
         )
@@ -362,7 +362,7 @@ def test_cells_are_audited_and_none_runs_without_the_log(
     path = tmp_path / "audit"
     served = ServedKernel({"audit": str(path)}, process_runtime)
     served.start(info)
-    with talking(info.told()) as talk:
+    with talking(info.as_dict()) as talk:
         talk.run("x = 1")
         talk.run("1/0")
         talk.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
