@@ -1,1 +1,1 @@
-"""The Jupyter door: any client of Jupyter's messages on a kernel in a sandbox."""
+"""Jupyter kernels in sandboxes, for any client of Jupyter's messages."""

@@ -1,4 +1,4 @@
-"""The connection of a kernel's clients: where the five sockets are, and the key that signs what goes over them.
+"""The connection of a kernel's clients: the addresses of the five sockets, and the key that signs messages.
 
 Format: https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files
 """
@@ -29,7 +29,7 @@ class ConnectionInfo:
 
     transport: str
     ip: str
-    """An address for 'tcp', what paths begin with for 'ipc'."""
+    """An address for 'tcp', the prefix of paths for 'ipc'."""
     ports: Mapping[Channel, int]
     key: bytes
     scheme: str = SCHEME
@@ -50,7 +50,7 @@ class ConnectionInfo:
             if type(port) is not int or not 0 < port < 65536:
                 raise InvalidParams(f"The connection has {channel}_port={port!r:.40}; give a number of 1 to 65535.")
         if not isinstance(key, (str, bytes)) or not key:
-            raise InvalidParams("The connection has no key: a kernel that anybody may speak to is not started.")
+            raise InvalidParams("The connection has no key, so any program could use the kernel.")
         key = key.encode() if isinstance(key, str) else key
         return cls(transport, ip, ports, key, str(info.get("signature_scheme") or SCHEME))  # type: ignore[arg-type]
 
@@ -66,7 +66,7 @@ class ConnectionInfo:
         except (OSError, ValueError) as exc:
             raise InvalidParams(f"The connection file {path} cannot be read ({exc}).") from exc
         if not isinstance(info, dict):
-            raise InvalidParams(f"The connection file {path} holds no JSON object.")
+            raise InvalidParams(f"The connection file {path} is not a JSON object.")
         return cls.read(info)
 
     @classmethod
@@ -98,7 +98,7 @@ class ConnectionInfo:
 
 
 def make_private_folder() -> Path:
-    """Make a folder that only this user may enter, which no sandbox sees, and which goes with this process.
+    """Make a folder that only this user may enter, that no sandbox sees, and that is deleted with this process.
 
     Raises:
         EngineError: it cannot be made.

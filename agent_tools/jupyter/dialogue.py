@@ -1,12 +1,12 @@
-"""The dialogue of one kernel with all its clients: requests in turn, each between `busy` and `idle`.
+"""Passes messages between one kernel and all its clients: requests in turn, each between `busy` and `idle`.
 
 Theory of operation
-    Requests on the shell channel wait in a queue, and the kernel has one of them at a time. It is over when the kernel
-    says that it is idle again. What comes on the control channel is answered here, whatever the kernel does: an
-    interrupt is PID 1's to send, and the end of a kernel nobody's but ours to order.
+    Requests on the shell channel wait in a queue, and the kernel has one of them at a time. A request ends when the
+    kernel reports that it is idle again. Requests on the control channel are answered here, whatever the kernel does:
+    PID 1 sends the interrupt, and only the host may end a kernel.
 
     The kernel's messages name the request they belong to by its id. Clients get the header of that request as its
-    client wrote it, if it is one of those that came lately, and none otherwise.
+    client wrote it, if it is a recent one, else no parent header.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ClientMessage:
 
 
 def read_answer(message: KernelMessage, parts: list[bytes]) -> ClientMessage | None:
-    """Return a message of the kernel as clients may have it, None for one that they may not."""
+    """Return a message of the kernel in a safe form for clients; None for one that they may not get."""
     if not _is_known(message):
         return None
     if message.unread:
@@ -80,7 +80,7 @@ def _is_known(message: KernelMessage) -> bool:
 
 
 def _as_json(packed: bytes, content: Mapping[str, Any]) -> bytes | None:
-    """Return a content as strict JSON in UTF-8; None if it cannot be that."""
+    """Return a content as strict JSON in UTF-8; None if it cannot be converted."""
     if not _UNUSUAL.search(packed) and _is_utf8(packed):
         return packed
     try:
@@ -117,7 +117,7 @@ def _is_utf8(packed: bytes) -> bool:
 
 
 def note(kind: str, text: str) -> ClientMessage | None:
-    """Return a message that says what was left out in place of one of this type; None where nobody would read it."""
+    """Return a message that replaces an omitted one of this type, with the reason; None if nobody would read it."""
     values: dict[str, Any]
     if kind == "stream":
         values = {"name": "stderr", "text": text + "\n"}
@@ -132,7 +132,7 @@ def note(kind: str, text: str) -> ClientMessage | None:
     return ClientMessage(kind, json.dumps(values).encode(), values)
 
 
-MAX_WAITING = 1_000  # requests in the queue; more stay with their clients
+MAX_WAITING = 1_000  # requests in the queue; further ones wait at their clients
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of them
 MAX_HEADERS = 1_000  # of requests that messages may still belong to
 RUNS_CODE = frozenset(("execute_request", "comm_open", "comm_msg", "comm_close"))
@@ -140,7 +140,7 @@ UNREAD = "[left out: clients do not read]"
 
 
 class Dialogue:
-    """Takes what clients and the kernel say, and tells each what the other said."""
+    """Takes messages of clients and of the kernel, and passes them to the other side."""
 
     def __init__(
         self,
@@ -175,7 +175,8 @@ class Dialogue:
         waiting = sum(request.size for request in self._queue)
         return len(self._queue) < MAX_WAITING and waiting < MAX_WAITING_BYTES
 
-    # -- what clients say ---------------------------------------------------------------------------------------------
+    # -- messages of clients
+    # ---------------------------------------------------------------------------------------------
 
     def take(self, request: ClientRequest) -> None:
         """Take in a message of a client."""
@@ -192,11 +193,11 @@ class Dialogue:
             self._go_on()
 
     def welcome(self, topic: bytes) -> None:
-        """Tell a client that what is published reaches it from now on."""
+        """Tell a client that it receives published messages from now on."""
         self._publish("iopub_welcome", b"", {"subscription": topic.decode("utf-8", "replace")}, topic)
 
     def _answer_code(self, answer: ClientRequest) -> None:
-        """Pass on the line that the code waits for, if it comes from the client that was asked."""
+        """Pass on the line of input, if it comes from the client that ran the code."""
         if self._current and self._asked and answer.identities == self._current.identities:
             self._asked = False
             self._kernel.send(STDIN, answer.parts)
@@ -221,7 +222,7 @@ class Dialogue:
     # -- the queue ----------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Give the kernel the next request, if it has none."""
+        """Send the next request to the kernel, if the kernel is idle."""
         while self._queue and not self._current:
             request = self._queue.popleft()
             self._headers[request.id] = request.header
@@ -274,7 +275,7 @@ class Dialogue:
         self._publish("status", request.header, {"execution_state": "idle"})
 
     def _abort(self) -> None:
-        """Answer what waits to be run behind code that failed: it counts on what that would have done."""
+        """Answer waiting requests behind failed code as aborted: they depend on its results."""
         waiting, self._queue = self._queue, deque()
         for request in waiting:
             if request.kind == "execute_request":
@@ -322,7 +323,7 @@ class Dialogue:
             self._abort()
 
     def tell_death(self, died: Died) -> None:
-        """Tell whoever waits for an answer that the kernel has ended, and what became of the variables."""
+        """Tell waiting clients that the kernel has ended, and whether variables were restored."""
         current, self._current, self._asked = self._current, None, False
         if self._audited:
             self._audited.about = ending(died)
@@ -370,7 +371,7 @@ _KERNEL_INFO: Mapping[str, Any] = {
     "banner": "",
     "help_links": [],
 }
-"""What is said of a kernel that has not said it yet."""
+"""Defaults for facts that the kernel has not sent yet."""
 
 
 def _topic(kind: str) -> bytes:
@@ -395,14 +396,14 @@ def _with_run(metadata: bytes, run: int) -> bytes:
     return json.dumps({**kept, **({"checkpoint": run} if run else {})}).encode()
 
 
-# Answers without what a page would run or draw by rules of the code's own: HTML, scripts, SVG, widgets.
+# Answers without content that a page would execute: HTML, scripts, SVG, widgets.
 
 
 PLAIN = frozenset(("text/plain", "image/png", "image/jpeg", "image/gif"))
 
 
 def plainly(answer: ClientMessage) -> ClientMessage | None:
-    """Return an answer with plain representations only; None for a comm's, which is code of a page's."""
+    """Return an answer with plain representations only; None for a comm message, which drives code in the page."""
     if answer.kind.startswith("comm_"):
         return None
     values = _with_plain_data(answer.values)

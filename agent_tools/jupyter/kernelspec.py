@@ -1,4 +1,4 @@
-"""The kernelspec: how Jupyter's programs are told of kernels in sandboxes.
+"""The kernelspec: it makes kernels in sandboxes known to Jupyter's programs.
 
 One spec serves both kinds of clients: those that know provisioners use ours, the others start `argv`.
 Format: https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs
@@ -31,7 +31,7 @@ _LAUNCH = "import sys; sys.path[:] = filter(None, sys.path); from agent_tools.cl
 class KernelSpec:
     """A kernelspec: the options of its sandboxes, JSON values by name, and the folder they work in.
 
-    With 'plain' outputs, what a page would run is left out: HTML, scripts, SVG and widgets.
+    With 'plain' outputs, content that a page would execute is left out: HTML, scripts, SVG and widgets.
 
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
@@ -47,7 +47,7 @@ class KernelSpec:
         is_plain(self.outputs)
 
     def content(self) -> dict[str, Any]:
-        """Return what kernel.json holds."""
+        """Return the content of kernel.json."""
         given = [word for name, value in self.options.items() for word in ("--set", f"{name}={json.dumps(value)}")]
         launcher = [sys.executable, "-c", _LAUNCH, "jupyter", "kernel", "-f", "{connection_file}"]
         config = {"work_dir": self.work_dir, "outputs": self.outputs, "options": self.options}
@@ -66,7 +66,7 @@ class KernelSpec:
         """Write it where Jupyter looks: for all users, for this user, or below a prefix; return its folder.
 
         Raises:
-            InvalidParams: the name is unusable, or nobody may write there.
+            InvalidParams: the name is unusable, or the folder is not writable.
         """
         if not name:  # Jupyter would take that of the temporary folder; any other that is unusable it refuses itself
             raise InvalidParams(f"The kernel's name '' is not usable: give one, such as {NAME}.")
@@ -88,7 +88,7 @@ def sandbox_config(options: Mapping[str, Any], work_dir: str, cwd: str) -> Confi
     if work_dir not in ("cwd", "fresh"):
         raise InvalidParams(f"work_dir={work_dir!r:.40} is not usable: give 'cwd' or 'fresh'.")
     if "work_dir" in options:
-        raise InvalidParams("The options name a work_dir; kernels have that of the notebook ('cwd'), or a fresh one.")
+        raise InvalidParams("The options have a work_dir: leave it out, and give --work-dir cwd or fresh.")
     return {**options, **({"work_dir": cwd} if work_dir == "cwd" else {})}
 
 

@@ -21,11 +21,11 @@ from agent_tools.jupyter.kernelspec import is_plain, sandbox_config
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.machine.removal import remove_tree
 
-LOOK_EVERY = 0.05  # seconds between two looks whether a kernel has ended
+LOOK_EVERY = 0.05  # seconds between two checks whether a kernel has ended
 
 
 class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ignore]
-    """Has kernels in sandboxes; the sandbox outlives a restart of its kernel, and ends with this process."""
+    """Runs kernels in sandboxes; a sandbox outlives a restart of its kernel, and ends with this process."""
 
     work_dir: Any = Unicode("cwd", help="'cwd': the folder of the notebook; 'fresh': an empty one of its own").tag(
         config=True
@@ -43,7 +43,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
         return self._served is not None and self._served.exit_code is None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Note the folder of the notebook; there is no command to make."""
+        """Store the folder of the notebook; no command is needed."""
         kwargs.pop("extra_arguments", None)
         if kwargs.pop("transport_encryption", None) == "required":
             raise InvalidParams("Transport encryption is for TCP; these kernels are reached by private sockets.")
@@ -52,7 +52,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
         return kept
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
-        """Start a kernel; return where its clients reach it.
+        """Start a kernel; return the connection for its clients.
 
         Raises:
             InvalidParams: the folder of the notebook does not exist.
@@ -99,7 +99,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
             await asyncio.to_thread(self._served.kill)
 
     async def terminate(self, restart: bool = False) -> None:
-        """End the kernel; nothing of the code has to be asked."""
+        """End the kernel, without asking the code."""
         await self.kill(restart)
 
     async def cleanup(self, restart: bool = False) -> None:

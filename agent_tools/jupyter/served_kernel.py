@@ -1,4 +1,4 @@
-"""A kernel for Jupyter's clients: a sandbox that lives as long as it, and one life of a kernel after the other."""
+"""A kernel for Jupyter's clients: one sandbox, and a new kernel in it after each restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from agent_tools.sandbox.options import Config, Options
 # It ends with its kernel. SIGINT interrupts the code; SIGTERM, SIGHUP, or the end of the process that started it, end
 # the kernel; after SIGKILL the sandbox ends with its lifeline.
 
-LOOK_EVERY = 0.1  # seconds between two looks whether the kernel has ended, or whoever started this
+LOOK_EVERY = 0.1  # seconds between two checks whether the kernel, or the parent process, has ended
 
 
 def launch(connection_file: Path, cfg: Config, *, is_plain: bool = False) -> int:
@@ -72,9 +72,9 @@ class ServedKernel:
     """Nothing starts before `start`. Any thread may call any method.
 
     Args:
-        cfg: the options of `Sandbox`. Without `work_dir`, it has a folder of its own that goes with it.
+        cfg: the options of `Sandbox`. Without `work_dir`, it has its own folder, which is deleted with it.
         runtime: the owner of the sandboxes; the shared one by default.
-        is_plain: leave out what a page would run: HTML, scripts, SVG and widgets.
+        is_plain: leave out content that a page would execute: HTML, scripts, SVG and widgets.
 
     Raises:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
@@ -87,7 +87,7 @@ class ServedKernel:
         self._lock = threading.Lock()
 
     def start(self, info: ConnectionInfo) -> None:
-        """Start a kernel for clients at this connection, in the place of the one before and in the same sandbox.
+        """Start a kernel for clients at this connection; it replaces the one before, in the same sandbox.
 
         Raises:
             AgentToolsError: the sandbox or the kernel could not be started.
@@ -100,7 +100,7 @@ class ServedKernel:
 
     @property
     def exit_code(self) -> int | None:
-        """None while a kernel runs; 0 if its end was ordered, or none was started, else 1."""
+        """None while a kernel runs; 0 after an ordered end, or before the first start; else 1."""
         life = self._life
         return life.exit_code if life else 0
 
@@ -125,7 +125,7 @@ class ServedKernel:
             self._life.stop()
 
 
-# The life of one kernel for its clients, from its start to its end: a thread between five sockets and a sandbox.
+# One kernel for its clients, from its start to its end: a thread between five sockets and a sandbox.
 
 
 PRELUDE = "get_ipython().serve_notebook(is_plain={})"

@@ -1,4 +1,4 @@
-"""Jupyter's REST and websocket API, by Jupyter's kernel gateway: whatever kernel is asked for, it is one in a sandbox.
+"""Jupyter's REST and websocket API, by Jupyter's kernel gateway: every kernel runs in a sandbox.
 
 Format: https://jupyter-kernel-gateway.readthedocs.io/en/latest/websocket-mode.html
 """
@@ -28,14 +28,14 @@ class ServerConfig:
     """The settings of a server."""
 
     token: str = field(repr=False)
-    """Every request must carry it."""
+    """The token that every request must have."""
     spec: KernelSpec = field(default_factory=lambda: KernelSpec(work_dir="fresh"))
     host: str = "127.0.0.1"
     port: int = 8888
     max_kernels: int = 16
     """More are refused."""
     idle_timeout: float = 3600.0
-    """Seconds after which a kernel that nobody uses is ended, connected or not."""
+    """Seconds after which an unused kernel is ended, connected or not."""
     lists_kernels: bool = False
     """Whether clients may see the kernels of others."""
 
@@ -80,7 +80,7 @@ def _traits(config: ServerConfig) -> TraitsConfig:
 
 
 class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
-    """The gateway, set up by this project alone: no file of the machine's adds a kernel to it."""
+    """The kernel gateway without configuration files of the machine, so that no other kernel is added."""
 
     name = "agent-tools-jupyter"
     classes = [*KernelGatewayApp.classes]  # noqa: RUF012  (as traitlets has it)
@@ -89,7 +89,7 @@ class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
         """Read none."""
 
     def init_webapp(self) -> None:
-        """Accept the token as RFC 6750 has it, too, as newer clients send it; keep a token in a URL out of the log."""
+        """Also accept the token in the form of RFC 6750, for newer clients; keep a token in a URL out of the log."""
         super().init_webapp()
         find_handler = self.web_app.find_handler
 
@@ -113,7 +113,7 @@ class OneKernelSpec(stock.KernelSpecManager):  # type: ignore[misc,unused-ignore
         return dict.fromkeys(NAMES, NO_RESOURCES)
 
     def get_kernel_spec(self, kernel_name: str) -> stock.KernelSpec:
-        """Return the one spec there is.
+        """Return the only spec.
 
         Raises:
             NoSuchKernel: the name is another one.

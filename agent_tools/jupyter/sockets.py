@@ -1,7 +1,7 @@
 """The five ZeroMQ sockets of a kernel: https://jupyter-client.readthedocs.io/en/stable/messaging.html#introduction.
 
-A client that does not read must not stop the code: ZeroMQ drops what it has no room for, by number of messages. What
-the messages that are on their way may hold together is bounded here.
+A client that does not read must not stop the code: ZeroMQ drops messages beyond a number. The bytes of all messages in
+its queues are limited here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_MARKS = 500_000  # commas and opening brackets of a content: each can become
 
 
 class BadRequest(ProtocolViolation):
-    """A client sent what is no message, or one without the right signature."""
+    """A client sent a malformed message, or one with a wrong signature."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ClientRequest:
     """Header, parent header, metadata and content as JSON objects; buffers."""
     content: Mapping[str, Any] = field(default_factory=dict)
     refusal: str = ""
-    """Why it was not read, if it was not; its header was."""
+    """Why only its header was read; '' if all of it was."""
 
     @property
     def header(self) -> bytes:
@@ -79,7 +79,7 @@ class SignedFrames:
         """Return the message of a client.
 
         Raises:
-            BadRequest: it is no message, or is not signed with the key.
+            BadRequest: it is malformed, or is not signed with the key.
         """
         try:
             place = frames.index(DELIM, 0, MAX_IDENTITIES + 1)
@@ -98,7 +98,7 @@ class SignedFrames:
         return ClientRequest(channel, tuple(identities), kind, id_, tuple(parts[1:]), content)
 
     def _unread(self, channel: str, identities: tuple[bytes, ...], parts: list[bytes], reason: str) -> ClientRequest:
-        """Return a message of which only the header is read: whoever sent it waits for an answer.
+        """Return a message with only its header parsed, since its sender waits for an answer.
 
         Raises:
             BadRequest: it is not signed with the key, or its header is too long, too.
@@ -130,7 +130,7 @@ class SignedFrames:
 
 
 def _too_costly(parts: Sequence[bytes]) -> str:
-    """Return what a message has that would cost more to read than it can be worth; '' if nothing."""
+    """Return why a message would cost too much to parse; '' if it would not."""
     if len(parts) - 1 > MAX_PARTS:
         return f"more than {MAX_PARTS} parts"
     if sum(map(len, parts)) > MAX_REQUEST_BYTES:
@@ -201,11 +201,11 @@ class KernelSockets:
                 yield channel, socket.recv_multipart()  # type: ignore[misc]
 
     def send(self, channel: Literal["shell", "control", "stdin"], frames: Sequence[bytes]) -> None:
-        """Send a message to the client that the first frames name; if he is gone, nobody gets it."""
+        """Send a message to the client that the first frames name; it is dropped if the client has disconnected."""
         self._sockets[channel].send_multipart(frames)
 
     def publish(self, frames: Sequence[bytes]) -> bool:
-        """Send a message to all clients; return False if it was left out because too much waits for them."""
+        """Send a message to all clients; return False if it was dropped because too many bytes wait for them."""
         size = sum(map(len, frames))
         if size < COUNTED_BYTES:
             self._sockets["iopub"].send_multipart(frames)

@@ -1,6 +1,6 @@
-"""Routes of a wire: each is a function, whose parameters are read from the path, the query and a JSON body.
+"""Routes of a wire: each is a function with parameters from the path, the query and a JSON body.
 
-The types of the parameters say what is accepted, as pydantic has it; an answer that is no `Response` is sent as JSON.
+The types of the parameters say what is accepted, as pydantic has it; a result that is not a `Response` is sent as JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STATUSES: dict[type[AgentToolsError], int] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """A route: its function, and what is read of the query and of the body."""
+    """A route: its function, and its parameters from the query and from the body."""
 
     handler: Callable[..., Awaitable[Any]]
     method: str
@@ -109,7 +109,7 @@ class Routes:
 
 
 class Json(Response):
-    """An answer of JSON, in ASCII: names of files may hold what is no UTF-8."""
+    """An answer of JSON, in ASCII, since file names may not be valid UTF-8."""
 
     media_type = "application/json"
 
@@ -128,7 +128,7 @@ def application(routes: list[BaseRoute], failed: Callable[[str, int], Response] 
 
 
 async def answer_to(show: Callable[[Any, int], Response], _: object, exc: Exception) -> Response:
-    """Answer a failure: of a request, of containers, or of a path as the sandbox's own file system has it."""
+    """Answer a failure of a request, of containers, or of a path in the sandbox."""
     match exc:
         case HTTPException():
             return show(exc.detail, exc.status_code)
@@ -183,14 +183,14 @@ def checked(model: type[BaseModel], given: object, where: str) -> dict[str, Any]
 
 
 def unusable(*errors: dict[str, Any]) -> HTTPException:
-    """Return the answer to a request that cannot be used."""
+    """Return the answer to an invalid request."""
     exc = HTTPException(422)
     exc.detail = cast("Any", list(errors))
     return exc
 
 
 async def aside(work: Callable[..., T], *arguments: Any) -> T:
-    """Do something that blocks, in a thread, and wait for its end."""
+    """Run a blocking function in a thread, and wait for its end."""
     return await in_thread(partial(work, *arguments), lambda: None)
 
 
@@ -200,12 +200,12 @@ def digest(*parts: str) -> str:
 
 
 def bundle(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a notebook shows, by MIME type, as JSON has it: bytes are base64."""
+    """Return an output's data by MIME type as JSON values: bytes are base64."""
     return {mime: base64.b64encode(each).decode() if isinstance(each, bytes) else each for mime, each in data.items()}
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
-    """Wait for something that a client waits for; if the client leaves, cancel it and return None."""
+    """Wait for a result for a client; if the client disconnects, cancel it and return None."""
     found: list[T] = []
     failed: list[Exception] = []
     async with anyio.create_task_group() as group:

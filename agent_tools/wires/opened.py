@@ -25,13 +25,13 @@ MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFT
 FORGET_AFTER = 300.0
 SHELL, COMMAND = 1, 2  # ranks: what is parked first has the lowest
 Place = tuple[str, ...]
-"""The owner, the name of the container in a wire, and what within it has the thing for its own."""
+"""The owner, the name of the container in a wire, and the part of it that the thing belongs to."""
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class Opened(Generic[T]):
-    """A thing that is open, and its container, which is kept for it until `close` is called. That blocks."""
+    """An open thing, and its container, which is kept for it until `close` is called. `close` blocks."""
 
     place: Place
     container: str
@@ -74,7 +74,7 @@ class Shelf(Generic[T]):
         self._starting: Counter[Place] = Counter()
 
     async def open(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
-        """Begin a thing in a container, which is found or made in a thread.
+        """Open a thing in a container, which is found or created in a thread.
 
         Raises:
             HTTPException: 429, too many are open in it.
@@ -119,7 +119,7 @@ class Shelf(Generic[T]):
 
 
 class Processes(Shelf[AsyncProcess]):
-    """Commands. One that has ended keeps no container, and is remembered for a while, with the end of its output."""
+    """Commands. An ended one releases its container, and is kept in memory for a while with the end of its output."""
 
     def __init__(self, containers: Containers[Any], rank: int, most: int, noun: str = "commands") -> None:
         super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)

@@ -1,4 +1,4 @@
-"""Paths as the clients of a wire write them, and as a sandbox takes them."""
+"""Converts between paths of a wire's clients and paths of the sandbox."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ class Home:
     def check_spared(self, path: str) -> None:
         """Raise HTTPException, 400, for a path that may be neither deleted nor moved."""
         if path in ("/", self.name):
-            raise HTTPException(400, "The home directory itself stays.")
+            raise HTTPException(400, "The home directory cannot be deleted or moved.")

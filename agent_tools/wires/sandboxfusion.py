@@ -1,4 +1,4 @@
-"""SandboxFusion's API for scripts, as trainers of models call it: /run_code and /run_jupyter.
+"""SandboxFusion's API for scripts, for trainers of models: /run_code and /run_jupyter.
 
 A script is a process, never a cell. Each request has a container of its own, which ends with it. Below /shared the
 requests of one key share a container instead, each with a folder and processes of its own: faster, and without a wall
@@ -64,7 +64,7 @@ class _Wire:
         self._ends: set[asyncio.Task[None]] = set()
 
     async def run(self, call: _Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
-        """Do something in a sandbox, in the folder that it is given; return None if the client has left."""
+        """Run a function in a sandbox, in its own folder; return None if the client has disconnected."""
         if call.is_shared:
             self._scripts += 1
             name = f"shared-{self._scripts // SHARED_SCRIPTS}"
@@ -202,7 +202,7 @@ async def _ping(_: Request) -> Response:
 
 
 async def _answered(call: _Call, work: Callable[[Sandbox, str], Any], cancel: Callable[[], object]) -> Any:
-    """Return the answer; a failure of ours has the status that makes clients try again."""
+    """Return the answer; a failure of the server has a status for which clients retry."""
     try:
         return await call.wire.run(call, work, cancel) or _failure("The client has left.")
     except (AgentToolsError, OSError) as exc:
@@ -214,7 +214,7 @@ def _failure(message: str) -> dict[str, Any]:
 
 
 def result_of(ran: CommandResult) -> dict[str, Any]:
-    """Return a command's end as this API has it."""
+    """Return a command's result in this API's form."""
     stdout, stderr = ran.texts
     status = "TimeLimitExceeded" if ran.timed_out else "Error" if ran.reason else "Finished"
     return {
@@ -246,7 +246,7 @@ def _cells(
 
 
 def cell_of(done: Execution) -> dict[str, Any]:
-    """Return what a cell gave, as this API has it."""
+    """Return a cell's result in this API's form."""
     display: list[dict[str, Any]] = []
     error: list[dict[str, Any]] = []
     for output in done.outputs:

@@ -51,7 +51,7 @@ _TOOLS = [
 
 
 class _Session:
-    """The container of one response or chat, which its first code makes."""
+    """The container of one response or chat; its first code creates it."""
 
     def __init__(self, containers: Containers[Any], owner: str, id_: str, *, is_chat: bool) -> None:
         self.owner = owner
@@ -64,7 +64,7 @@ class _Session:
         return self._containers.named(self.owner, self.spec, self._containers.config.max_containers).id
 
     async def run(self, code: str) -> str:
-        """Run code; return what a model reads."""
+        """Run code; return the answer for the model."""
         run = CodeRun(self._containers, self.container)
         done, note = await in_thread(lambda: run.run(code), run.cancel)
         return f"{note}\n{_text(done)}" if note else _text(done)
@@ -77,7 +77,7 @@ class _Session:
 
 
 def _text(done: Execution) -> str:
-    """Return what code printed, returned and raised, as a notebook shows it."""
+    """Return the output, value and error of code as text, as a notebook shows it."""
     parts = [done.stdout, done.stderr, done.result.text if done.result else "", done.error.text if done.error else ""]
     figures = [f"[{len(done.figures)} figures, which cannot be shown here]"] if done.figures else []
     shown = "\n".join(part.rstrip("\n") for part in (*parts, *figures, *done.notes) if part.strip())
@@ -103,7 +103,7 @@ def _server(session: _Session, instructions: str) -> Server[Any]:
     server: Server[Any] = Server(
         NAME, version=__version__, instructions=instructions, on_list_tools=list_tools, on_call_tool=call_tool
     )
-    server.middleware.clear()  # traces, which would hold what people and code say
+    server.middleware.clear()  # traces, which would contain text of people and code
     return server
 
 
@@ -136,7 +136,7 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         token = AccessToken(token="", client_id=scope.get("owner", ""), scopes=[])
-        scope = {**scope, "user": AuthenticatedUser(token)}  # who alone may use the session
+        scope = {**scope, "user": AuthenticatedUser(token)}  # only this owner may use the session
         match scope["type"], scope["path"].removeprefix(scope["root_path"]):
             case "http", "/sse":
                 await connect(scope, receive, send)

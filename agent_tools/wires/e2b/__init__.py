@@ -1,7 +1,7 @@
 """E2B's protocol, for `E2B_API_URL` and `E2B_SANDBOX_URL` of `http://HOST:PORT/e2b`.
 
 Three parts: the control plane, which makes sandboxes; the code interpreter; and files and processes. A sandbox is a
-container of the key that made it. Both SDKs name it by a header, so one path serves all.
+container of the key that made it. Both SDKs name the sandbox in a header, so one path serves all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sandboxes of E2B's protocol: each is a container, and facts that are stored beside it."""
+"""The sandboxes of E2B's protocol: each is a container with stored facts about it."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Box:
 
     @property
     def place(self) -> Place:
-        """The key of what is open in it."""
+        """The key of its open commands, watchers and kernels."""
         return self.row.owner, self.row.id
 
 
 class E2BWire:
-    """The state of the wire: what is open, and the timers that end sandboxes. For one event loop."""
+    """The state of the wire: open commands and kernels, and the timers that end sandboxes. For one event loop."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
@@ -114,7 +114,7 @@ class E2BWire:
         return found[::-1]
 
     def put(self, box: Box) -> None:
-        """Store the facts of a sandbox, and let its container live as long. It blocks."""
+        """Store the facts of a sandbox, and extend its container's life to match. It blocks."""
         self.rows.change(WireValue, f"e2b-{box.id}", value=box.facts.model_dump_json())
         left = self.containers.config.user_container_idle if box.facts.is_paused else box.facts.ends - time.time()
         self.rows.change(ContainerRecord, box.id, idle_minutes=left / 60 + 1, last_active_at=time.time())
@@ -176,7 +176,7 @@ class E2BWire:
             await self.commands.end(command)
 
     async def close(self) -> None:
-        """End all that is open."""
+        """End all open commands, watchers and kernels."""
         for id_ in list(self._timers):
             self._forget_timer(id_)
         await asyncio.gather(*self._ends, return_exceptions=True)
@@ -196,7 +196,7 @@ class E2BRequest:
         """Return the sandbox of an id.
 
         Raises:
-            HTTPException: 404, this owner has none of this id.
+            HTTPException: 404, this owner has no sandbox of this id.
         """
         box = await aside(self.wire.find, self.owner, id_)
         if box is None:
@@ -204,10 +204,10 @@ class E2BRequest:
         return box
 
     async def here(self) -> Box:
-        """Return the sandbox that the request is for, which runs.
+        """Return the running sandbox that the request is for.
 
         Raises:
-            HTTPException: 502, it is not there, or paused; 501, it is for a port of the sandbox's own.
+            HTTPException: 502, it does not exist or is paused; 501, the request is for a port of the sandbox.
         """
         headers = self.request.headers
         named = _HOST.match(headers.get("host", ""))  # behind a proxy with a wildcard
@@ -223,14 +223,14 @@ class E2BRequest:
         return box
 
     async def resume(self, box: Box, seconds: float) -> None:
-        """Resume a sandbox, or extend its time; `seconds` from now is the least that it has."""
+        """Resume a sandbox, or extend its time to at least `seconds` from now."""
         box.facts.ends = max(time.time() + seconds, 0.0 if box.facts.is_paused else box.facts.ends)
         box.facts.is_paused = False
         await aside(self.wire.put, box)
         self.wire.time(box)
 
     async def use(self, work: Callable[[Sandbox], T], box: Box | None = None) -> T:
-        """Do something short in the sandbox of the request."""
+        """Run a short function on the sandbox of the request."""
         id_ = (box or await self.here()).id
 
         def done() -> T:

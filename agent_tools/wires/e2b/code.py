@@ -67,7 +67,7 @@ async def _execute(
             kernel.cancel(cancelled)
 
     lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, cancelled, kernels), cancel)
-    await while_connected(call.request, anext(lines, ""))  # the sandbox is there, or why it is not
+    await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure
 
     async def sent() -> Any:
         async with aclosing(lines):
@@ -86,7 +86,7 @@ def _lines(
     cancelled: threading.Event,
     kernels: list[Sandbox],
 ) -> Generator[str, None, None]:
-    """Yield '' once the sandbox is there, then the lines of the answer."""
+    """Yield '' once the sandbox runs, then the lines of the answer."""
     with call.wire.containers.held(box.id, PATIENCE) as (interpreter, woken):
         note = woken.result()
         kernels.append(kernel := context.it.kernel if context else interpreter.as_sandbox)
@@ -129,7 +129,7 @@ def _counted(call: E2BRequest, box: Box, context: Opened[Context] | None) -> int
 
 
 def line_of(output: Output) -> dict[str, Any] | None:
-    """Return an output as a line of the answer has it; None for one that it has not."""
+    """Return an output as a line of the answer; None for an output that E2B does not have."""
     match output:
         case Stream():
             return {"type": output.name, "text": output.text, "timestamp": time.time_ns()}

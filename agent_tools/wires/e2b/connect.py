@@ -122,7 +122,7 @@ def seconds_of(call: E2BRequest) -> float | None:
 
 
 async def streamed(answers: AsyncGenerator[dict[str, Any], None]) -> StreamingResponse:
-    """Return the answer that is a stream, once its first message is there; a failure is its end.
+    """Return a streamed answer, once its first message is ready; a later failure ends the stream.
 
     The request is read before the first message, as starlette waits for a disconnect from then on.
     """

@@ -1,4 +1,4 @@
-"""The life of sandboxes: made, listed, found, timed, paused, resumed, killed."""
+"""The routes that create, list, find, time, pause, resume and kill sandboxes."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def _kill(call: E2BRequest, sandbox: str) -> Any:
 
 @ROUTES.on("GET", "/sandboxes/{sandbox}/metrics")
 async def _metrics(call: E2BRequest, sandbox: str, start: int = 0, end: int = 2**53) -> Any:
-    """Answer how much the sandbox uses now; nothing for another time, and for a sandbox that is paused."""
+    """Answer the current use of the sandbox; an empty list for other times, and for a paused sandbox."""
     box, now = await call.box(sandbox), time.time()
     if box.facts.is_paused or not start <= now < end + METRICS_EVERY:
         return []
@@ -220,7 +220,7 @@ ROUTES.on("POST", "/sandboxes/{sandbox}/connect")(_connect)
 
 
 def absent(why: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of a part of E2B's API that is not here."""
+    """Return the endpoint of a part of E2B's API that is not supported."""
 
     async def absent(_: Request) -> Response:
         return Json({"code": 501, "message": why}, 501)
@@ -229,7 +229,7 @@ def absent(why: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _described(call: E2BRequest, box: Box) -> dict[str, Any]:
-    """Return what a client needs to use a sandbox. Its token there is the key that it has sent."""
+    """Return the fields that a client needs to use a sandbox. Its token is the key of the request."""
     key, host = call.request.headers.get("x-api-key"), call.request.headers.get("host", "")
     return {
         "templateID": box.facts.template,

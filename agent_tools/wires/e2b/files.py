@@ -1,4 +1,4 @@
-"""Files: read and written over HTTP, and the rest over Connect, as code in the sandbox has them."""
+"""The routes for files: contents over HTTP, all other operations over Connect."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def listed(sandbox: Sandbox, path: str, depth: int) -> list[tuple[str, FileInfo]
 
 
 def entry_of(info: FileInfo, path: str) -> dict[str, Any]:
-    """Return a file or folder as this API has it."""
+    """Return a file or folder in this API's form."""
     kind = {"folder": stat.S_IFDIR, "link": stat.S_IFLNK}.get(info.kind, stat.S_IFREG)
     modified = datetime.fromtimestamp(min(max(info.modified, 0.0), 2**33), timezone.utc)
     return {

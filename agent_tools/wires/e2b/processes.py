@@ -1,4 +1,4 @@
-"""Commands and terminals: started, followed, typed into, signalled."""
+"""The routes for commands and terminals: start, follow, input, signals."""
 
 from __future__ import annotations
 
@@ -259,6 +259,6 @@ async def _type(run: Process, data: bytes) -> None:
     try:
         await run.it.write_stdin(data, TYPING_SECONDS)
     except BrokenPipeError:
-        raise HTTPException(400, "The process takes no input: start it with stdin.") from None
+        raise HTTPException(400, "The process has no stdin: start it with stdin.") from None
     except TimeoutError as exc:
         raise HTTPException(504, str(exc)) from None

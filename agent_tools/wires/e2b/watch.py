@@ -1,4 +1,4 @@
-"""Folders that clients watch: listed again and again, and compared."""
+"""Folders that clients watch: they are listed periodically, and the lists compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WatchRequest(BaseModel):
 
 @dataclass(eq=False)
 class WatchedFolder:
-    """A folder that is watched, as it was at the last look."""
+    """A watched folder, as of the last check."""
 
     place: Place
     path: str
@@ -43,13 +43,13 @@ class WatchedFolder:
     seen: dict[str, FileInfo] = field(default_factory=dict)
 
     def look(self, sandbox: Sandbox) -> list[dict[str, str]]:
-        """Return what has changed since the last look. It blocks: for a thread."""
+        """Return the changes since the last check. It blocks: for a thread."""
         before, self.seen = self.seen, dict(listed(sandbox, self.path, self.depth))
         return changes(before, self.seen, self.path)
 
 
 def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo], root: str) -> list[dict[str, str]]:
-    """Return the events between two looks at a folder; a file that was moved is removed, and made anew."""
+    """Return the events between two listings of a folder; a moved file is a removed and a created one."""
     found = [(path, "REMOVE") for path in before if path not in after]
     for path, new in after.items():
         old = before.get(path)

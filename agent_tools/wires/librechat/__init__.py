@@ -45,7 +45,7 @@ Text = Annotated[str, Field(max_length=256)]
 
 
 class _File(BaseModel):
-    """A file of a session, which code is to find."""
+    """A file of a session, to be copied for the code."""
 
     id: str = ""
     name: str = ""
@@ -94,7 +94,7 @@ class _Call:
         return str(self.containers.named(self.owner, ContainerSpec(session, origin=ORIGIN), most).id)
 
     def choose(self, session_id: str | None, user: str, hint: str, files: list[_File]) -> str:
-        """Return the session that a request means: by its hint, its id or its files' id; else a new one."""
+        """Return the session of a request: by its hint, its id or its files' id; else a new one."""
         if hint:
             return _digest(user, hint)
         for known in (session_id or "", *(each.storage_session_id for each in files)):
@@ -103,7 +103,7 @@ class _Call:
         return secrets.token_urlsafe(16)[:21]
 
     def listed(self, session: str) -> dict[str, Any]:
-        """Return what is known of each file of a session, by name."""
+        """Return the facts of each file of a session, by name."""
         container = self.find(session)
         return dict(self.wire.contents.listed(container)[0]) if container else {}
 
@@ -134,7 +134,7 @@ class _Call:
                     sandbox.write_file(_inside(each.name or name), content)
 
     def changed(self, session: str, before: dict[str, Any]) -> list[dict[str, Any]]:
-        """List the files that are new or changed since a listing, as answers have them."""
+        """List the files that are new or changed since a listing, in the form of answers."""
         names = [name for name, facts in self.listed(session).items() if before.get(name) != facts]
         return [
             {"id": _digest(session, name), "name": name, "storage_session_id": session, "kind": "user"}
@@ -213,7 +213,7 @@ async def _programmatic(
     if continuation_token:
         script = call.wire.scripts.get(continuation_token)
         if script is None or script.thing.place[0] != call.owner:
-            raise HTTPException(404, "There is no such continuation_token: the script is over.")
+            raise HTTPException(404, "There is no such continuation_token: the script has ended.")
         del call.wire.scripts[continuation_token]
         await script.take([each.model_dump() for each in tool_results or []])
     else:
@@ -317,12 +317,12 @@ async def _health(_: Request) -> Json:
 
 
 def _digest(*parts: str) -> str:
-    """Return an id, which LibreChat has of 21 characters."""
+    """Return an id of 21 characters, as LibreChat requires."""
     return digest(*parts)[:21]
 
 
 def _inside(name: str) -> str:
-    """Return the name of a file relative to the session's folder, which it does not leave."""
+    """Return the name of a file relative to the session's folder, and inside it."""
     for home in _HOMES:
         name = name.removeprefix(home)
     return posixpath.normpath(f"/{name}".replace("\0", "")).lstrip("/") or "upload"

@@ -1,4 +1,4 @@
-"""Scripts whose tools LibreChat answers: each runs in a process that outlives the request, until its next call."""
+"""Scripts whose tool calls LibreChat answers: their process waits between requests for the answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOURCE = Path(__file__).parent / "guest" / "script.py"
 
 @dataclass
 class ScriptLines:
-    """The lines of a script, as it writes them: text that it prints, and calls of tools. Nothing of it is trusted."""
+    """The output lines of a script: printed text and calls of tools. Nothing in them is trusted."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
     is_broken: bool = False
@@ -41,7 +41,7 @@ class ScriptLines:
         return "".join(self._printed)
 
     def feed(self, data: bytes) -> None:
-        """Read what came next."""
+        """Read the next bytes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self.is_broken = self.is_broken or len(self._rest) > MAX_LINE
         for line in lines:
@@ -68,7 +68,7 @@ def _is_call(each: Any) -> bool:
 
 @dataclass
 class StartedScript:
-    """A script that was started, and where its output was read up to."""
+    """A started script, and how far its output was read."""
 
     thing: Opened[AsyncProcess]
     session: str
@@ -102,7 +102,7 @@ class StartedScript:
         return {**answer, "tool_calls": self.lines.calls}
 
     async def take(self, results: list[dict[str, Any]]) -> None:
-        """Hand the answers of tools to the script."""
+        """Send the answers of tools to the script."""
         lines = b"".join(json.dumps(each).encode() + b"\n" for each in results)
         await self.thing.it.write_stdin(lines, 10)
 

@@ -1,4 +1,4 @@
-"""Everything about the server itself: its features, prompt and tools, and policies of containers."""
+"""The routes about the server itself: its features, prompt, tools, and policies of containers."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ async def health(_: Request) -> Json:
 
 
 async def features(_: Request) -> Json:
-    """Answer GET /api/config: asked for without a key by a browser, and with one by an admin who checks it."""
+    """Answer GET /api/config: browsers ask without a key, admins with one to check it."""
     return Json({"features": {"terminal": True, "notebooks": True, "system": True}})
 
 
 @ROUTES.on("GET", "/system")
-async def _system(call: TerminalRequest) -> Any:  # at every message: it answers from memory
+async def _system(call: TerminalRequest) -> Any:  # requested at every message, so it is answered from memory
     config = call.wire.containers.config
     prompt = _PROMPT.format(contents=contents(config), days=config.user_container_idle / 86_400)
     return {"prompt": with_catalogue(prompt, config.known_skills)}
@@ -109,7 +109,7 @@ class Admin(TerminalRequest):
         super().__init__(request)
         self.owner = self.caller.owner
         if not request.scope["for_users"] or "x-user-id" in request.headers:
-            raise HTTPException(403, "Policies are for the holder of a key made with --for-users, and for no user.")
+            raise HTTPException(403, "Policies need a key made with --for-users and no user in the request.")
 
 
 POLICIES = Routes(Admin)
@@ -163,7 +163,7 @@ async def _lifecycle(_: Admin, name: str) -> Any:
 @POLICIES.on("PUT", "/api/v1/policies/{name}/lifecycle")
 async def _put_lifecycle(admin: Admin, name: str) -> Any:
     if (await admin.request.body()).strip() not in (b"", b"{}", b"null"):
-        raise HTTPException(422, "This server has no lifecycle to set: leave it empty.")
+        raise HTTPException(422, "This server has no lifecycle settings: leave it empty.")
     return {"id": name, "data": {}}
 
 

@@ -1,4 +1,4 @@
-"""The caller of a request: its container, what it may do there, and paths as callers write them."""
+"""The caller of a request: its container, its rights there, and its paths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class TerminalWire:
-    """The state of the wire: what is open, and working directories, by owner, container and chat."""
+    """The state of the wire: open commands and shells, and working directories, by owner, container and chat."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
@@ -54,7 +54,7 @@ class TerminalWire:
 
 @dataclass(frozen=True)
 class Caller:
-    """A user, or the one holder of a key that names no users; nothing that it reads starts a container.
+    """A user, or the only user of a key without users. Reading never starts a container.
 
     Attributes:
         owner: the owner of the containers, by the key.
@@ -79,7 +79,7 @@ class Caller:
         return self.owner, self.room, self.session
 
     def find(self) -> ContainerRecord | None:
-        """Return the caller's container; None if there is none. It counts as no use."""
+        """Return the caller's container; None if there is none. This does not count as use."""
         return self.wire.containers.find_named(self.owner, self.origin, self.room) if self.is_user else None
 
     def ensure(self) -> str:
@@ -96,7 +96,7 @@ class Caller:
         return self.wire.containers.named(self.owner, spec, config.max_user_containers).id
 
     async def on_host(self, path: str, read: Callable[[str, str], T | None]) -> T | None:
-        """Return what `read` finds of the container's id and a name in HOME; None if the host does not have it."""
+        """Return the result of `read` on a file in HOME on the host; None if the host does not have it."""
         name, containers = inside(path), self.wire.containers
 
         def found() -> T | None:
@@ -107,7 +107,7 @@ class Caller:
         return None if name is None else await aside(found)
 
     async def look(self, work: Callable[[Sandbox], T]) -> T | None:
-        """Do something short in the caller's sandbox, if it has one now; else return None."""
+        """Run a short function on the caller's sandbox; return None if none runs."""
 
         def done() -> T | None:
             if row := self.find():
@@ -118,10 +118,10 @@ class Caller:
         return await aside(done)
 
     async def use(self, work: Callable[[Sandbox], T], *, of_what_is_there: bool = False) -> T:
-        """Do something short in the caller's sandbox, which is started if need be. Errors as for `ensure`.
+        """Run a short function on the caller's sandbox, which is started if needed. Errors as for `ensure`.
 
         Raises:
-            HTTPException: 404, it is to be `of_what_is_there`, and the caller has no container, and so no files.
+            HTTPException: 404, with `of_what_is_there`, if the caller has no container.
         """
 
         def done() -> T:

@@ -25,7 +25,7 @@ from agent_tools.wires.terminal.callers import HOME, ROUTES, Caller, TerminalReq
 USUAL_WAIT = 10.0  # seconds
 OPTIONS = {"stdin": b"", "terminal": (24, 80), "max_output": MIB}  # of its output, the end is kept
 ENVIRONMENT = {"HOME": HOME, "HISTFILE": "/tmp/.bash_history", "PAGER": "cat", "GIT_PAGER": "cat"}
-"""Only what lies in HOME is kept, and no pager waits for a key."""
+"""Environment variables: caches lie in HOME, which is kept, and no pager waits for a key."""
 FIRST_SECONDS = 10.0  # for a WebSocket's message with the key
 MAX_FIRST = 4 * KIB
 MAX_FRAME = 64 * KIB  # of input
@@ -62,8 +62,8 @@ async def run_command(
 ) -> Any:
     """Run a command line in bash, on a terminal.
 
-    It is awaited for `wait` seconds (10 by default); one that goes on has status running, and get_process_status
-    reads on.
+    The answer comes after at most `wait` seconds (10 by default); a longer command has status running: use
+    get_process_status.
     """
     folder = call.caller.path(cwd or ".")
     run = await _start(call, call.wire.commands, command, folder, env or {})
@@ -74,7 +74,7 @@ async def run_command(
 
 @ROUTES.on("GET", "/execute", is_tool=True)
 async def list_processes(call: TerminalRequest) -> Any:
-    """List the commands of this chat that go on or ended lately."""
+    """List the commands of this chat that run or ended recently."""
     return [_shown(run) for run in call.wire.commands.of(call.caller.place)]
 
 
@@ -86,7 +86,7 @@ async def get_process_status(
     tail: Tail = None,
     offset: Annotated[int, Field(ge=0, le=2**53, description="Where to read on: `next_offset` of before.")] = 0,
 ) -> Any:
-    """Read the output of a command that goes on, from `offset` on, and whether it has ended."""
+    """Read the output of a running command, from `offset` on, and whether it has ended."""
     run = _run(call, process_id)
     await _awaited(run, wait or 0)
     return _told(run, offset, tail)
@@ -94,7 +94,7 @@ async def get_process_status(
 
 @ROUTES.on("POST", "/execute/{process_id}/input", is_tool=True)
 async def send_process_input(call: TerminalRequest, process_id: str, input: Typed) -> Any:  # noqa: A002
-    """Type into a command that goes on."""
+    """Type into a running command."""
     return await _type(_run(call, process_id), input)
 
 
@@ -136,7 +136,7 @@ async def _list_terminals(call: TerminalRequest) -> Any:
 
 @ROUTES.on("GET", "/api/terminals/user/output", is_tool=True)
 async def read_user_terminal(call: TerminalRequest) -> Any:
-    """Read the end of what the user's own terminal shows."""
+    """Read the end of the user's own terminal."""
     process = _users(call.caller).it.sync
     new = process.read((max(0, process.place.stdout - SHOWN), 0))
     return {"output": new.stdout.decode("utf-8", "replace")}
@@ -243,7 +243,7 @@ def _described(shell: Process) -> dict[str, Any]:
 
 
 def _shells(caller: Caller) -> list[Process]:
-    """List the shells of the caller's chat that go on, oldest first."""
+    """List the running shells of the caller's chat, oldest first."""
     return [shell for shell in caller.wire.shells.of(caller.place) if not shell.it.is_over]
 
 
@@ -276,7 +276,7 @@ async def _first_message(socket: WebSocket) -> Caller | None:
 
 
 async def _outwards(socket: WebSocket, process: AsyncProcess) -> int:
-    """Send what a shell prints, to its end. The shell waits for a client that takes nothing."""
+    """Send a shell's output, to its end. The shell waits while the client does not read."""
     cursor = Cursor()
     while True:
         process.sync.pace(cursor.stdout + AHEAD)
@@ -293,7 +293,7 @@ async def _outwards(socket: WebSocket, process: AsyncProcess) -> int:
 
 
 async def _inwards(socket: WebSocket, caller: Caller, shell: Process) -> int:
-    """Take what the user types, until the client leaves; return a code for closing."""
+    """Pass on the user's input until the client disconnects; return a code for closing."""
     touched_at = 0.0
     while (message := await socket.receive())["type"] != "websocket.disconnect":
         data, text = message.get("bytes") or b"", message.get("text") or ""

@@ -1,4 +1,4 @@
-"""Files: listed, read, written, streamed. Those in HOME are read on the host if it has them, else in the sandbox."""
+"""The routes for files. Files in HOME are read on the host if it has them, else in the sandbox."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def _view(call: TerminalRequest, path: str) -> Any:
 async def write_file(
     call: TerminalRequest, path: Path, content: Annotated[str, Field(description="The whole text of the file.")]
 ) -> Any:
-    """Write a text file anew; folders above it are made."""
+    """Write a text file and replace an existing one; missing folders are created."""
     path, data = call.caller.path(path), content.encode("utf-8", "surrogatepass")
     await call.caller.use(lambda sandbox: sandbox.write_file(in_sandbox(path), data))
     return {"path": path, "size": len(data)}
@@ -237,7 +237,7 @@ async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
 
 @contextlib.contextmanager
 def _not_found(detail: str) -> Iterator[None]:
-    """Answer 404 with this sentence where a path leads to nothing."""
+    """Answer 404 with this message for a path that does not exist."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

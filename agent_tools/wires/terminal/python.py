@@ -1,4 +1,4 @@
-"""Python: code of a model in the kernel of its chat, and notebooks, each with a kernel of its own."""
+"""The routes for Python: a model's code in the kernel of its chat, and notebooks, each with its own kernel."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def _close_notebook(call: TerminalRequest, id: str) -> Any:  # noqa: A002
 
 @ROUTES.on("POST", "/notebooks/{id}/execute")
 async def _run_cell(call: TerminalRequest, id: str, cell_index: int, source: str | None = None) -> Any:  # noqa: A002
-    """Run a cell, and write its outputs into the file as it is then."""
+    """Run a cell, and write its outputs into the current file."""
     book = _book(call, id).it
     if book.is_busy:
         raise HTTPException(409, "Cell already executing")
@@ -185,7 +185,7 @@ def _save(path: str, index: int, new: dict[str, Any], sandbox: Sandbox) -> None:
 
 
 def _cell_output(output: Output, count: int) -> dict[str, Any] | None:
-    """Return an output as a notebook has it, None for one that it has not."""
+    """Return an output in the notebook format; None for an output that it does not have."""
     match output:
         case Stream():
             return {"output_type": "stream", "name": output.name, "text": output.text}

@@ -1,4 +1,4 @@
-"""Searches in files and archives of them: done in the sandbox, by a program of its Python."""
+"""The routes for searches and archives: a Python program in the sandbox does the work."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def _output(call: TerminalRequest, argv: list[str]) -> AsyncIterator[bytes
     """Yield what a command prints. It waits for its reader, and ends with it.
 
     Raises:
-        HTTPException: 504, its time was up: an answer that has begun is cut off, so that it does not look whole.
+        HTTPException: 504, it timed out: an answer that has begun is cut off, so that it does not look complete.
     """
     put, pieces = anyio.create_memory_object_stream[bytes](QUEUED)
 
@@ -165,10 +165,10 @@ def _command(do: str, given: dict[str, Any]) -> list[str]:
 
 
 def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
-    """Return what the program answers.
+    """Return the program's answer.
 
     Raises:
-        HTTPException: 504, it took too long; or as the program says.
+        HTTPException: 504, it timed out; or the program's own status.
     """
     ran = sandbox.run_command(_command(do, given), timeout=SECONDS, max_output=MAX_ANSWER)
     if ran.timed_out:

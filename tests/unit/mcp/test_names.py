@@ -52,7 +52,7 @@ def test_a_path_that_leads_out_or_is_no_name_is_refused(given: str) -> None:
     "given", ["", "x", "cntr_", "cntr_123", "cntr_" + "g" * 48, HANDLE + "0", f"{HANDLE}\n", f" {HANDLE}"]
 )
 def test_what_is_no_handle_is_refused(given: str) -> None:
-    with pytest.raises(InvalidParams, match="no handle"):
+    with pytest.raises(InvalidParams, match="not a handle"):
         read_handle(given)
     with pytest.raises(InvalidParams):
         read_uri(f"sandbox://{given}/a")

@@ -35,7 +35,7 @@ def data_of(table: Any) -> dict[str, Any]:
 
 
 def chart_of(figure: Any) -> Any:
-    """Return a figure as E2B's own package describes it, None if that cannot be had."""
+    """Return a figure as E2B's own package describes it; None if the package is missing or fails."""
     try:
         return importlib.import_module("e2b_charts").chart_figure_to_dict(figure)  # few images have it
     except Exception:  # noqa: BLE001  (the picture of the figure is shown in any case)

@@ -1,4 +1,4 @@
-"""Runs Python whose tools the client answers: each line of JSON on stdout asks or prints, each on stdin answers.
+"""Runs Python whose tool calls the client answers: JSON lines on stdout are calls or text, on stdin answers.
 
 The argument is an object with the code and the tools, {function: name}. Calls that the code makes at the same time are
 asked for together.
@@ -21,7 +21,7 @@ LARGEST = 64 * 1024  # characters that one line prints
 
 
 class HostPipe:
-    """Asks, and hears answers."""
+    """Sends calls, and receives answers."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -43,7 +43,7 @@ class HostPipe:
         self._waiting[id_] = future = self._loop.create_future()
         self._asked.append({"id": id_, "name": name, "input": given})
         if len(self._asked) == 1:
-            self._loop.call_soon(self._loop.call_soon, self._ask)  # after what has begun beside it
+            self._loop.call_soon(self._loop.call_soon, self._ask)  # after other calls that have begun at the same time
         return await future
 
     def _ask(self) -> None:
@@ -51,7 +51,7 @@ class HostPipe:
         self._asked = []
 
     def hear(self) -> None:
-        """Take answers, to the end of stdin."""
+        """Receive answers until the end of stdin."""
         for line in sys.stdin:
             self._loop.call_soon_threadsafe(self._take, json.loads(line))
 
@@ -90,7 +90,7 @@ class ScriptStdout(io.TextIOBase):
 
 
 def main() -> None:
-    """Run what the argument says."""
+    """Run the code of the argument."""
     given, wire = json.loads(sys.argv[1]), HostPipe()
     sys.stdout = ScriptStdout(wire)
     sys.argv = ["main.py"]

@@ -26,7 +26,7 @@ Found = dict[str, Any]
 
 
 class Wrong(Exception):
-    """A request that cannot be answered: its status and a sentence."""
+    """A request that cannot be answered: its status and a message."""
 
 
 def walk(root: str, hidden: bool = True) -> Iterator[tuple[str, str]]:
