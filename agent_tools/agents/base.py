@@ -27,7 +27,7 @@ ToolLike = Union[str, Json, BaseTool, Callable[..., Any]]
 
 
 def tools_of(function_list: Iterable[ToolLike] | None, owned: ExitStack) -> dict[str, BaseTool]:
-    """Return the tools by name; those made here are closed with `owned`. Of two with one name, the later counts.
+    """Return the tools by name; those made here are closed with `owned`. Of two with one name, the later one counts.
 
     Raises:
         ValueError: a name is not registered, or an entry is of another kind.

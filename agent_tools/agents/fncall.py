@@ -30,7 +30,7 @@ from agent_tools.machine.folder import safe_name
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, USER, ContentItem, FunctionCall, Language, Message
 from agent_tools.models import Model, get_chat_model
 
-# The steps of a turn as the messages of a response that grows.
+# Converts the steps of a turn into the messages of a growing response.
 
 
 class Transcript:
@@ -90,7 +90,7 @@ class Transcript:
         self._round[place] = replace(self._round[place], function_call=written)
 
     def _settle(self, done: RoundDone) -> bool:
-        """Replace the round's messages by the final ones. Pictures for the model are no part of a response."""
+        """Replace the round's messages by the final ones. Pictures for the model are not part of a response."""
         settled = [
             replace(message, name=self._name) if message.role == ASSISTANT else message
             for message in done.messages
@@ -103,10 +103,10 @@ class Transcript:
 
 
 class FnCallAgent(Agent):
-    """Asks a model and makes the calls it writes, until it has answered.
+    """Asks a model and makes its calls, until it has answered.
 
-    Files in the conversation (`{'file': path}`, `{'image': path}`) reach the tools that take files, and the model is
-    told their names. Threads may share an agent; code that one of its tools runs is served in turn.
+    Files in the conversation (`{'file': path}`, `{'image': path}`) reach the tools that take files, and the model gets
+    their names. Threads may share an agent; code of one tool runs in turn.
 
     Args:
         function_list, llm, system_message, name, description: see `Agent`.
@@ -146,7 +146,7 @@ class FnCallAgent(Agent):
         return loop.run([named(message, lang) for message in messages], cancel)
 
     def _files(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        """Return the files that tools get."""
+        """Return the files for the tools."""
         return files_of(messages)
 
     def _model_for_loop(self, model: Model) -> Model:
@@ -192,12 +192,12 @@ def _is_file(item: ContentItem) -> bool:
 
 
 def _name(source: str) -> str:
-    """Return the name that a file will have for the tools, as far as it is known before the file is fetched."""
+    """Return the expected name of a file for the tools, before the file is fetched."""
     parts = urlsplit(source) if "://" in source else None
     return safe_name(unquote(parts.path) or parts.hostname or "file" if parts else source)
 
 
-# The agent for most uses: tools, instructions, and files of its own besides those of the conversation.
+# The agent for most uses: tools, instructions, and its own files besides those of the conversation.
 
 
 class Assistant(FnCallAgent):
@@ -209,7 +209,7 @@ class Assistant(FnCallAgent):
 
     Args:
         function_list, llm, system_message, name, description, turn: see `FnCallAgent`.
-        files: paths or URLs that belong to every conversation, as if its first user message had brought them.
+        files: paths or URLs that belong to every conversation, as if its first user message contained them.
     """
 
     def __init__(

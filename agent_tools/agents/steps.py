@@ -17,7 +17,7 @@ from agent_tools.tools.command_tool import CommandNews
 
 
 class Cancel(threading.Event):
-    """An event that also calls functions when it is set, which end whatever the turn waits for."""
+    """An event that also calls functions when it is set; they end the waits of the turn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Cancel(threading.Event):
     def set(self) -> None:
         """Set the event and call the functions, the latest first. Setting it again does nothing.
 
-        So a turn knows that it is to end before anything fails under it that was there when it began.
+        The event is set first, so that a turn knows the reason when the functions make its waits fail.
         """
         with self._guard:
             was_set = self.is_set()
@@ -38,7 +38,7 @@ class Cancel(threading.Event):
 
     @contextlib.contextmanager
     def ending(self, end: Callable[[], object]) -> Iterator[None]:
-        """Have `set` call `end` while this context is open; call it now if the event is set already."""
+        """Make `set` call `end` while this context is open; call it now if the event is set already."""
         with self._guard:
             self._ends.append(end)
             is_set = self.is_set()
@@ -160,8 +160,8 @@ class RoundDone:
 class Finished:
     """The turn is over; always the last step, unless an error is raised.
 
-    `reason` is the model's finish reason, or: `pending`, the caller has calls to answer; `rounds`, the model asked for
-    calls when it had none left; `cancelled`; `deadline`. `usage` is the sum over all rounds.
+    `reason` is the model's finish reason, or: `pending`, the caller has calls to answer; `rounds`, the model reached
+    the limit of rounds or calls; `cancelled`; `deadline`. `usage` is the sum over all rounds.
     """
 
     reason: str

@@ -32,7 +32,7 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
     Attributes:
         cfg: the options of `agent_tools.CodeInterpreter`. A sandbox is stopped after `idle_stop` seconds without use.
         max_sandboxes: sessions that keep their sandbox; beyond, the one that was used longest ago is removed.
-        max_file_bytes: bytes of a file that becomes an artifact; a larger one stays in the sandbox, which is noted.
+        max_file_bytes: bytes of a file that becomes an artifact; a larger one stays in the sandbox, with a note.
     """
 
     model_config = ConfigDict(extra="forbid")  # a misspelt option is an error
@@ -60,7 +60,7 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
         return self._result(sandbox, sandbox.run_code(code_execution_input.code, timeout=self.timeout_seconds))
 
     def sandbox(self, session_id: str) -> Sandbox:
-        """Return the sandbox of a session, which is made if need be and starts with its first use."""
+        """Return the sandbox of a session; it is created if needed, and starts at its first use."""
         with self._lock:
             found = self._sandboxes.pop(session_id, None) or Sandbox({"idle_stop": 900, **self.cfg})
             self._sandboxes[session_id] = found

@@ -46,7 +46,7 @@ class AgentToolsCodeExecutor(CodeExecutor, Component[AgentToolsExecutorConfig]):
     Args:
         cfg: the options of `agent_tools.CodeInterpreter`.
         timeout: seconds of a block, at least 1.
-        output_dir: a folder of the host for figures; without, they are noted and not kept.
+        output_dir: a folder of the host for figures; without it, figures are only mentioned.
     """
 
     component_config_schema = AgentToolsExecutorConfig

@@ -1,4 +1,4 @@
-"""The words between a model and the tool that runs its code, the same in every framework."""
+"""The texts of the tool for models, the same in every framework."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_FILES = 20  # paths of files in an answer
 
 
 def answer(execution: Execution) -> list[Text | Picture]:
-    """Return what a chat model is handed: text and pictures in order, and the paths of the files that were written."""
+    """Return content for a chat model: text and pictures in order, and the paths of written files."""
     shown = execution.blocks()
     names = [f"{GUEST_WORK_DIR}/{one_line(change.name)} ({change.size:,} bytes)" for change in execution.changes]
     if names:
@@ -32,7 +32,7 @@ def answer(execution: Execution) -> list[Text | Picture]:
 
 
 def text_of(execution: Execution) -> str:
-    """Return an answer for a model that sees text alone; of a picture it has a note."""
+    """Return an answer for a text-only model; a note replaces each picture."""
     shown = [each.text if isinstance(each, Text) else "[a figure]" for each in answer(execution)]
     return "\n\n".join(shown)
 
@@ -50,5 +50,5 @@ def sandbox_of(given: object) -> AsyncSandbox:
     if given is None or isinstance(given, Mapping):
         return AsyncSandbox(dict(given or {}))
     if not isinstance(given, AsyncSandbox):
-        raise TypeError(f"{given!r:.80} is no AsyncSandbox: give one, or a dict of the options of one.")
+        raise TypeError(f"{given!r:.80} is not an AsyncSandbox: give one, or a dict of its options.")
     return given

@@ -53,11 +53,11 @@ class AgentToolsBackend(BaseSandbox):
         return _response(await self.sandbox.run_command(command, timeout=seconds), seconds)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Write files; what fails is told for each."""
+        """Write files; the result has an error for each that failed."""
         return [FileUploadResponse(path=path, error=self._upload(path, data)) for path, data in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read files; what fails is told for each."""
+        """Read files; the result has an error for each that failed."""
         return [self._download(path) for path in paths]
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class AgentToolsBackend(BaseSandbox):
 
 
 def _failure(path: str, work: Callable[[], object]) -> FileOperationError | None:
-    """Do something with a file, and return their word for what failed, if it did."""
+    """Run a file operation; return deepagents' error code if it failed, else None."""
     if not path.startswith("/"):
         return "invalid_path"
     try:

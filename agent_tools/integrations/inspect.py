@@ -1,4 +1,4 @@
-"""Inspect: `Task(sandbox="agent-tools")`, a sandbox for each sample. An entry point tells Inspect of it.
+"""Inspect: `Task(sandbox="agent-tools")`, a sandbox for each sample. Inspect finds it by an entry point.
 
 `SandboxEnvironment` is theirs (https://inspect.aisi.org.uk/sandboxing.html), with its limits and exceptions.
 """
@@ -138,7 +138,7 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
 
 
 def _result(done: CommandResult, timeout: int | None) -> ExecResult[str]:
-    """Return how a command ended, or raise what Inspect wants to be raised."""
+    """Return the result of a command, or raise Inspect's exception for it."""
     stdout, stderr = done.texts
     if done.timed_out:
         raise TimeoutError(f"The command ran longer than {timeout or TIMEOUT:g} s.")

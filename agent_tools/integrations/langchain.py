@@ -34,7 +34,7 @@ class CodeInput(BaseModel):
 
 
 class CodeInterpreterTool(BaseTool):
-    """Runs Python in a sandbox of its own; a conversation of its own has a tool of its own.
+    """Runs Python in its own sandbox; use one tool for each conversation.
 
     The model gets text and pictures as content blocks, the program the `Execution` as artifact. A tool call that is
     cancelled interrupts its code; variables stay.
@@ -91,7 +91,7 @@ def host_functions(tools: Iterable[BaseTool]) -> list[LangChainFunction]:
     """Return LangChain tools as functions that code can call; for `Sandbox(hostcalls=...)` and `Toolset`.
 
     Raises:
-        TypeError: a tool has a name that is none in Python.
+        TypeError: the name of a tool is not a Python name.
     """
     return [LangChainFunction(tool) for tool in tools]
 

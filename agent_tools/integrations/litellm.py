@@ -30,7 +30,7 @@ class AgentToolsSandboxConfig(BaseSandboxConfig):
         self.sandboxes: dict[str, AsyncSandbox] = {}
 
     def validate_environment(self, api_key: str | None = None, **_: Any) -> str:
-        """Want no key."""
+        """Require no key."""
         return ""
 
     async def acreate_sandbox(self, **_: Any) -> ContainerHandle:

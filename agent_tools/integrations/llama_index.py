@@ -1,4 +1,4 @@
-"""LlamaIndex: tools for `FunctionAgent`, and what runs the code of `CodeActAgent`.
+"""LlamaIndex: tools for `FunctionAgent`, and a function that runs the code of `CodeActAgent`.
 
 `BaseToolSpec` and its content blocks are theirs, of llama-index-core (https://developers.llamaindex.ai/).
 """
@@ -40,7 +40,7 @@ class AgentToolsToolSpec(BaseToolSpec):
         return _blocks(await self.sandbox.run_code(code))
 
     def run_command(self, command: str) -> str:
-        """Runs a command of the shell, where the code and its files are. The answer is what it printed."""
+        """Runs a shell command in the sandbox of the code and its files. The answer is its output."""
         return "".join(self.sandbox.sync.run_command(command).texts)
 
     async def arun_command(self, command: str) -> str:

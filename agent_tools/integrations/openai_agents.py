@@ -47,7 +47,7 @@ def code_interpreter_tool(sandbox: AsyncSandbox | dict[str, Any]) -> FunctionToo
 
 
 def shell_executor(sandbox: AsyncSandbox | dict[str, Any]) -> Callable[[ShellCommandRequest], Awaitable[ShellResult]]:
-    """Return what runs the commands of a `ShellTool` in a sandbox, one after the other."""
+    """Return an executor that runs the commands of a `ShellTool` in a sandbox, one after the other."""
     used = sandbox_of(sandbox)
 
     async def execute(request: ShellCommandRequest) -> ShellResult:

@@ -19,7 +19,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.extras import extra
 
-# The tar of a workspace without some of its paths. A sandbox made it, so nothing in it is believed or unpacked.
+# The tar of a workspace without some of its paths. A sandbox made it, so nothing in it is trusted or unpacked.
 
 
 MAX_NAME = 4096  # bytes of a path, as Linux has it
@@ -46,7 +46,7 @@ def without(archive: IO[bytes], skipped: AbstractSet[PurePosixPath], kept: IO[by
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member without the further headers that it came with, which are not ours to pass on."""
+    """Return a member without its extra headers, which are untrusted."""
     member.pax_headers = {}
     return member
 

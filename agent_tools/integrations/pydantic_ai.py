@@ -57,7 +57,7 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
 
     @classmethod
     def attach(cls, ref: WorkspaceRef) -> AgentToolsWorkspace:
-        """Return the workspace of a ref; one whose sandbox is no more says so when it is used."""
+        """Return the workspace of a ref; if its sandbox has ended, using it raises an error."""
         attached = cls(_BY_ID.get(ref.id))
         attached._ref = ref
         return attached
@@ -135,7 +135,7 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
         """Remove a file, or a folder with all in it."""
         root = await self.working_dir()
         if posixpath.commonpath([root, posixpath.normpath(path)]) == posixpath.normpath(path):
-            raise ValueError("The working directory and those above it stay.")
+            raise ValueError("The working directory and the folders above it cannot be removed.")
         await self.sandbox.remove(path, recursive=True)
 
     async def exists(self, path: str) -> bool:
@@ -152,7 +152,7 @@ class AgentToolsWorkspace(WorkspaceBackend, SupportsCommands, SupportsFilesystem
         return done.stdout.rstrip(b"\0").decode("utf-8", "surrogateescape")
 
     async def _followed(self, info: FileInfo) -> FileEntry:
-        """Return an entry, of a link what it leads to."""
+        """Return an entry, or the target of a link."""
         if info.kind == "link":
             with contextlib.suppress(OSError):  # it leads nowhere
                 info = await self.sandbox.stat(info.path)
@@ -193,7 +193,7 @@ class AgentToolsSandbox(AbstractCapability[Any]):
 
 
 def tool_return(execution: Execution) -> ToolReturn:
-    """Return an answer as they hand it to models: text, pictures as content beside it, the `Execution` as metadata."""
+    """Return an answer in Pydantic AI's form: text, pictures as content beside it, the `Execution` as metadata."""
     shown = answer(execution)
     pictures = [BinaryContent(each.data, media_type=each.mime) for each in shown if isinstance(each, Picture)]
     text = "\n\n".join(each.text for each in shown if isinstance(each, Text)) or "[a figure]"

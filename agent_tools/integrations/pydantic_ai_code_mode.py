@@ -79,7 +79,7 @@ class CodeMode(AbstractCapability[Any]):
             raise ArgumentError(exc.message) from exc
         except (ApprovalRequired, CallDeferred) as exc:
             raise CallRefused(
-                DENIED, f"{name} waits for an answer from outside, which code cannot do.", "denied"
+                DENIED, f"{name} needs an answer from outside, so code cannot call it: call it as a tool.", "denied"
             ) from exc
         if isinstance(result, ToolDenied):
             raise CallRefused(DENIED, f"{name} was denied: {result.message}", "denied")
@@ -88,7 +88,7 @@ class CodeMode(AbstractCapability[Any]):
 
 @dataclass
 class CodeModeToolset(WrapperToolset[Any]):
-    """The tools as the model sees them: `run_code`, and those that stay what they are."""
+    """The tools for the model: `run_code`, and the tools that stay tools."""
 
     mode: CodeMode
 
@@ -114,7 +114,7 @@ class CodeModeToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Run the code, or call a tool that stayed what it is."""
+        """Run the code, or call a tool that stayed a tool."""
         if not isinstance(tool, _RunCode):
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
         async with self.mode.lock:
@@ -146,7 +146,7 @@ class AgentToolFunction:
         self._tool_name, self._mode = tool.name, mode
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        """Call the tool; one that wants to be tried again, or was denied, is an error that says so."""
+        """Call the tool. Errors say if it asks for a retry, or was denied."""
         if args:
             raise ArgumentError(f"{self.name} takes keyword arguments only.")
         given = {name: value for name, value in kwargs.items() if value is not None}

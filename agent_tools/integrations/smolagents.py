@@ -102,7 +102,7 @@ class FinalStub(Stub):
 
 
 class FinalFunction:
-    """The `final_answer` of the host: it keeps what the agent's own tool of that name makes of an answer."""
+    """The `final_answer` of the host: it stores the result of the agent's own tool of that name."""
 
     name = FINAL
 
@@ -113,7 +113,7 @@ class FinalFunction:
         self.answers: list[Any] = []
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> None:
-        """Keep an answer: a value, or a picture as PNG."""
+        """Store an answer: a value, or a picture as PNG."""
         png = kwargs.get("png")
         answer = _picture(png) if isinstance(png, bytes) else kwargs.get("value")
         self.answers.append(await asyncio.to_thread(self.tool, answer) if self.tool else answer)
@@ -159,5 +159,5 @@ def _output(execution: Execution) -> Any:
 
 
 def _picture(data: bytes) -> PIL.Image.Image:
-    """Return a picture that nobody has decoded yet."""
+    """Return a picture, undecoded."""
     return PIL.Image.open(io.BytesIO(data), formats=["PNG", "JPEG"])

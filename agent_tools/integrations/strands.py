@@ -37,7 +37,7 @@ Streamed = AsyncGenerator["StreamChunk | ExecutionResult", None]
 
 
 class AgentToolsSandbox(Sandbox):
-    """A sandbox of ours as one of theirs.
+    """Our sandbox as a Strands sandbox.
 
     Args:
         sandbox: the sandbox to use; one with default options otherwise. It starts with its first use.
@@ -90,12 +90,13 @@ class AgentToolsSandbox(Sandbox):
         """Run Python, with state; leaving the stream interrupts it, and variables stay.
 
         Raises:
-            InvalidParams: the language is another, or a folder or variables are wanted, which are the kernel's own.
+            InvalidParams: the language is not Python, or a folder or variables are given, which the kernel manages
+            itself.
         """
         if language.lower() not in PYTHON:
             raise InvalidParams(f"There is no {language!r} here: use python, or a command.")
         if cwd or env:
-            raise InvalidParams("Code runs in a kernel that goes on: let it set its folder and variables itself.")
+            raise InvalidParams("Code runs in a stateful kernel: let the code set its folder and variables itself.")
         texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
         pictures: list[Picture] = []
         exit_code = 0

@@ -5,7 +5,7 @@
         config: {type: native, timeout: 10, cfg: {memory: 1073741824}}
 
 `BaseTool` and the loop that calls it are verl's (https://verl.readthedocs.io). The loop creates and releases a tool
-around every call, so what is to last is held by the trajectory itself, and ends with it.
+around every call, so the trajectory itself has the sandbox, which ends with it.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class CodeInterpreterTool(BaseTool):  # type: ignore[misc]
     Args:
         config: `cfg`, the options of `agent_tools.CodeInterpreter`; `timeout`, seconds of a call; `pictures`, True to
             hand figures to a model that sees. `type` is verl's.
-        tool_schema: the tool as the model is told of it; by default one argument, `code`.
+        tool_schema: the tool's schema for the model; by default one argument, `code`.
 
     Raises:
-        InvalidParams: there is another name in the config.
+        InvalidParams: the config has an unknown name.
     """
 
     def __init__(self, config: Mapping[str, Any], tool_schema: OpenAIFunctionToolSchema | None = None) -> None:
         if unknown := sorted(config.keys() - OPTIONS):
-            raise InvalidParams(f"{', '.join(unknown)}: unknown here; options of the sandbox belong into `cfg`.")
+            raise InvalidParams(f"{', '.join(unknown)}: unknown here; put options of the sandbox into `cfg`.")
         self._sandboxes: weakref.WeakKeyDictionary[object, AsyncSandbox] = weakref.WeakKeyDictionary()
         super().__init__(dict(config), tool_schema)
 
     def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
-        """Return the schema where the YAML has none."""
+        """Return the schema if the YAML has none."""
         return OpenAIFunctionToolSchema.model_validate(SCHEMA)
 
     async def execute(
@@ -79,7 +79,7 @@ class CodeInterpreterTool(BaseTool):  # type: ignore[misc]
         return ToolResponse(text=text_of(execution), **shown), 0.0, metrics
 
     def _sandbox_of(self, trajectory: object) -> AsyncSandbox:
-        """The sandbox of a trajectory, which ends when nobody holds the trajectory any more."""
+        """The sandbox of a trajectory; it ends when the trajectory is garbage-collected."""
         if trajectory is None:
             raise InvalidParams("There is no agent_data: this tool is for verl's ToolAgentLoop, which passes it.")
         if trajectory not in self._sandboxes:

@@ -11,7 +11,7 @@ from agent_tools.errors import ModelError
 from agent_tools.limits import MIB
 from agent_tools.messages import Message
 
-# The limits of one reply of a model's server: bytes are counted before anything is made of them.
+# The limits of one reply of a model server: bytes are counted before they are parsed.
 
 MAX_REPLY_BYTES = 64 * MIB  # bytes of one reply as they are sent, JSON and event names included
 MAX_EVENT_BYTES = 16 * MIB  # bytes of one event of its stream
@@ -61,14 +61,14 @@ def refuse_more_calls(known: int) -> None:
 
 
 def too_large(what: str) -> ModelError:
-    """Return the error of a reply that is not read any further."""
-    return ModelError(f"The model's server sent {what} in one reply; it was not read any further.")
+    """Return the error of a reply that is too large."""
+    return ModelError(f"The model's server sent {what} in one reply; the rest was not read.")
 
 
 Json = Mapping[str, Any]
 """A JSON object that is read: a chunk, an event, a message of chat completions."""
 JsonObject = dict[str, Any]
-"""A JSON object that is made, or that its reader owns."""
+"""A JSON object that the caller may change."""
 FunctionDefinition = Json
 """A function that a model may call: `name`, `description`, `parameters`."""
 Options = Json
@@ -87,7 +87,7 @@ class TextDelta:
 
 @dataclass(frozen=True)
 class RefusalDelta(TextDelta):
-    """A piece of the words with which the model refuses to answer: no answer in a format, where one was asked for."""
+    """A piece of the text with which the model refuses to answer; it need not have the requested format."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True)
 class CallComplete:
-    """A call is written to its end; `arguments` are all pieces joined. `more` has fields that only its server knows."""
+    """A call is written to its end; `arguments` are all pieces joined. `more` has the server's own fields."""
 
     index: int
     id: str
@@ -183,7 +183,7 @@ class Model(Protocol):
             options: request fields for this reply; they win over the model's own.
 
         Raises:
-            ModelError: the model could not be asked, or broke off.
+            ModelError: the model could not be asked, or its reply was cut off.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The chunks of a streamed chat completion, or a whole one, read into deltas. Pure, and generous to servers.
+"""Converts the chunks of a streamed chat completion, or a whole one, into deltas. Pure, and tolerant of servers.
 
 The format is https://platform.openai.com/docs/api-reference/chat-streaming. Servers deviate from it: they leave out
 usage and finish reasons, send content in parts, have two names for reasoning, or leave it in the text between tags.
@@ -35,7 +35,7 @@ from agent_tools.models.base import (
 from agent_tools.models.dialect.thinking import Said, Thinking, ThinkingSplitter
 from agent_tools.models.wire import ServerFields
 
-# The calls of one reply, put together from their pieces. Pure, and generous to servers.
+# The calls of one reply, joined from their pieces. Pure, and tolerant of servers.
 #
 # Pieces name their call by an index, and by an id in its first piece. Servers deviate: they leave out either or both,
 # give every call index 0, every piece an id of its own, or repeat the name. They begin arguments with `{}`, repeat all
@@ -59,7 +59,7 @@ _STRING = re.compile(r'[^"\\]*')
 
 
 class ObjectEnd:
-    """Tells, piece by piece, when a JSON object is written to its end. Every character is looked at once.
+    """Detects, piece by piece, the end of a JSON object. Every character is read once.
 
     Attributes:
         is_whole: the object is written.
@@ -107,7 +107,7 @@ class ObjectEnd:
 
 @dataclass(frozen=True)
 class _Opening:
-    """The part of a piece that tells its call; '' for a name or an id that is not there."""
+    """The part of a piece that identifies its call; '' for a missing name or id."""
 
     name: str
     id: str
@@ -164,7 +164,7 @@ class _PartialCall:
         return untold
 
     def is_over_before(self, piece: _Opening) -> bool:
-        """Tell whether a piece at the same index is of another call."""
+        """Return whether a piece at the same index belongs to another call."""
         if not piece.name:
             return False
         if piece.id and self.id and self.id != piece.id:
@@ -179,7 +179,7 @@ def _unknown(fields: object, known: frozenset[str]) -> dict[str, Any]:
 
 
 def _is_repetition(arguments: str, behind: str) -> bool:
-    """Tell whether what came after a whole object is the same object again, a token, or both."""
+    """Return whether the text after a whole object is the same object again, a token, or both."""
     same, place = arguments.strip(), _space(behind, 0)
     while behind.startswith(same, place):
         place = _space(behind, place + len(same))
@@ -350,7 +350,7 @@ class ChunkReader:
             self._logprobs = []
 
     def _said(self, deltas: Iterable[Said]) -> Iterator[Delta]:
-        """Yield what the splitter tells apart; the answer's tokens go with its text."""
+        """Yield reasoning and text as the splitter separates them; the answer's tokens go with its text."""
         for delta in deltas:
             if isinstance(delta, TextDelta) and self._logprobs:
                 delta = TextDelta(delta.text, tuple(self._logprobs))

@@ -82,10 +82,10 @@ class OpenAIModel:
             leaves a field out. Also `max_retries`, `extra_headers`, `extra_query`, and `timeout`, in seconds between
             two pieces of an answer.
         max_reply_bytes: the size of the largest reply that is read.
-        profile: what the server wants to be sent. What is not given there is learned from its answers.
+        profile: the dialect of the server. Fields that are not given are learned from its answers.
         waiting: around each wait for the server, in the thread that reads a reply.
-        leaves_waiting: a `Retry-After` is the caller's to wait for, unless results of calls would be lost by that.
-        on_request: gets each of httpx's requests before it is sent, in the context of whoever asked.
+        leaves_waiting: the caller handles `Retry-After`, unless results of calls would be lost by that.
+        on_request: gets each of httpx's requests before it is sent, in the context of the caller.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class OpenAIModel:
 
     @contextlib.contextmanager
     def sending(self, *, has_results: bool) -> Iterator[None]:
-        """Around the sending of a request, by whether it has the results of calls that the model has just made."""
+        """Enter around the sending of a request; `has_results` says whether the request has results of calls."""
         self._sending.may_wait = has_results or not self._leaves_waiting
         try:
             yield
@@ -233,11 +233,11 @@ class OpenAIModel:
                 f"The request to the model's server {host} could not be made: {type(exc).__name__}."
             ) from exc
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise ModelError(f"The model's server {host} sent something that is not a reply.") from exc
+            raise ModelError(f"The model's server {host} sent an answer that is not a valid reply.") from exc
 
 
 def _leave_waiting(sending: threading.local, response: Any) -> None:
-    """Keep the client from waiting as long as the server says, in the way that servers have for that."""
+    """Make the client not wait for the server's `Retry-After`, by a header that the client reads."""
     if "retry-after" in response.headers and not getattr(sending, "may_wait", True):
         response.headers["x-should-retry"] = "false"
 
@@ -266,12 +266,12 @@ def _openai() -> Any:
 
 
 def _retry_after(headers: Any) -> str:
-    """Return the seconds, or the date, after which to ask again; '' if that is not said."""
+    """Return the seconds, or the date, of the server's `Retry-After`; '' without one."""
     value = str(headers.get("retry-after") or "")
     return value if _RETRY_AFTER.fullmatch(value) else ""
 
 
-# A server's dialect while it is learned.
+# Learning of a server's dialect.
 
 
 Sent = TypeVar("Sent")
@@ -280,7 +280,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestRejected(AgentToolsError):
-    """A server refused a request; `words` are its own, `cause` is the client's exception."""
+    """A server refused a request; `words` is its message, `cause` the client's exception."""
 
     def __init__(self, words: str, cause: Exception) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ class RequestRejected(AgentToolsError):
 
 
 class Dialect:
-    """The knowledge of one server, for one of its models, whose name the log says. Threads may share it."""
+    """The learned dialect of one server for one model, whose name is for the log. Threads may share it."""
 
     def __init__(self, profile: UpstreamProfile, model: str = "") -> None:
         self.profile = profile
@@ -297,7 +297,7 @@ class Dialect:
         self._lock = threading.Lock()
 
     def ask(self, request: Json, send: Callable[[JsonObject], Sent]) -> Sent:
-        """Send a request, and send it again as the server wants it, if its refusal says so.
+        """Send a request, and send it again in the dialect that a refusal asks for.
 
         What was learned is kept once the server takes the request: no refusal alone changes anything.
 
@@ -362,7 +362,7 @@ _TYPES = {None: "", "oai": "", "openai": "", "qwen_dashscope": "dashscope"}
 
 
 def get_chat_model(cfg: Model | Json | str | None) -> Model:
-    """Return the model that a configuration names, without asking it anything.
+    """Return the model that a configuration names, without a request to it.
 
     Args:
         cfg: one of
@@ -435,7 +435,7 @@ def _built(path: str, keywords: JsonObject) -> Model:
     except (ImportError, AttributeError) as exc:
         raise ModelError(f"{path} cannot be found: give 'package.module:Class'.") from exc
     except TypeError as exc:
-        raise ModelError(f"{path} cannot be made with {', '.join(keywords) or 'nothing'}.") from exc
+        raise ModelError(f"{path} cannot be created with {', '.join(keywords) or 'nothing'}.") from exc
     if not isinstance(built, Model):
         raise ModelError(f"{path} is not a model: it has no method reply(messages, tools, options).")
     return built

@@ -32,7 +32,7 @@ from agent_tools.models.reply import CONTEXT_TOO_LONG, Reply, Waiting, failure_n
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint
 
-# The events of a streamed response, or a whole one, read into deltas. Pure, and generous to servers.
+# Converts the events of a streamed response, or a whole one, into deltas. Pure, and tolerant of servers.
 #
 # The format is https://platform.openai.com/docs/api-reference/responses-streaming. Servers leave out events: text and
 # calls that came in no delta are taken from the events that hold the whole of a part, of an item, or of the response.
@@ -47,7 +47,7 @@ _STATUSES = {"rate_limit_exceeded": 429, "invalid_prompt": 400, CONTEXT_TOO_LONG
 
 
 class ResponseReader:
-    """Reads a response's events, as dicts, in order. Of reasoning and its summary it tells what comes first.
+    """Reads a response's events, as dicts, in order. Of reasoning and its summary it yields the one that comes first.
 
     Attributes:
         is_over: the last event has come.

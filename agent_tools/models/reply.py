@@ -2,8 +2,8 @@
 
 Theory of operation
     The thread sends the request, reads the answer as an HTTP client has it, and hands the deltas over. After the last
-    delta it reads on to the end of the answer, which is the condition for using the connection again; nobody waits for
-    that.
+    delta it reads on to the end of the answer, which is the condition for using the connection again; no caller waits
+    for that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agent_tools.models.base import END, Delta, Json
 from agent_tools.text import neutralise
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
-END_SECONDS = 0.1  # a server's time to end its answer after the last event; then it is hung up on
+END_SECONDS = 0.1  # a server's time to end its answer after the last event; then the connection is closed
 Waiting = Callable[[], AbstractContextManager[None]]
 """Makes what is around a wait of the thread that reads a reply."""
 _made_here = threading.local()
@@ -37,11 +37,11 @@ _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class ReplyReader(Protocol):
-    """Reads what a server says into deltas."""
+    """Converts a server's answer into deltas."""
 
     @property
     def is_over(self) -> bool:
-        """The server has told how its answer ends."""
+        """The server has sent the end of its answer."""
 
     def read(self, event: Json) -> Iterator[Delta]:
         """Yield the deltas of one event."""
@@ -56,8 +56,8 @@ class ReplyReader(Protocol):
 class Reply(Iterator[Delta]):
     """The deltas of a reply.
 
-    `close`, from any thread, ends iteration at once and hangs up. Before the server's first byte there is no connection
-    to hang up on yet; then it is closed as soon as there is. Errors are raised where the deltas are read.
+    `close`, from any thread, ends iteration at once and closes the connection, or closes it once it exists. Errors are
+    raised where the deltas are read.
 
     Args:
         open_response: sends the request; returns the response of an HTTP client, unread.
@@ -106,7 +106,7 @@ class Reply(Iterator[Delta]):
 
     @property
     def is_closed(self) -> bool:
-        """It was abandoned, or has been read."""
+        """The reply was closed, or read to its end."""
         return self._is_closed
 
     def _next(self) -> Arrived:

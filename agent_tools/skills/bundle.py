@@ -57,10 +57,10 @@ class Bundle:
 
 
 def read_folder(folder: Path) -> Bundle:
-    """Read a skill's folder. What is left out: .git, __pycache__, .DS_Store and __MACOSX.
+    """Read a skill's folder, without .git, __pycache__, .DS_Store and __MACOSX.
 
     Raises:
-        InvalidParams: it is no usable skill; a link or a device in it is an error, too.
+        InvalidParams: it is not a usable skill; a link or a device in it is an error, too.
     """
     files: dict[str, SkillFile] = {}
     room = MAX_BYTES
@@ -77,7 +77,7 @@ def read_folder(folder: Path) -> Bundle:
 
 
 def read_zip(data: bytes) -> Bundle:
-    """Read a zip of a skill: its folder, or what is in it.
+    """Read a zip of a skill's folder, with or without the folder itself.
 
     Raises:
         InvalidParams: it is no usable skill.
@@ -106,10 +106,10 @@ def zipped(bundle: Bundle) -> bytes:
 
 
 def checked(files: Mapping[str, SkillFile]) -> Bundle:
-    """Return files as a skill, without a folder that all of them lie in.
+    """Return files as a skill; a common top folder is removed from their paths.
 
     Raises:
-        InvalidParams: they are none, for a path or a size, or for what SKILL.md says.
+        InvalidParams: a path, a size or SKILL.md is invalid.
     """
     if not 0 < len(files) <= MAX_FILES:
         raise InvalidParams(f"There are {len(files)} files: a skill may have 1 to {MAX_FILES}.")
@@ -155,12 +155,12 @@ def _without_folder(files: Mapping[str, SkillFile]) -> dict[str, SkillFile]:
 
 
 def _check_names(paths: Iterable[str]) -> None:
-    """Raise an error for paths that are one on some file system, and for a file that is a folder, too."""
+    """Raise an error for paths that are the same on some file systems, and for a file that is also a folder."""
     known: dict[str, str] = {}
     for path in paths:
         folded = unicodedata.normalize("NFC", path).casefold()
         if folded in known:
-            raise InvalidParams(f"{path!r:.80} and {known[folded]!r:.80} differ in case at most: rename one of them.")
+            raise InvalidParams(f"{path!r:.80} and {known[folded]!r:.80} differ only in case: rename one of them.")
         known[folded] = path
     for folded, path in known.items():
         if above := next((known[each] for each in _folders(folded) if each in known), None):

@@ -1,7 +1,7 @@
 """The frontmatter of a SKILL.md, as https://agentskills.io/specification has it, from bytes that may be hostile.
 
-A skill is an instruction to the model, so all of it is data here: nothing in it grants anything (`allowed-tools` is not
-read), and its texts become one line without characters that are not seen.
+A skill is an instruction to the model, so all of it is data here: it grants no rights (`allowed-tools` is not read),
+and its texts become one line without invisible characters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools a model can call. Importing this package registers the ones that are ours and starts nothing."""
+"""Tools that a model can call. Importing this package registers the built-in ones and starts nothing."""
 
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.tools.base import (

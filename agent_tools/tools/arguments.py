@@ -1,4 +1,4 @@
-"""The arguments of a Python function: their JSON schema for a model, and the check of what a model wrote."""
+"""The arguments of a Python function: their JSON schema for a model, and the check of a model's arguments."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Docstring:
 
 
 def read_docstring(text: str | None) -> Docstring:
-    """Read a docstring in the style that finds most in it; the text before the first section is the summary."""
+    """Read a docstring in the style that matches most sections; the text before the first one is the summary."""
     text = _WIDE_COLON.sub(r"\1:", inspect.cleandoc(text or ""))
     found = max(_readings(text), key=lambda reading: len(reading.meta))
     arguments = {each.arg_name.lstrip("*"): " ".join((each.description or "").split()) for each in found.params}
@@ -103,7 +103,7 @@ def _readings(text: str) -> Iterator[common.Docstring]:
             yield parse(text)
 
 
-MAX_FAULTS = 5  # faults in a call's arguments that the model is told
+MAX_FAULTS = 5  # faults in a call's arguments that are reported to the model
 
 
 class Arguments:
@@ -134,7 +134,7 @@ class Arguments:
             raise TypeError(f"{name} cannot be a tool: {exc.message}") from exc
 
     def call(self, given: object) -> Any:
-        """Call the function with arguments that fit; a coroutine function in a loop and a thread of its own.
+        """Call the function with checked arguments; a coroutine function runs in its own event loop and thread.
 
         Raises:
             InvalidParams: they do not fit; the message says where.
@@ -153,7 +153,7 @@ class Arguments:
         return {"type": "object", "properties": {}, "required": [], **schema}
 
     def check(self, given: object) -> dict[str, Any]:
-        """Return the arguments as the function's types have them.
+        """Return the arguments converted to the function's types.
 
         Raises:
             InvalidParams: they do not fit; the message says where.
@@ -197,7 +197,7 @@ def _with_text(hint: Any, documented: str | None) -> Any:
 
 
 def _shown_default(value: Any) -> dict[str, Any]:
-    """The default as the schema shows it; nothing for one that is no JSON."""
+    """The default for the schema; empty for one that is not JSON."""
     try:
         return {"default": to_jsonable_python(value)}
     except PydanticSerializationError:
@@ -205,5 +205,5 @@ def _shown_default(value: Any) -> dict[str, Any]:
 
 
 def plain_json(value: Any) -> Any:
-    """Return a value as JSON has it; what JSON does not know becomes text."""
+    """Return a value in JSON types; other types become text."""
     return to_jsonable_python(value, fallback=str)

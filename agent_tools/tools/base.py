@@ -61,7 +61,7 @@ def register_tool(name: str, allow_overwrite: bool = False) -> Callable[[ToolCla
 __all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 
 Params = Union[str, dict[str, Any]]
-"""A call's arguments, as a model or a caller gives them: text, or an object by name."""
+"""A call's arguments from a model or a caller: text, or an object by name."""
 Parameters = Union[list[dict[str, Any]], dict[str, Any]]
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
@@ -103,7 +103,7 @@ class BaseTool(ABC):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The function as an agent declares it to its model; a tool may tell more here than Qwen-Agent's does."""
+        """The function as an agent declares it to its model; its description may have more than Qwen-Agent's."""
         return self.function
 
     @property
@@ -165,10 +165,10 @@ class BaseToolWithFileAccess(BaseTool):
         return True
 
     def call(self, params: Params, files: Sequence[str] | None = None, **kwargs: Any) -> Any:
-        """Bring `files` into work_dir; a subclass calls this first and then does its work.
+        """Copy `files` into work_dir; a subclass calls this first and then does its work.
 
         Raises:
-            ToolServiceError: a file could not be brought in.
+            ToolServiceError: a file could not be copied.
         """
         me = Guest.own()
         workspace = Workspace(prepare_work_dir(Path(self.work_dir), me), me, Limits())
@@ -180,7 +180,7 @@ class BaseToolWithFileAccess(BaseTool):
 
 @contextmanager
 def tool_errors() -> Iterator[None]:
-    """Raise failures of the runtime as ToolServiceError, the only one that a tool's caller sees."""
+    """Convert errors of the runtime to ToolServiceError, the only error that a tool's caller sees."""
     try:
         yield
     except ToolServiceError:
@@ -191,7 +191,7 @@ def tool_errors() -> Iterator[None]:
 
 @contextmanager
 def file_errors() -> Iterator[None]:
-    """Raise failures of the sandbox's file service as ToolServiceError, likewise."""
+    """Convert errors of the sandbox's file service to ToolServiceError."""
     try:
         yield
     except OSError as exc:
@@ -239,7 +239,7 @@ class CodeTool(BaseTool):
 
     @abstractmethod
     def markdown(self, execution: Execution) -> str:
-        """Return the execution as the model is to read it."""
+        """Return the execution as text for the model."""
 
     @abstractmethod
     def cancel(self, cancelled: threading.Event) -> None:
@@ -248,20 +248,20 @@ class CodeTool(BaseTool):
 
 @runtime_checkable
 class ReadsCode(Protocol):
-    """A code tool that reads the code of a call in a way, or with limits, of its own."""
+    """A code tool with its own reading, or limits, of a call's code."""
 
     def read_code(self, params: object) -> str:
         """Return the code of a call.
 
         Raises:
-            InvalidParams: there is none, or none that may run.
+            InvalidParams: there is no code, or it may not run.
         """
         ...
 
 
 # A typed Python function as a tool: its schema comes from the signature and the docstring.
 #
-# Schemas and the checking of arguments are pydantic's, so whatever pydantic knows as a type may be an argument's:
+# pydantic makes schemas and checks arguments, so every type that pydantic knows may be used:
 # Literal, Optional, list, dict, TypedDict, dataclasses, enums, models, `Annotated[int, Field(ge=1)]`.
 
 
@@ -314,6 +314,6 @@ class FunctionTool(BaseTool):
         return self._told(self._arguments.call(given))
 
     def _told(self, value: Any) -> Any:
-        """Return a function's result as agents take it: text, content items, or plain JSON values."""
+        """Return a function's result in a form for agents: text, content items, or plain JSON values."""
         is_items = isinstance(value, (list, tuple)) and value and all(isinstance(item, ContentItem) for item in value)
         return value if isinstance(value, str) or is_items else self._plain_json(value)

@@ -1,4 +1,4 @@
-"""The code interpreter: a model's Python, run in a sandbox of its own, answered as Markdown."""
+"""The code interpreter: runs a model's Python in its own sandbox, and answers in Markdown."""
 
 from __future__ import annotations
 
@@ -67,33 +67,33 @@ def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
 
 
 def _link_target(url: str) -> str:
-    """Return a path or URL with all escaped that could end the Markdown link early."""
+    """Return a path or URL with characters escaped that could end the Markdown link."""
     return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)
 
 
 @register_tool("code_interpreter")
 class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
-    """Runs Python in a container that has no network, no privileges and no way to the host but `work_dir`.
+    """Runs Python in a container without network and privileges; `work_dir` is the only folder shared with the host.
 
-    Variables live from call to call until `close`, `restart`, or a time-out that the code would not obey. Nothing is
-    started before the first call. Calls from several threads are served in turn.
+    Variables persist from call to call until `close`, `restart`, or a time-out that the code ignored. Nothing is
+    started before the first call. Calls from several threads run in turn.
 
     Options, in `cfg` or as keywords (times in seconds, sizes in bytes or as text: '512m', '4g'):
 
     * work_dir: the folder shared with the sandbox. Default: $M6_CODE_INTERPRETER_WORK_DIR, else
       `$DEFAULT_WORKSPACE/tools/code_interpreter`, else `workspace/tools/code_interpreter`: one folder for all
       instances, whose files each of them sees, as in Qwen-Agent. Give each user's or conversation's instance its own,
-      or 'fresh': a temporary one that goes with the instance.
-    * timeout: seconds that a call's code may run, unless the call says otherwise. Default 30.
+      or 'fresh': a temporary folder that is deleted with the instance.
+    * timeout: seconds that a call's code may run, unless the call has its own limit. Default 30.
     * static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
     * figures_dir: the folder for figures, if it is not work_dir.
-    * flavour: what the image holds: 'lean', the data stack; 'full', what models know from hosted interpreters;
-      'agent', the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
+    * flavour: the packages in the image: 'lean', the data stack; 'full', the packages of hosted interpreters; 'agent',
+      the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
     * packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
     * image: an image of your own to run instead; it must be derived from ours.
-    * describe: 'versions' adds the Python and the main libraries to the tool's `description`, for frameworks of
-      others; agents of ours tell them in any case (`definition`). Of an `image` of your own nothing is told.
-      Default: the description of Qwen-Agent's tool.
+    * describe: 'versions' adds the versions of Python and the main libraries to the tool's `description`, for other
+      frameworks; our agents always add them (`definition`), except for your own `image`. Default: the description of
+      Qwen-Agent's tool.
     * transport: the way from the host to the sandbox: 'sockets' (mounted unix sockets, the fastest), 'stdio' (works
       with remote engines, in VMs and under gVisor), or 'auto', the one that works. Default 'auto'.
     * allow_private_urls: let `files` name URLs on private addresses. Default False.
@@ -101,13 +101,13 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     * skills: folders of Agent Skills, or folders of such, which are mounted read-only below /skills and named in the
       tool's description (see docs/skills.md). Default: none.
     * history: the number of runs to keep for `as_sandbox.notebook()`. Default 0.
-    * audit, audit_code, audit_required: a file in which each run leaves two lines: see docs/audit.md. Default: none.
+    * audit, audit_code, audit_required: an audit log with two lines for each run: see docs/audit.md. Default: none.
     * record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
     * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.engines.network`), or an engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
       `agent_tools.engines.engine.Isolation`.
     * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.limits`.
-    * checkpoint: whether a kernel that is killed makes way for a copy of itself: docs/checkpoints.md. Default True.
+    * checkpoint: whether a copy replaces a killed kernel: docs/checkpoints.md. Default True.
     * pool: the number of sandboxes to keep ready for instances with the same options, whose work_dirs lie in the same
       folder: such an instance answers in milliseconds (see docs/pool.md). Default 0.
     * preload: modules that those sandboxes have imported before they are used, e.g. `['numpy', 'pandas']`.
@@ -148,7 +148,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     @property
     def work_dir(self) -> str:
-        """The folder shared with the sandbox; one that is 'fresh' is made when it is first needed."""
+        """The folder shared with the sandbox; a 'fresh' one is created when it is first needed."""
         return self._work_dir if self._work_dir != FRESH else str(self._sandbox.workspace.path)
 
     @work_dir.setter
@@ -162,14 +162,14 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         timeout: float | None = None,
         **kwargs: Any,
     ) -> str:
-        """Run code and return Markdown: what it printed, returned, raised and drew.
+        """Run code and return Markdown: its printed text, value, error and figures.
 
         Args:
             params: a dict or JSON (or JSON5) text with `code`, a fenced block, or the code itself. Blank code gives ''.
-                What had to be repaired, or was left out, is a note of the answer; see docs/python.md.
-            files: paths, file:// or http(s) URLs, brought into work_dir first; the answer names those that failed.
+                The answer notes repairs and omitted parts; see docs/python.md.
+            files: paths, file:// or http(s) URLs, copied into work_dir first; the answer names files that failed.
             timeout: seconds the code may run. The call returns within this and three seconds, whatever the code does;
-                starting a sandbox and fetching URLs have limits of their own.
+                starting a sandbox and fetching URLs have separate limits.
             kwargs: accepted and ignored, since agents pass more (`messages`, `lang`).
 
         Raises:
@@ -181,7 +181,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         """Like `call`, but the answer is an `Execution`: every output as a value, figures saved and listed.
 
         Raises:
-            ToolServiceError: one of the files cannot be had; no code was run.
+            ToolServiceError: a file does not exist or cannot be read; no code was run.
         """
         return self._run(self._read(params), files, timeout, threading.Event())
 
@@ -208,7 +208,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """`function`, with the Python and the main libraries in its description; of an `image` of your own, without."""
+        """`function`; its description has the versions of Python and the main libraries, except for an `image`."""
         return {**self.function, "description": self._description_with_contents()}
 
     def cancel(self, cancelled: threading.Event) -> None:
@@ -228,7 +228,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     def astream(
         self, params: Params, files: Sequence[str] | None = None, timeout: float | None = None
     ) -> AsyncGenerator[Output, None]:
-        """`stream` for asyncio and trio. Closing it, or cancelling who reads it, interrupts the code."""
+        """`stream` for asyncio and trio. Closing it, or cancelling its reader, interrupts the code."""
         cancelled = threading.Event()
         outputs = self._stream(self._read(params), files, timeout, cancelled)
         return iterate_in_thread(outputs, partial(self.cancel, cancelled))
@@ -245,12 +245,12 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         return await in_thread(partial(self._call, params, files, timeout, cancelled), partial(self.cancel, cancelled))
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
-        """Bring files into work_dir, as `call` does with its `files`."""
+        """Copy files into work_dir, as `call` does with its `files`."""
         with tool_errors():
             return self._sandbox.stage(files_of(files))
 
     def save_pictures(self, pictures: Sequence[Picture]) -> tuple[Picture, ...]:
-        """Save pictures under fresh names and return them with their paths; '' is the path of one that was refused."""
+        """Save pictures under new names and return them with their paths; a refused picture has the path ''."""
         return tuple(replace(picture, path=self._saved(picture)) for picture in pictures)
 
     def start(self) -> None:
@@ -267,7 +267,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self._sandbox.interrupt()
 
     def fork(self) -> CodeInterpreter:
-        """Return an interpreter that goes on from the variables as they are now, beside this one, in the same sandbox.
+        """Return another interpreter in the same sandbox that starts with a copy of the current variables.
 
         It is closed on its own, or with this one. Errors and limits as for `Sandbox.fork`.
         """
@@ -278,17 +278,17 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         return forked
 
     def undo(self) -> None:
-        """Take the variables back to where they were before the last call; files stay. Errors as for `Sandbox.undo`."""
+        """Restore the variables from before the last call; files stay. Errors as for `Sandbox.undo`."""
         with tool_errors():
             self._sandbox.undo()
 
     def checkpoint(self) -> RestorePoint:
-        """Keep the variables as they are now, for `rollback`. Errors as for `Sandbox.checkpoint`."""
+        """Store the current variables for `rollback`. Errors as for `Sandbox.checkpoint`."""
         with tool_errors():
             return self._sandbox.checkpoint()
 
     def rollback(self, mark: RestorePoint) -> None:
-        """Take the variables to where they were at a mark; files stay. Errors as for `Sandbox.rollback`."""
+        """Restore the variables of a checkpoint; files stay. Errors as for `Sandbox.rollback`."""
         with tool_errors():
             self._sandbox.rollback(mark)
 
@@ -298,7 +298,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
             return self._sandbox.save(variables=True)
 
     def load(self, state: SavedState | bytes | BinaryIO) -> VariablesReport:
-        """Bring back what `save` returned; return what became of the variables. Raises ToolServiceError."""
+        """Restore the result of `save`; return which variables were restored. Raises ToolServiceError."""
         with tool_errors(), file_errors():
             return self._sandbox.load(state)
 
@@ -319,7 +319,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
     @property
     def as_sandbox(self) -> Sandbox:
-        """The sandbox that the code runs in, as programs use it: with commands and all files; open as long as this."""
+        """The sandbox of the code, with commands and all files, for programs; it closes with this tool."""
         return self._sandbox
 
     def __enter__(self) -> CodeInterpreter:
@@ -402,12 +402,12 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
 
 
 def _warn_of_others(tool: CodeInterpreter) -> None:
-    """Warn of two live instances that have the default folder without having named it."""
+    """Warn if two live instances share the default folder without naming it."""
     tool._shares_default = False
     _in_default_folder.add(tool)
     if len(_in_default_folder) > 1:
         warnings.warn(
-            f"Two CodeInterpreter instances share the folder {tool.work_dir}, and so see each other's files. Give each "
+            f"Two CodeInterpreter instances share the folder {tool.work_dir} and see each other's files. Give each "
             "a work_dir of its own: CodeInterpreter(work_dir='fresh'), or a path.",
             stacklevel=1,  # of this line: Python shows it once
         )

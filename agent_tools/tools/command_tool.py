@@ -1,4 +1,4 @@
-"""The contract of a tool that runs commands and shows what they print while they run."""
+"""The contract of a tool that runs commands and shows their output while they run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CommandEnd:
     Attributes:
         index: its place in the call.
         exit_code: its own; 128 + n for signal n, 124 if its time was up.
-        stdout: all that is kept of what it printed there: its texts joined.
+        stdout: the stored part of its stdout: its texts joined.
         stderr: likewise.
         timed_out: True if it was ended at its time limit.
         was_cancelled: True if it was ended because the call was.
@@ -57,9 +57,9 @@ class CommandTool(BaseTool):
 
     @abstractmethod
     def run(self, params: str, cancelled: threading.Event) -> Generator[CommandNews, None, str]:
-        """Run the commands of a call, yield what they print and how each ends, and return what a model is told.
+        """Run the commands of a call, yield their output and the end of each, and return the answer for the model.
 
-        Nothing runs, or goes on, once `cancelled` is set and `cancel` was called.
+        Once `cancelled` is set and `cancel` was called, nothing runs any longer.
 
         Raises:
             ToolServiceError: they could not be run.
@@ -67,7 +67,7 @@ class CommandTool(BaseTool):
 
     @abstractmethod
     def cancel(self) -> None:
-        """End the call that is under way. For any thread."""
+        """End the running call. For any thread."""
 
 
 # The output of one command, as text, bounded: the beginning at once, the end of the rest when it is over. Pure.
@@ -78,11 +78,11 @@ _UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*)?\Z|\x1b[\]P][^\x07\x1b]{{0,{M
 
 
 class OutputText:
-    """Takes bytes of both streams, and gives text that is safe to show.
+    """Takes bytes of both streams, and returns text that is safe to show.
 
-    `limit` is in characters, of both streams together. Their first half is given as it comes; of the rest the last half
-    is kept, and given at the end with an exact note of what was left out before it. What is given, joined, is the
-    output.
+    `limit` is in characters, of both streams together. The first half is returned as it arrives. Of the rest, the last
+    half is returned at the end, after a note that counts the omitted characters exactly. All returned texts joined are
+    the output.
     """
 
     def __init__(self, limit: int) -> None:
@@ -100,7 +100,7 @@ class OutputText:
         return self._take(stream, self._text(stream, data))
 
     def finish(self, stream: StreamName, more: str = "") -> str:
-        """Take in the last text of a stream, and return what of it was not given yet."""
+        """Take the last text of a stream, and return its remaining output."""
         first = self._take(stream, self._text(stream, b"", is_over=True) + more)
         rest = "".join(text for name, text in self._end if name == stream)
         if left_out := self._left_out[stream]:
@@ -109,7 +109,7 @@ class OutputText:
         return first + rest
 
     def text(self, stream: StreamName) -> str:
-        """Return all that was given of a stream."""
+        """Return the output of a stream so far."""
         return "".join(self._shown[stream])
 
     def _text(self, stream: StreamName, data: bytes, *, is_over: bool = False) -> str:

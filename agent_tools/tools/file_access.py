@@ -1,4 +1,4 @@
-"""Reading files of the host below one folder, for agents that may not run code."""
+"""Reads files of the host below one folder, for agents that may not run code."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ _MAX_LOOKED_AT = 2_000  # entries of the folder read for a listing
 
 
 class TakesFiles(Protocol):
-    """A tool that files can be brought into; `CodeInterpreter` is one."""
+    """A tool that takes files; `CodeInterpreter` is one."""
 
     def stage(self, files: Sequence[str] | None) -> tuple[StagedFile, ...]:
         """Bring files in; the result names those that failed."""
@@ -300,7 +300,7 @@ class TakesFiles(Protocol):
 
 @register_tool("file_access")
 class FileAccess(BaseTool):
-    """Reads a file below a folder of the host: describes it to the model, and gives it to a code interpreter.
+    """Reads a file below a folder of the host: describes it to the model, and copies it to a code interpreter.
 
     Nothing outside the folder is ever opened: no absolute path, no `..`, no symbolic link on the way or at the end;
     and only regular files, no pipe or device. The file is opened once, and given on through the same descriptor.
@@ -340,7 +340,7 @@ class FileAccess(BaseTool):
         self._into = into
 
     def call(self, params: Params, **kwargs: Any) -> str:
-        """Describe a file, and bring it into the sandbox.
+        """Describe a file, and copy it into the sandbox.
 
         Raises:
             ToolServiceError: there is no such file, or it may not be read; the message holds no path of the host.
@@ -373,7 +373,7 @@ class FileAccess(BaseTool):
         return f"There are these files:\n\n{fence(chr(10).join(lines))}{more}" if names else "There are no files."
 
     def _give(self, file: BinaryIO, name: str) -> str:
-        """Bring the open file into the sandbox: by now its name may stand for another one."""
+        """Copy the open file into the sandbox: its name may mean another file by now."""
         if self._into is None:
             return ""
         file.seek(0)
@@ -383,12 +383,12 @@ class FileAccess(BaseTool):
                 shutil.copyfileobj(file, target, MIB)
             (staged,) = self._into.stage([str(copy)])
         if staged.name is None:
-            raise _refusal(f"{one_line(name)} could not be brought to the code interpreter: {staged.error}")
+            raise _refusal(f"{one_line(name)} could not be copied to the code interpreter: {staged.error}")
         return f"To the code interpreter it is available as {staged.name!r} in its working directory."
 
 
 def _relative(path: str) -> str:
-    """Return a path that leads only down, in one spelling.
+    """Return a normalised path that stays below the folder.
 
     Raises:
         ToolServiceError: the path may lead elsewhere.

@@ -127,7 +127,7 @@ def pay(amount: float) -> str:
 def test_a_tool_that_waits_for_an_approval_is_an_error_of_the_code(code_mode: CodeMode) -> None:
     agent = Agent(Scripted("await pay(amount=1)"), tools=[pay], capabilities=[code_mode])
     (refused,) = parts(asyncio.run(agent.run("go")), ToolReturnPart)
-    assert "pay waits for an answer from outside" in refused.content
+    assert "pay needs an answer from outside" in refused.content
 
 
 def test_tools_that_do_not_run_here_stay_tools(cfg: dict[str, Any]) -> None:

@@ -139,7 +139,7 @@ def test_what_fails_fails_in_their_words(sandbox: AgentToolsSandbox) -> None:
             await sandbox.remove_file("nothing")
         with pytest.raises(InvalidParams, match="no 'node' here"):
             await sandbox.execute_code("1", "node")
-        with pytest.raises(InvalidParams, match="a kernel that goes on"):
+        with pytest.raises(InvalidParams, match="a stateful kernel"):
             await sandbox.execute_code("1", "python", cwd="/tmp")
         await sandbox.write_text("a/b.txt", "text")
         assert [(each.name, each.is_dir, each.size) for each in await sandbox.list_files("a")] == [("b.txt", False, 4)]

@@ -1,4 +1,4 @@
-"""A model that calls tools, made by ReAct of one that only continues text."""
+"""A model that calls tools by ReAct, built on a model that only continues text."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class _Reply(Iterator[Delta]):
             has_thought = has_thought or isinstance(delta, ReasoningDelta)
             has_spoken = has_spoken or isinstance(delta, TextDelta)
             yield from self._parsed(delta)
-        # a model may write `Observation:` in its reasoning, where it means nothing; the stop word ends the reply there
+        # `Observation:` in a model's reasoning has no meaning, but the stop word ends the reply there
         if has_thought and not has_spoken and self._reason == "stop" and self._stop and not self._is_closed:
             self._inner = self._ask({})
             for delta in self._said():
@@ -253,7 +253,7 @@ class _Reply(Iterator[Delta]):
         yield Finish("tool_calls" if self._parser.calls and self._reason == "stop" else self._reason)
 
     def _said(self) -> Iterator[Delta]:
-        """Yield the model's deltas, up to the point from which the parser needs no more."""
+        """Yield the model's deltas, until the parser needs no more."""
         for delta in self._inner:
             match delta:
                 case Usage():

@@ -1,4 +1,4 @@
-"""ReAct text, read into deltas while it arrives: thoughts are text, actions are calls.
+"""Converts ReAct text into deltas while it arrives: thoughts are text, actions are calls.
 
 Theory of operation. Models are asked to write `Thought:`, `Action:`, `Action Input:`, `Observation:` and
 `Final Answer:` on lines of their own, and do not: labels are bold or in the middle of a line, colons are full-width,
@@ -62,7 +62,7 @@ _State = Literal["start", "thinking", "thought", "input", "answer"]
 
 
 class ReActParser:
-    """Takes the pieces of a reply, and yields its deltas; `finish` yields those that only its end can settle.
+    """Takes the pieces of a reply, and yields its deltas; `finish` yields the last ones.
 
     Attributes:
         is_over: the rest of the reply is not needed: it is an observation, or an answer after an action.
@@ -83,7 +83,7 @@ class ReActParser:
         self._gap: list[str] = []  # blank lines; they belong to the input only if more of it follows
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """Take a piece of the reply, and yield the deltas that it settles."""
+        """Take a piece of the reply, and yield the deltas that are certain now."""
         self._pending += text
         yield from self._advance(is_end=False)
 

@@ -63,7 +63,7 @@ _Found = tuple[list[FunctionCall], int]
 
 
 def declared_name(name: str, declared: Mapping[str, object]) -> str:
-    """Return the declared function that a model means by a name; the name as it is if there is none, or no single one.
+    """Return the declared function that a model means by a name; the name itself if none or several match.
 
     Servers that do not parse a model's template well leave tokens and namespaces of it in the names of calls. Models
     also call the interpreter by the name that it had in their training: values of `declared` are true for functions
@@ -98,10 +98,10 @@ class Form:
 def read_calls(
     text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None]
 ) -> tuple[FunctionCall, ...]:
-    """Read the calls that a text consists of, and nothing else; names are those of the declared functions.
+    """Read the calls of a text that consists only of calls; names are those of the declared functions.
 
     Raises:
-        ValueError: the text holds anything else, or a call of another function.
+        ValueError: the text has other content, or a call of another function.
     """
     try:
         return _calls(text, declared, schemas)
@@ -242,7 +242,7 @@ def _value(text: str, types: frozenset[str]) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        return text  # the tool says what is wrong with it
+        return text  # the tool reports the error
 
 
 def _types(schema: Json | None) -> dict[str, frozenset[str]]:

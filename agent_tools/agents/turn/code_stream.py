@@ -1,4 +1,4 @@
-"""The code in a call's arguments, read while the model writes them.
+"""Reads the code in a call's arguments while the model writes them.
 
 Arguments are a JSON object with the code under a key, or the code itself. The reader goes through these states:
 

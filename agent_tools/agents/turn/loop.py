@@ -10,9 +10,9 @@ The turn ends when a reply has no calls, when calls are pending, or when it is s
 used up, the model is asked once more with `tool_choice: none`: a turn should end with an answer. So it is for an answer
 in a format (`response_format`), which only the last request asks for: the answer before it is put aside.
 
-Whatever happens, every call that is not left pending gets an answer, a refusal if it was not made: servers reject a
-conversation in which a call stays unanswered. The model is told of its own mistakes and of the tools' failures; only
-failures of its server are raised.
+Every call that is not left pending gets an answer, a refusal if it was not made: servers reject a conversation with an
+unanswered call. The model gets its own mistakes and the tools' failures as answers; only failures of its server are
+raised.
 
 Two tokens end a turn. `cancel` is the caller's; `stop` is the turn's own, and is set by `cancel` and by the deadline's
 timer. Setting `stop` hangs up on the model or interrupts the running code, from the thread that sets it.
@@ -57,13 +57,13 @@ from agent_tools.tools.command_tool import CommandTool
 
 # One call of a tool: its outputs while it runs, and an answer for the model, even if the tool fails.
 
-MAX_FAILURE_CHARS = 1_000  # characters of a failure's message that the model is told
+MAX_FAILURE_CHARS = 1_000  # characters of a failure's message for the model
 
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])(?:/[\w.@+~-]+)+/([\w.@+~-]+)")
 
 
 def code_reader(tool: BaseTool | None) -> CodeReader | None:
-    """Return what reads code from arguments as the tool itself does; None for a tool that runs no code."""
+    """Return the function that reads code from arguments as the tool does; None for a tool that runs no code."""
     if not isinstance(tool, CodeTool):
         return None
     return tool.read_code if isinstance(tool, ReadsCode) else lambda arguments: read_params(arguments, Limits()).code
@@ -71,7 +71,7 @@ def code_reader(tool: BaseTool | None) -> CodeReader | None:
 
 @dataclass(frozen=True)
 class CallContext:
-    """The part of a turn that tools get. `timeout` is seconds of running code; None leaves it to the tool."""
+    """The part of a turn that tools get. `timeout` is in seconds of running code; None means the tool's own."""
 
     messages: Conversation
     files: Sequence[str]
@@ -80,7 +80,7 @@ class CallContext:
 
 
 def perform(call: Call, tool: BaseTool, context: CallContext) -> Generator[CallOutput | CallCommand, None, CallDone]:
-    """Make a call: yield what running code or commands put out, return the answer. A failure is an answer, too."""
+    """Make a call: yield the output of code or commands, and return the answer. A failure is an answer, too."""
     try:
         if isinstance(tool, CodeTool):
             return (yield from _run_code(call, tool, context))
@@ -122,7 +122,7 @@ def _run_commands(call: Call, tool: CommandTool, context: CallContext) -> Genera
 
 
 def _for_model(execution: Execution) -> Execution:
-    """Return the execution without the host's paths: figures and files have the names that the code knows."""
+    """Return the execution without paths of the host: figures and files have their names in the sandbox."""
     saved = tuple(replace(picture, path=PurePath(picture.path).name) for picture in execution.saved)
     files = tuple(replace(file, source=_name(file.source)) for file in execution.files)
     return replace(execution, saved=saved, files=files)
@@ -269,7 +269,7 @@ class _RunningTurn:
         )
 
     def _declared(self) -> dict[str, CodeReader | None]:
-        """Return the functions that may be called, by name, and what reads code from the arguments of each."""
+        """Return the functions that may be called, by name, each with its reader of code or None."""
         return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
 
     def _ask(self, answer: Round) -> Iterator[Step]:
@@ -288,7 +288,7 @@ class _RunningTurn:
             _hang_up(reply)
 
     def _tokens_left(self) -> dict[str, int]:
-        """Return the limits that the options have on tokens, less what was spent of them."""
+        """Return the token limits of the options, minus the tokens that were spent."""
         limits = {name: self.loop.options.get(name) for name in _TOKENS}
         return {name: most - self.spent for name, most in limits.items() if type(most) is int and most > 0}
 
@@ -322,9 +322,9 @@ class _RunningTurn:
             return refused(call, "the reply reached its token limit before the call was written.")
         if tool is None:
             known = ", ".join([*self.tools, *sorted(self.clients)])
-            return refused(call, f"there is no tool of that name. There is: {known}.")
+            return refused(call, f"there is no tool of that name. Tools: {known}.")
         if limit is not None and self.calls_made >= limit:
-            return refused(call, f"all {limit} calls that may be made are used up. Answer without further calls.")
+            return refused(call, f"the limit of {limit} calls is reached. Answer without further calls.")
         self.calls_made += 1
         yield CallRunning(call.id, call.name)
         return (yield from perform(call, tool, self._context()))
@@ -342,12 +342,12 @@ class _RunningTurn:
         return "rounds" if answer.wanted_calls else answer.reason or "stop"
 
     def _put_aside(self, answer: Round) -> RoundDone:
-        """Add up what an answer without the format cost; the conversation goes on without it."""
+        """Add the tokens of an answer without the format; the conversation continues without that answer."""
         self.usage += answer.usage or Usage()
         return RoundDone(answer.number, (), answer.usage, answer.reason)
 
     def _close(self, answer: Round, results: list[CallDone]) -> RoundDone:
-        """Append the round to the conversation, and add up what it cost."""
+        """Append the round to the conversation, and add its tokens."""
         pictures = pictures_message(results, self.loop.show_pictures, self.messages)
         messages = (*answer.messages, *map(_result, results), *pictures)
         self.messages.extend(messages)

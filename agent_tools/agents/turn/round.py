@@ -1,4 +1,4 @@
-"""One reply of the model, read into steps: its text, its calls in any notation, and its usage."""
+"""Converts one reply of the model into steps: its text, its calls in any notation, and its usage."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _GateState = Literal["start", "holding", "open"]
 def calls_in(
     text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None] = MappingProxyType({})
 ) -> tuple[FunctionCall, ...]:
-    """Return the calls that a text consists of; () if it holds anything else, or a function that is not declared.
+    """Return the calls of a text that consists only of calls of declared functions, else ().
 
     `declared` are the functions, with whether they run code; `schemas` are those of their parameters, by which text
     between tags becomes JSON.
@@ -69,7 +69,7 @@ def calls_in(
 
 
 class Gate:
-    """Lets an answer through while it arrives, but holds back text that may turn out to be calls.
+    """Passes an answer on while it arrives, but holds back text that may become calls.
 
     `declared` are the functions that may be called; None stands for any.
     """

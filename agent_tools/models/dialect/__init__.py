@@ -1,1 +1,1 @@
-"""The dialects of chat completions: what a server wants to be sent, learned from what it refuses."""
+"""The dialects of chat completions: the requests that a server accepts, learned from its refusals."""

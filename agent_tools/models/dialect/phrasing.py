@@ -1,4 +1,4 @@
-"""A request as one server wants it: the same conversation and fields, put in its dialect. Pure.
+"""Converts a request to one server's dialect: the same conversation and fields. Pure.
 
 A request comes with an assistant's reasoning in `reasoning_content`, the limit on tokens under either name, and all
 system messages where they were said; see thinking.py for what becomes of them.
@@ -94,7 +94,7 @@ def _with_calls(message: JsonObject) -> JsonObject:
 def _call(call: Any) -> str:
     function = call["function"] if isinstance(call, dict) and isinstance(call.get("function"), dict) else {}
     arguments = function.get("arguments")
-    with suppress(TypeError, ValueError, RecursionError):  # else as the model wrote it
+    with suppress(TypeError, ValueError, RecursionError):  # else unchanged
         arguments = json.loads(arguments or "{}")
     written = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{written}\n</tool_call>"
@@ -119,7 +119,7 @@ _LEADS = (SYSTEM, DEVELOPER)
 
 
 def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
-    """Return the request in a server's dialect; the one that is given stays as it is."""
+    """Return the request in a server's dialect; the given request is not changed."""
     fields = {name: value for name, value in request.items() if name not in profile.left_out}
     for name in _LIMITS:
         if name in fields and name != profile.max_tokens:
@@ -178,7 +178,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _is_empty(message: JsonObject, profile: UpstreamProfile) -> bool:
-    """Tell a message that has nothing but reasoning, where reasoning is not sent."""
+    """Return whether a message has only reasoning, which is not sent to this server."""
     if message.get("role") != ASSISTANT or REASONING not in message or profile.reasoning != "none":
         return False
     return not message.get("content") and not message.get("tool_calls")
@@ -249,7 +249,7 @@ def _short_id(id_: Any) -> str:
     return hashlib.sha256(str(id_).encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
-# The lessons of a refusal: what a server that answered 400 wants instead, read off its words. Pure, and bounded.
+# The lesson of a refusal: the change that a server wants after a 400, read from its message. Pure, with limited cost.
 #
 # Each lesson answers a sentence that a server is known to say, and applies only to something that was sent. A request
 # that is refused for another reason teaches nothing. Sources: OpenAI's `unsupported_parameter`, the chat templates of
@@ -306,10 +306,10 @@ _MISSING = re.compile(r"missing|required|must be (?:passed|provided)|must contai
 
 
 def lesson(profile: UpstreamProfile, request: Json, words: str) -> UpstreamProfile | None:
-    """Return what a refusal teaches about a server; None if it teaches nothing new.
+    """Return the lesson of a server's refusal; None if it has nothing new.
 
     Args:
-        profile: what the server was taken for.
+        profile: the dialect that is assumed so far.
         request: the request it refused, before it was phrased.
         words: its message.
     """
@@ -324,7 +324,7 @@ def lesson(profile: UpstreamProfile, request: Json, words: str) -> UpstreamProfi
 
 
 def lacks_tools(words: str) -> bool:
-    """Return whether a server says that it, or its model, has no tool calling."""
+    """Return whether a server's message says that it, or its model, has no tool calling."""
     return _NO_TOOLS.search(words[:MAX_READ_CHARS].lower()) is not None
 
 
@@ -348,7 +348,7 @@ def _of_roles(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfil
 
 
 def _of_messages(profile: UpstreamProfile, said: str) -> UpstreamProfile | None:
-    """Read how the messages of an assistant and of its tools have to look."""
+    """Read the required form of messages of an assistant and of its tools."""
     if _NINE.search(said) and "call" in said:
         return profile.learned(ids="nine")
     if _EMPTY.search(said):
@@ -379,5 +379,5 @@ def _of_optional(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamPro
 
 
 def _names(said: str, name: str) -> bool:
-    """Tell whether a message names a field, and not a longer name that it is part of."""
+    """Return whether a message names a field, and not only a longer name that contains it."""
     return re.search(rf"(?<![a-z_]){name}(?![a-z_])", said) is not None

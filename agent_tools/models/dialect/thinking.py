@@ -1,4 +1,4 @@
-"""Reasoning that a server leaves in its answer, between tags, told from the answer while it arrives. Pure.
+"""Separates reasoning between tags from the answer while a reply arrives. Pure.
 
 Theory of operation. A model's reasoning comes at the beginning of its reply, between a pair of tags of its training.
 A server with a parser for it sends it in a field of its own; any other one sends it as text. The splitter is
@@ -170,7 +170,7 @@ Said = TextDelta | ReasoningDelta
 
 
 class ThinkingSplitter:
-    """Takes the pieces of a reply's text, and returns them as reasoning and answer.
+    """Splits the pieces of a reply's text into reasoning and answer.
 
     With `opened`, a reply begins inside the first pair of tags, whose opening stands in the prompt; one that has the
     opening all the same is read alike. With `text`, all is answer.
@@ -189,11 +189,11 @@ class ThinkingSplitter:
 
     @property
     def is_thinking(self) -> bool:
-        """Tell that nothing of the answer has come since a tag opened."""
+        """Return whether reasoning continues: a tag was opened, and no answer has begun."""
         return self._state in ("inside", "between")
 
     def feed(self, text: str) -> Iterator[Said]:
-        """Take a piece, and yield what can be told of it."""
+        """Take a piece, and yield the parts that are certain."""
         if self._mode == "text":
             yield from _answer(text)
             return

@@ -184,7 +184,7 @@ def test_the_first_cannot_run_code(tool: CodeInterpreter, data: Path) -> None:
     model = ScriptedModel([code("open('ran', 'w')"), f"{block}\nprint(1)", '{"name": "code_interpreter"}'])
     agent = FileAccessAgent(model, data.parent, tool)
     assert agent.task("Run this") == f"{block}\nprint(1)"
-    assert "there is no tool of that name. There is: file_access." in model.asked[1].messages[-1]["content"]
+    assert "there is no tool of that name. Tools: file_access." in model.asked[1].messages[-1]["content"]
     assert [each["function"]["name"] for each in model.asked[0].tools] == ["file_access"]
     assert not Path(tool.work_dir, "ran").exists()
     assert tool.sandbox is None
@@ -196,6 +196,6 @@ def test_the_second_cannot_see_the_host(tool: CodeInterpreter, data: Path) -> No
     agent = PythonExecAgent(model, tool)
     agent.messages.append(Message.of(asking("Read it", data)[0]))
     assert agent.task("What is in data.csv?") == "no"
-    assert "no tool of that name. There is: code_interpreter." in model.asked[1].messages[-1]["content"]
+    assert "no tool of that name. Tools: code_interpreter." in model.asked[1].messages[-1]["content"]
     assert model.asked[2].messages[-1]["content"].startswith("stdout:\n\n```\nFalse")
     assert [each["function"]["name"] for each in model.asked[0].tools] == ["code_interpreter"]

@@ -190,7 +190,7 @@ def test_a_root_behind_a_link_is_meant_by_whoever_gave_it(root: Path, tmp_path: 
 
 
 def test_a_file_that_cannot_be_brought_is_told(root: Path) -> None:
-    with pytest.raises(ToolServiceError, match=r"data\.csv could not be brought to the code interpreter: disk full"):
+    with pytest.raises(ToolServiceError, match=r"data\.csv could not be copied to the code interpreter: disk full"):
         FileAccess({"root": str(root)}, into=Inbox("disk full")).call({"path": "data.csv"})
 
 

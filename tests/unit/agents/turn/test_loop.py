@@ -303,7 +303,7 @@ def test_arguments_of_no_use_are_an_answer(arguments: str) -> None:
 
 def test_an_unknown_tool_is_an_answer_that_names_the_known() -> None:
     steps = run(ScriptedModel([calling(call("treble", x=1)), "Sorry."]), Doubler())
-    assert answers(steps) == ["The call was not made: there is no tool of that name. There is: double."]
+    assert answers(steps) == ["The call was not made: there is no tool of that name. Tools: double."]
 
 
 @pytest.mark.parametrize(
