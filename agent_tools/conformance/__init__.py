@@ -1,1 +1,1 @@
-"""The probe: does a container keep the promises of our sandbox, as the host sees it and as code inside finds it?"""
+"""The probe checks, from the host and from inside, whether a container has the isolation of a sandbox."""

@@ -1,4 +1,4 @@
-"""The verdicts on an engine: its version and privileges, the limits it can set, and the bridge its containers use."""
+"""Checks of an engine: its version and privileges, the limits it can set, and the bridge of its containers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.session.session import Session
 
-# Probes a fresh sandbox of ours, or any running container, and returns all findings by category.
+# Probes a fresh sandbox, or any running container, and returns all findings by category.
 
 SECONDS = 60.0  # for the code inside, which ends itself before
 OURS = "agent_tools.owner"  # a label of every sandbox of ours
@@ -48,7 +48,7 @@ class Survey:
     target: str
     findings: tuple[Finding, ...]
     note: str = ""
-    """The reason why the code's side is missing, '' if it is not."""
+    """The reason why findings from inside are missing; '' if they are not."""
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +81,7 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Make a folder that the probe may fill, and remove it as safely as any folder that a guest wrote to."""
+    """Make a folder that the probe may fill, and remove it safely."""
     folder = Path(tempfile.mkdtemp(prefix="agent-tools-probe-"))
     try:
         yield folder
@@ -113,7 +113,7 @@ def _init_finding(survived: bool) -> Finding:
 def survey_container(engine: DockerEngine, name: str) -> Survey:
     """Probe a running container: its settings and processes from outside, and, with `docker exec`, from inside.
 
-    A sandbox of ours is looked at from outside only: nothing is ever executed beside code that is not trusted.
+    A sandbox in use is checked only from outside: nothing is executed beside untrusted code.
 
     Raises:
         EngineError: there is no such container, or it does not run.
@@ -129,7 +129,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
 
 
 def _asked(engine: DockerEngine, container: Container, labels: dict[str, str]) -> tuple[bytes | None, str]:
-    """Return the words of the code inside, or None and the reason."""
+    """Return the answer of the code inside, or None and the reason."""
     if OURS in labels:
         return None, "not asked: a sandbox in use, in which nothing else is executed"
     code = program().encode()
@@ -140,7 +140,7 @@ def _asked(engine: DockerEngine, container: Container, labels: dict[str, str]) -
         except EngineError as exc:
             return None, f"not asked: {exc}"
         if exit_code not in _CANNOT_START:
-            return said, "" if said else "the probe ended without a word"
+            return said, "" if said else "the probe ended without an answer"
     return None, "not asked: the container has no Python on its PATH"
 
 
@@ -154,7 +154,7 @@ WELL_PATCHED_ENGINE: Mapping[EngineName, tuple[int, int]] = {"Docker": (25, 0), 
 
 @dataclass(frozen=True)
 class Check:
-    """One fact with a verdict, and the advice that goes with a bad one."""
+    """One fact with a verdict, and advice if the verdict is bad."""
 
     name: str
     verdict: Literal["ok", "warn", "fail"]
@@ -236,9 +236,9 @@ def _core_dumps(_: EngineInfo, __: str, machine: Machine) -> Check | None:
 
 
 def _bridge(info: EngineInfo, bridge: str, machine: Machine) -> Check | None:
-    """Return a failure where the engine names a bridge that this machine no longer has.
+    """Return a failure if the engine's bridge no longer exists on this machine.
 
-    A rootless engine, and one in a virtual machine, has interfaces of its own, which this machine does not show.
+    A rootless engine, or one in a virtual machine, has its own interfaces, which this machine does not show.
     """
     has_own = info.is_rootless or info.is_desktop or machine.interfaces is None
     if not bridge or has_own or bridge in (machine.interfaces or ()):

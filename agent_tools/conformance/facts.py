@@ -1,6 +1,6 @@
-"""The facts that the host reads of a running container: its settings, and its processes in /proc and cgroups.
+"""Facts about a running container that the host reads: its settings, and its processes in /proc and cgroups.
 
-Nothing here asks the container. Facts that cannot be read (a remote engine, /proc of another user) are absent.
+Nothing is executed in the container. Facts that cannot be read (a remote engine, /proc of another user) are absent.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from agent_tools.text import neutralise
 
-# The claims of the code inside a container, which are untrusted.
+# The untrusted findings of code inside a container.
 #
-# Each is bounded, checked against the catalogue and neutralised; one that does not fit is `unknown`.
+# Each is bounded, checked against the catalogue and neutralised; a malformed one counts as `unknown`.
 
 # One checked property of a container, and the count of many.
 
@@ -44,7 +44,7 @@ class Finding:
     verdict: Verdict
     found: str
     seen_by: Literal["host", "code"]
-    """`code` ran in the container, and may lie about all it says."""
+    """Findings of `code` come from inside the container and may be false."""
     is_promised: bool = True
     """True if our sandbox promises it with its default options."""
     advice: str = ""
@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def breaks_a_promise(self) -> bool:
-        """True if the default sandbox would break its word with such a finding."""
+        """True if such a finding breaks a promise of the default sandbox."""
         return self.is_promised and self.verdict == "open"
 
 
@@ -172,7 +172,7 @@ sys.modules["{_ROOM}.main"].main()
 
 
 def claimed_findings(said: bytes | None, why_not: str = "") -> Iterator[Finding]:
-    """Yield a finding for each entry of the catalogue, from the words of a container; None if it was not asked."""
+    """Yield a finding for each entry of the catalogue, from a container's answer; None if it was not asked."""
     answers = {} if said is None else _answers(said)
     missing = why_not or "it did not say"
     for category, names in CATALOGUE.items():
@@ -272,7 +272,7 @@ def read_facts(
 
 
 def _is_in(id_: str, folder: Path) -> bool:
-    """Return whether a process is in the container: its cgroup says so, or what is mounted in it."""
+    """Return whether a process is in the container, by its cgroup or its mounts."""
     return any(id_ in read_text(folder / name) for name in ("cgroup", "mountinfo"))
 
 

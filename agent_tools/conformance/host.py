@@ -1,4 +1,4 @@
-"""The verdicts on a container by the facts that the host reads of it. Pure."""
+"""Verdicts on a container from the facts that the host reads. Pure functions."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _proxies(facts: ContainerFacts) -> Judgement:
 
 
 def _secrets(facts: ContainerFacts) -> Judgement:
-    """Name the secrets and never show them: a report must not spread what it is about."""
+    """Return the names of secrets without their values, which a report must not show."""
     names = [f"Env {name}" for name, value in facts.settings.environment if value and _is_secret(name, value)]
     names += ["Cmd"] if any(_SECRET_VALUE.search(word) for word in facts.settings.command) else []
     return not names, ", ".join(names) or "none in Env and Cmd"
@@ -264,7 +264,7 @@ def _user(facts: ContainerFacts) -> Judgement:
 
 
 def _capabilities(facts: ContainerFacts) -> Judgement:
-    """Judge every process, or, where none can be seen, the settings, which can only accuse."""
+    """Judge every process, or, if none is visible, the settings, which can only show a failure."""
     if not facts.processes and ("ALL" not in facts.settings.dropped or facts.settings.added):
         return False, "not all dropped by its settings"
     judge = of_every_process(

@@ -1,4 +1,4 @@
-"""A fleet: sessions on other machines, owned by a process as a `Runtime` owns those of its own machine."""
+"""A fleet owns sessions on other machines, as a `Runtime` owns the sessions of its own machine."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ log = logging.getLogger("agent_tools.fleet")
 
 
 class Fleet:
-    """Thread-safe. Takes the place of a `Runtime`, as in `Sandbox(cfg, runtime=fleet)`; a context manager.
+    """Owns sessions on hosts. Use it like a `Runtime`: `Sandbox(cfg, runtime=fleet)`. Thread-safe; a context manager.
 
     Args:
-        hosts: the hosts, by whatever carries messages to them.
-        lease: seconds after which a host closes what this process does not renew.
-        patience: seconds that a session waits for a free slot where all hosts are full.
-        copies_files: keep `work_dir` the same here and there. Without, files come and go by `write_file`, `read_file`.
+        hosts: the hosts, behind a transport such as Ray.
+        lease: seconds after which a host closes sessions that this process does not renew.
+        patience: seconds that a session waits for a free slot if all hosts are full.
+        copies_files: sync `work_dir` with the host. If False, use `write_file` and `read_file` to transfer files.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Fleet:
         self._placement = Placement(hosts, patience)
         self._lock = threading.RLock()
         self._topping = threading.Lock()
-        self._times_closed = 0  # of the reserve: what was to top it up before is not wanted any more
+        self._times_closed = 0  # generation of the reserve, which cancels earlier refills
         self._sessions: dict[str, RemoteSession] = {}
         self._reserved = Reserved()
         self._sweep = StaleFolderSweep(lease, time.monotonic())
@@ -75,24 +75,24 @@ class Fleet:
     # -- a fleet ------------------------------------------------------------------------------------------------------
 
     def load(self) -> dict[str, Load]:
-        """Return the hosts that answer, by name, in numbers. Raises EngineUnavailable."""
+        """Return the load of the hosts that answer, by name. Raises EngineUnavailable."""
         return self._placement.loads()
 
     def reserve(self, count: int, cfg: Config | None = None) -> int:
-        """Begin to make sandboxes ahead, spread over all hosts; return how many, which is less where slots are scarce.
+        """Begin to make sandboxes ahead, spread over all hosts; return how many, fewer than asked if slots are scarce.
 
-        Each serves one session with these options, opened afterwards by this fleet, which then starts in milliseconds.
+        Each serves one later session of this fleet with these options, which then starts in milliseconds.
 
         Raises:
-            InvalidParams: an option is unusable, or the number is none.
-            EngineUnavailable: nobody can tell which hosts there are.
+            InvalidParams: an option or the number is unusable.
+            EngineUnavailable: the hosts cannot be listed.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidParams(f"{count!r:.80} sandboxes cannot be reserved: give a positive whole number.")
         return self._reserve(self._spec_of(Options.read(cfg or {})), count)
 
     def disconnect(self) -> None:
-        """Close every session and let go of the hosts; those that serve others go on. A forked child does nothing."""
+        """Close every session and release the hosts, which continue for other callers. A forked child does nothing."""
         if os.getpid() != self._owner_pid:
             return
         self.close_all()
@@ -115,15 +115,15 @@ class Fleet:
         return Guest.own(shares=False)
 
     def ask_engine(self) -> None:
-        """Nothing: each host asks its own."""
+        """Do nothing: each host checks its own engine."""
 
     @property
     def ensure_image(self) -> Callable[[RecipeLike], str]:
-        """Give the word for an image of a recipe; each host has or builds its own."""
+        """Return the name for the image of a recipe; each host has or builds its own image."""
         return image_word
 
     def open(self, key: str, spec: SessionSpec) -> RemoteSession:
-        """Return the session of this key, made if there is none that is open; a host opens it at its first use."""
+        """Return the open session of this key, made if there is none; a host opens it at first use."""
         with self._lock:
             session = self._sessions.get(key)
             if session is None or session.is_closed:
@@ -141,14 +141,14 @@ class Fleet:
         return session if session and not session.is_closed else None
 
     def close(self, key: str) -> None:
-        """Close one session; one that is not there is no error."""
+        """Close one session; a missing one is not an error."""
         with self._lock:
             session = self._sessions.pop(key, None)
         if session:
             session.close()
 
     def prepare(self, spec: SessionSpec, patience: float = 0.0) -> int:
-        """Reserve as many sandboxes as `pool` says for sessions like this; return how many there are."""
+        """Reserve `pool` sandboxes for sessions like this; return how many are reserved."""
         kind = remote_spec(spec).kind
         self._keep(kind, spec.ahead.size, self._times_closed)
         return self._reserved.left(kind)
@@ -159,7 +159,7 @@ class Fleet:
         return PoolState(self._reserved.left(), self._reserved.takes())
 
     def close_all(self) -> None:
-        """Close every session, and what was reserved."""
+        """Close every session and reservation."""
         with self._lock:
             sessions = list(self._sessions.values())
             self._sessions.clear()
@@ -167,19 +167,19 @@ class Fleet:
         self.close_pools()
 
     def close_pools(self) -> None:
-        """End what was reserved and nobody took."""
+        """Release unused reserved sandboxes."""
         with self._topping:
             self._times_closed += 1
         self._reserved.release()
 
     def stop(self) -> None:
-        """Nothing: hosts end what is not renewed."""
+        """Do nothing: hosts close sessions that are not renewed."""
 
     def settle(self) -> None:
-        """Nothing: each host removes what it closes."""
+        """Do nothing: each host removes its closed sandboxes."""
 
     def sweep(self) -> Sequence[Container]:
-        """Nothing: each host does so for itself."""
+        """Do nothing: each host sweeps its own remains."""
         return ()
 
     # -- its parts ----------------------------------------------------------------------------------------------------
@@ -225,18 +225,18 @@ class Fleet:
         self._sweep.look(time.monotonic())
 
 
-# The removal, now and then, of folders that processes of this machine left when they were killed.
+# Periodic removal of folders that killed processes of this machine left.
 
 
 class StaleFolderSweep:
-    """Of one process. Times are seconds of any clock."""
+    """Sweeps stale folders for one process. Times are seconds of any clock."""
 
     def __init__(self, seconds: float, now: float) -> None:
         self._seconds, self._at = seconds, now
         self._lock = threading.Lock()
 
     def look(self, now: float) -> None:
-        """Begin to sweep, in a thread, if the last time is `seconds` ago: a large folder holds up no lease."""
+        """Begin to sweep, in a thread, if the last sweep was `seconds` ago: a large folder must not delay renewals."""
         with self._lock:
             if now - self._at < self._seconds:
                 return
@@ -251,24 +251,24 @@ def _sweep() -> None:
         log.warning("folders of processes that are gone could not be removed: %r", exc)
 
 
-# The leases of a process: one thread tells each host, from time to time, which sessions are still wanted.
+# The leases of a process: one thread regularly tells each host which sessions are still needed.
 
 
 class Leased(Protocol):
-    """Something that a host keeps as long as its lease is renewed."""
+    """An object that a host keeps as long as its lease is renewed."""
 
     @property
     def place(self) -> tuple[HostLink, str] | None:
-        """The host that has it, and its id there; None while no host has it."""
+        """The host that has the session, and its id there; None while no host has it."""
         ...
 
     def note_lost(self, id_: str, why: str) -> None:
-        """The host does not have what had this id there; `why` is a clause."""
+        """Record that the host has lost the object of this id; `why` is a clause."""
         ...
 
 
 class LeaseRenewal:
-    """Begins with the first call of `begin`. `leased` gives all that is to be kept now."""
+    """Renews leases after the first call of `begin`. `leased` returns the objects to keep."""
 
     def __init__(self, seconds: float, leased: Callable[[], Iterable[Leased]]) -> None:
         self._seconds = seconds
@@ -278,18 +278,18 @@ class LeaseRenewal:
         self._is_over = threading.Event()
 
     def begin(self) -> None:
-        """Renew from now on."""
+        """Start to renew."""
         with self._lock:
             is_going_on = self._thread is not None and self._thread.is_alive()  # in a forked child it is not
             if not is_going_on and not self._is_over.is_set():
                 self._thread = begun(self._go_on, "agent-tools-leases")
 
     def end(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         self._is_over.set()
 
     def renew(self) -> None:
-        """Renew all once, several hosts at once: one that does not answer holds up no other."""
+        """Renew all leases once, at several hosts in parallel, so that one that does not answer delays no other."""
         by_host: defaultdict[str, list[tuple[HostLink, str, Leased]]] = defaultdict(list)
         for each in self._leased():
             if place := each.place:
@@ -323,7 +323,7 @@ class LeaseRenewal:
                 by_id[id_].note_lost(id_, "the machine that ran it has closed it")
 
 
-# A fleet by its word, as `engine=` takes it, with the options that no word holds.
+# Connect to a fleet by its engine name, with options that the name does not include.
 
 
 RAY = "ray"
@@ -340,16 +340,16 @@ def connect(
     """Return a fleet on a Ray cluster, which this process joins if it is in none.
 
     Args:
-        word: 'ray', for the cluster that this process is in, else the one that RAY_ADDRESS names, else the one that
-            runs on this machine; or 'ray://HOST:PORT' of a Ray client server.
+        word: 'ray', for this process's cluster, else the one in RAY_ADDRESS, else the one on this machine; or
+            'ray://HOST:PORT' of a Ray client server.
         hosts_per_node: host processes of each node, which share its slots: 2 or 4 for nodes of more than 16 cores.
-        lease: seconds after which a host closes what this process does not renew.
-        patience: seconds that a session waits for a free slot where all hosts are full.
+        lease: seconds after which a host closes sessions that this process does not renew.
+        patience: seconds that a session waits for a free slot if all hosts are full.
         copies_files: keep `work_dir` the same here and there.
 
     Raises:
         InvalidParams: a value is unusable.
-        EngineUnavailable: Ray is not installed, or there is no such cluster. None is started.
+        EngineUnavailable: Ray is not installed, or there is no such cluster. This function starts none.
     """
     if checked_engine(word).partition("://")[0] != RAY:
         raise InvalidParams(f"engine={word!r:.80} has no fleet: give {RAY!r}, or one with an address.")

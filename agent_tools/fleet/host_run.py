@@ -1,8 +1,8 @@
-"""One thing that goes on at a host - code, a command, an archive - as batches of items for its caller.
+"""A run at a host (code, a command or an archive), as batches of items for its caller.
 
-A thread does it and puts items into a short queue, so that items of one moment travel in one message: a batch is closed
-once nothing has come for LINGER seconds, at what the caller has to answer, and at the end. A caller that reads slowly
-holds up the thread, as a slow reader on this machine would; one that is gone gives it up.
+A thread runs it and puts items into a short queue, so that items of one moment are sent in one message. A batch ends
+when nothing has come for LINGER seconds, at an item that the caller has to answer, and at the end. A slow caller blocks
+the thread, as a slow reader on this machine would; if the caller is gone, the run is cancelled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent_tools.machine.rounds import begun
 from agent_tools.results.outputs import Stream
 
 LINGER = 0.002  # seconds
-LOOK_SECONDS = 0.25  # how often a thread that cannot go on looks whether it was given up
+LOOK_SECONDS = 0.25  # seconds between two checks of a blocked thread whether it was cancelled
 
 GIVEN_UP = "What was to be read on was given up meanwhile."
 
@@ -30,14 +30,14 @@ Batch = tuple[list[Any], bool]
 
 
 class Abandoned(AgentToolsError):
-    """Nobody reads any more what a run yields. Ends its thread; no caller sees it."""
+    """A run has no reader any more. Ends its thread; no caller sees it."""
 
 
 class HostRun:
-    """`work` is done in a thread, and given what puts an item into the queue; what it raises is raised to the reader.
+    """Runs `work` in a thread, with a function that queues an item; its exceptions are raised to the reader.
 
-    `cancelled` is set when nobody reads any more. `at_end` may be called more than once;
-    `at_read` is for what is to be noted once the result was read.
+    `cancelled` is set when there is no reader any more. `at_end` may be called more than once; `at_read` is called once
+    the result was read.
     """
 
     def __init__(self, work: Callable[[Put], None]) -> None:
@@ -49,10 +49,10 @@ class HostRun:
         self._is_abandoned = False
 
     def start(self) -> None:
-        """Begin.
+        """Start the thread.
 
         Raises:
-            EngineError: there is no thread to be had.
+            EngineError: the thread cannot be started.
         """
         if begun(self._do, "agent-tools-run") is None:
             raise EngineError("The host has no thread for another run (pids limit, or ulimit -u). Run less at once.")
@@ -69,15 +69,15 @@ class HostRun:
         return items, over is not None
 
     def abandon(self) -> None:
-        """Nobody reads on: what is still to be put is dropped, and the run is cancelled."""
+        """Cancel the run, which has no reader any more, and drop its remaining items."""
         self._is_abandoned = True
         self.cancelled.set()
 
     def put(self, item: Any) -> None:
-        """Have an item read. For any thread.
+        """Queue an item for the reader. Any thread may call it.
 
         Raises:
-            Abandoned: nobody reads any more.
+            Abandoned: there is no reader any more.
         """
         while not self._is_abandoned:
             with contextlib.suppress(queue.Full):

@@ -1,4 +1,4 @@
-"""One session that a host holds for a caller: its folder, its runs, its lease."""
+"""One session that a host has for a caller, with its folder, runs and lease."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.session.session import Session
 
-# The host's half of host calls: what the code asks goes to its caller as it came, and his answers to the code.
+# The host's half of host calls: forwards the code's messages to its caller, and the answers to the code.
 #
-# The functions, with every limit, check and approval, stay with the caller, whose `HostCalls` hears and answers as if
-# the kernel were beside it. Here a message is bounded and taken apart, and the code waits while too much is under way.
+# The functions, with all limits, checks and approvals, stay with the caller, whose `HostCalls` works as with a local
+# kernel. Here messages are bounded and parsed, and the code waits while too many bytes are in transit.
 #
 # An order of the caller is one message of several that may overtake each other; so they are numbered, from 1 in each
 # run.
@@ -54,7 +54,7 @@ Order = Literal["answer", "hold", "go", "read_on"]
 
 
 class CallRelay:
-    """Serves the calls of one session. `hear` is given to it for each run."""
+    """Serves the calls of one session. Each run passes its own `hear`."""
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
@@ -72,18 +72,18 @@ class CallRelay:
 
     @property
     def is_calling(self) -> bool:
-        """False: nothing of the caller's runs here."""
+        """False: the caller's functions do not run here."""
         return False
 
     def sibling(self) -> CallRelay:
-        """Return another one."""
+        """Return a relay for another session."""
         return CallRelay(self.limits)
 
     def add(self, functions: Mapping[str, HostFunction], *, others: bool = True) -> None:
-        """Nothing: the caller has the functions."""
+        """Do nothing: the caller has the functions."""
 
     def begin(self, run: str, hear: Callable[[CallMessage], object]) -> None:
-        """Give what the code says from now on to `hear`; orders of this run count, and no others."""
+        """Pass messages of the code to `hear` from now on; accept only orders of this run."""
         with self._lock:
             self._run, self._hear = run, hear
             self._next, self._waiting = 1, {}
@@ -92,7 +92,7 @@ class CallRelay:
         self._service.read_on(True)
 
     def end(self, run: str) -> None:
-        """Refuse what the code asks from now on, if this run is the latest; answers on their way still count."""
+        """Refuse further calls of the code, if this run is the latest; answers in transit are still delivered."""
         with self._lock:
             if run == self._run:
                 self._hear = None
@@ -106,7 +106,7 @@ class CallRelay:
 
     @contextlib.contextmanager
     def run(self, clock: Clock) -> Iterator[TakeOver]:
-        """Around a run: the caller may have its clock stand still."""
+        """During a run, let the caller pause its time limit."""
         self._clock = clock
         try:
             yield _nothing
@@ -127,7 +127,7 @@ class CallRelay:
         self._read_on()
 
     def order(self, run: str, number: int, what: Order, data: Any) -> None:
-        """Do what the caller orders, in the order of the numbers."""
+        """Carry out the caller's orders, in the order of their numbers."""
         with self._lock:
             if run != self._run or number < self._next:
                 return
@@ -207,7 +207,7 @@ WARM_UP = "__import__('sandbox').warm_up()"
 
 
 class LeasedSession:
-    """A session in a folder of its own below `base`. Any thread may call any method."""
+    """A session in its own folder below `base`. Thread-safe."""
 
     def __init__(self, runtime: Runtime, base: Path, key: str, spec: RemoteSpec) -> None:
         self.spec = spec
@@ -241,13 +241,13 @@ class LeasedSession:
             self._session.variables.define(WARM_UP)
 
     def hand_over(self, spec: RemoteSpec) -> None:
-        """Become the session of a caller who asked for one of this kind. Raises PreludeError."""
+        """Become the session of a caller. Raises PreludeError."""
         self.spec = spec
         if spec.prelude:
             self._session.add_functions({}, spec.prelude)
 
     def close(self) -> None:
-        """End all of it and remove the folder."""
+        """End the session and remove its folder."""
         with self._lock:
             self._is_closed = True
             host_runs = list(self._runs.values())
@@ -266,12 +266,12 @@ class LeasedSession:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def take(self, files: Files) -> None:
-        """Write and delete files as the caller did. Raises FileRejected."""
+        """Apply the caller's changes of files. Raises FileRejected."""
         self._likeness.refuse_excess(len(data) for data in files.values() if data is not None)
         self._likeness.take(files)
 
     def put_piece(self, name: str, facts: Facts, offset: int, data: bytes) -> None:
-        """Take a piece of a larger file of the caller's, which has these facts there; once whole it is in its place.
+        """Write a piece of a larger file of the caller; a complete file is moved to its place.
 
         Raises:
             FileRejected: it is too large, cannot be written, or is not the piece that comes next.
@@ -282,7 +282,7 @@ class LeasedSession:
                 self._likeness.put(name, iter(partial(whole.read, 1024 * 1024), b""))
 
     def spool(self, name: str, offset: int, data: bytes) -> None:
-        """Keep a piece of an archive. Raises FileRejected."""
+        """Store a piece of an archive. Raises FileRejected."""
         self._spools.add(name, offset, data)
 
     def piece(self, name: str, facts: Facts, offset: int) -> bytes:
@@ -295,7 +295,7 @@ class LeasedSession:
     # -- what goes on -------------------------------------------------------------------------------------------------
 
     def begin_code(self, run: str, code: str, timeout: float, files: Files) -> Batch:
-        """Run code: outputs and the words of the code to the caller's functions, then `RunEnded`."""
+        """Run code; its items are outputs and messages to the caller's functions, then `RunEnded`."""
         host_run = HostRun(lambda put: self._code(host_run, code, timeout, put))
         self.take(files)
         if self._relay:
@@ -304,7 +304,7 @@ class LeasedSession:
         return self._begun(run, host_run)
 
     def begin_command(self, run: str, request: Request) -> Batch:
-        """Run a command: what it prints, then its `CommandResult`."""
+        """Run a command; its items are its output, then its `CommandResult`."""
         host_run = HostRun(lambda put: put(self._command(request, put, host_run.cancelled)))
         return self._begun(run, host_run)
 
@@ -323,10 +323,10 @@ class LeasedSession:
         return self._begun(run, HostRun(load))
 
     def more(self, run: str) -> Batch:
-        """Wait for the next items of something that goes on.
+        """Wait for the next items of a run.
 
         Raises:
-            EngineError: there is nothing of this name, or it was given up.
+            EngineError: there is no run of this name, or it was cancelled.
         """
         host_run = self._runs.get(run)
         if host_run is None:
@@ -334,7 +334,7 @@ class LeasedSession:
         return self._next(run, host_run)
 
     def cancel(self, run: str) -> None:
-        """End a run or a command, also one that is still on its way here."""
+        """End a run or a command, even one that has not arrived yet."""
         with self._lock:
             if (host_run := self._runs.get(run)) is None:
                 self._early.note(run, "cancel")
@@ -342,7 +342,7 @@ class LeasedSession:
             self._session.cancel(host_run.cancelled)
 
     def drop(self, run: str) -> None:
-        """End something that nobody reads any more, also what is still on its way here."""
+        """End a run without a reader, even one that has not arrived yet."""
         with self._lock:
             if (host_run := self._runs.pop(run, None)) is None:
                 self._early.note(run, "drop")
@@ -351,7 +351,7 @@ class LeasedSession:
             self._finish(host_run)
 
     def order(self, run: str, number: int, what: Any, data: Any) -> None:
-        """Pass an order on to the relay."""
+        """Forward an order to the relay."""
         if self._relay:
             self._relay.order(run, number, what, data)
 
@@ -448,16 +448,16 @@ def _missing(huge: list[str], most: float) -> str:
     return f"changes to files: {shown} (larger than {most:,.0f} bytes, max_file_bytes)"
 
 
-# Arrivals at a session in pieces, or before their time: files that are not whole yet, words about runs to come.
+# Early arrivals at a session: incomplete files, and messages about runs that have not started.
 
 
 Word = Literal["cancel", "drop"]
 
 
 class IncomingFiles:
-    """Files by name, each written from its beginning on; one that breaks off is dropped. Thread-safe.
+    """Incomplete files by name, each written from its beginning; a broken one is dropped. Thread-safe.
 
-    `check` is given the bytes of one and raises if they are too many.
+    `check` gets the bytes of one and raises if they are too many.
     """
 
     def __init__(self, folder: Path, check: Callable[[int], None]) -> None:
@@ -505,20 +505,20 @@ class IncomingFiles:
 
 
 class UnstartedRuns:
-    """Words about runs that are not there yet. Used under a lock."""
+    """Messages about runs that have not started. Used under a lock."""
 
     def __init__(self) -> None:
         self._words: dict[str, Word] = {}
 
     def note(self, run: str, word: Word) -> None:
-        """Remember it; a drop outdoes a cancel."""
+        """Store a message; a drop replaces a cancel."""
         if self._words.get(run) != "drop":
             self._words[run] = word
         while len(self._words) > MAX_EARLY_ENDS:
             del self._words[next(iter(self._words))]
 
     def taken(self, run: str) -> Word | None:
-        """Return what was said of a run, once."""
+        """Return the message about a run, once."""
         return self._words.pop(run, None)
 
 

@@ -1,7 +1,8 @@
-"""A folder on one side, and what the other side has of it: the same class at the caller and at the host.
+"""One side of a synchronised folder, with the state of the other side; used by both caller and host.
 
-Between two runs the caller's work_dir is the truth, during one the host's is. Regular files only, no link is followed.
-Either side says what is new since the last exchange; names from the other side are checked before anything is written.
+Between two runs the caller's work_dir is authoritative, during a run the host's. Regular files only; links are not
+followed. Each side reports its changes since the last exchange; names from the other side are checked before anything
+is written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Changed = Mapping[str, Union[Facts, None]]
 
 
 class Likeness:
-    """Used by the thread whose turn it is. `owner` gets the files that are written here."""
+    """Syncs one side of a folder. Call it with the session's lock. `owner` gets the files that are written here."""
 
     def __init__(self, path: Path, owner: tuple[int, int], limits: Limits) -> None:
         self.path = path
@@ -32,14 +33,14 @@ class Likeness:
         self._limits = limits
         self._known: Snapshot = {}
         self.replaced: set[str] = set()
-        """The names of files here that were replaced since the last look for news."""
+        """The names of files here that were replaced since the last call of `news`."""
 
     def forget(self) -> None:
-        """The other side has nothing, or nobody knows what: all is new again."""
+        """Forget the state of the other side: all files are new again."""
         self._known = {}
 
     def news(self) -> Changed:
-        """Return what has changed here since the last exchange.
+        """Return the changes here since the last exchange.
 
         Raises:
             FileRejected: there are more entries than `max_work_dir_entries`.
@@ -54,7 +55,7 @@ class Likeness:
         return {**news, **{name: now[name] for name in changed if is_plain_name(name)}}
 
     def small(self, news: Changed, *, noting: bool = True) -> Files:
-        """Return those that travel in one message, with their contents; with `noting`, the other side knows them."""
+        """Return the files that fit in one message, with contents; `noting` marks them as known to the other side."""
         left, files = MAX_INLINE_BYTES, dict[str, Union[bytes, None]]()
         for name, facts in news.items():
             if facts is None:
@@ -68,13 +69,13 @@ class Likeness:
         return files
 
     def pieces(self, name: str, facts: Facts) -> Iterator[bytes]:
-        """Yield a file in pieces, at least one; it is known to the other side when the last is sent."""
+        """Yield a file in pieces, at least one; after the last, the other side has it."""
         for offset in range(0, max(1, facts[0]), PIECE_BYTES):
             yield self.piece(name, facts, offset)
         self._known[name] = facts
 
     def piece(self, name: str, facts: Facts, offset: int) -> bytes:
-        """Return a part of a file that is as it was.
+        """Return a part of an unchanged file.
 
         Raises:
             FileRejected: it has changed since, or is gone.
@@ -86,11 +87,11 @@ class Likeness:
             return file.read(min(PIECE_BYTES, facts[0] - offset))
 
     def note(self, name: str, facts: Facts) -> None:
-        """The other side has this file as it is here."""
+        """Record that the other side has this version of the file."""
         self._known[name] = facts
 
     def note_all(self, news: Changed) -> None:
-        """The other side has these as they are here."""
+        """Record that the other side has these versions of the files."""
         for name, facts in news.items():
             if facts is None:
                 self._known.pop(name, None)
@@ -101,7 +102,7 @@ class Likeness:
         """Write a file of the other side.
 
         Raises:
-            FileRejected: it has a name that may not be, or there is no room.
+            FileRejected: its name is not allowed, or the disk is full.
         """
         if not is_plain_name(name):
             raise FileRejected(f"a file has the unusable name {name!r:.80}")
@@ -113,7 +114,7 @@ class Likeness:
             raise FileRejected(f"{name} could not be written: {exc.strerror}") from exc
 
     def take(self, files: Files) -> None:
-        """Write and delete files as the other side did. Errors as for `put`."""
+        """Apply the other side's changes of files. Errors as for `put`."""
         for name, data in files.items():
             if data is not None:
                 self.put(name, [data])
@@ -136,7 +137,7 @@ class Likeness:
 
 @contextlib.contextmanager
 def all_or_none(likeness: Likeness) -> Iterator[None]:
-    """Around an exchange: one that fails is made anew, from the beginning."""
+    """Restart an exchange from the beginning after a failure."""
     try:
         yield
     except BaseException:
@@ -144,7 +145,7 @@ def all_or_none(likeness: Likeness) -> Iterator[None]:
         raise
 
 
-# The files of a session on another machine: what changed here goes before a run, what it changed comes after it.
+# Copies files of a remote session: local changes before a run, the run's changes after it.
 
 
 Ask = Callable[..., Any]
@@ -152,18 +153,18 @@ Ask = Callable[..., Any]
 
 
 class FolderExchange:
-    """Of one work_dir; without a likeness, nothing is copied. Used by the thread whose turn it is."""
+    """Exchanges files of one work_dir; without a likeness, nothing is copied. Call it with the session's lock."""
 
     def __init__(self, likeness: Likeness | None) -> None:
         self._likeness = likeness
 
     def begin_anew(self) -> None:
-        """The host has nothing: all files are to go there."""
+        """Record that the host has no files: send all of them."""
         if self._likeness:
             self._likeness.forget()
 
     def sent(self, ask: Ask, cancelled: threading.Event) -> Files | None:
-        """Send larger files in pieces, and return those that travel with the run; None if it was cancelled meanwhile.
+        """Send larger files in pieces, and return the small files for the run's message; None if cancelled meanwhile.
 
         Raises:
             FileRejected: there are too many, or they changed meanwhile; no code was run.
@@ -194,7 +195,7 @@ class FolderExchange:
         return frozenset(self._likeness.replaced) if self._likeness else ()
 
     def fetched(self, ended: RunEnded, ask: Ask) -> str:
-        """Bring what a run changed here; return what cannot be had, in words, '' if all can."""
+        """Fetch the files that a run changed; return a text on files that could not be fetched, else ''."""
         if self._likeness is None:
             return ""
         missing = [ended.missing] if ended.missing else []
@@ -208,7 +209,7 @@ class FolderExchange:
         return ", ".join(missing)
 
     def _put(self, name: str, facts: Facts, ask: Ask) -> str:
-        """Fetch a larger file; return why it cannot be had, '' if it can."""
+        """Fetch a larger file; return why this failed, or ''."""
         assert self._likeness
         try:
             self._likeness.put(name, _pieces(name, facts, ask))

@@ -1,4 +1,4 @@
-"""Hosts in this very process, in threads: a fleet without a network, for one machine and for tests."""
+"""Hosts in threads of this process: a fleet without a network, for one machine and for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_tools.machine.rounds import begun
 
 
 class LocalLink:
-    """A host of this process, reached by plain calls. `vanish` makes it one that does not answer."""
+    """A host of this process, called directly. After `vanish` it does not answer."""
 
     def __init__(self, name: str, host: SandboxHost) -> None:
         self.host = host
@@ -27,7 +27,7 @@ class LocalLink:
         return self._name
 
     def vanish(self) -> None:
-        """End the host as the loss of its machine would."""
+        """End the host, as the loss of its machine would."""
         self._is_gone = True
         self.host.close_all()
 
@@ -40,7 +40,7 @@ class LocalLink:
             self._answer()
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method, in a thread, and wait for nothing."""
+        """Call a method in a thread, without waiting."""
 
         def work() -> None:
             with suppress(AgentToolsError, OSError):
@@ -65,7 +65,7 @@ class LocalHosts:
         return self._links
 
     def close(self) -> None:
-        """End them: nobody else has them."""
+        """End the hosts, which have no other callers."""
         for link in self._links:
             link.host.close_all()
 

@@ -1,7 +1,7 @@
-"""The choice of a host: the emptier one of two at random, past those that are full or do not answer.
+"""Chooses a host: the emptier of two random hosts, without those that are full or do not answer.
 
-Two asked at random come close to asking all (the power of two choices), so nobody lists who holds what. A host
-that did not answer is passed over for a while: whoever watches the cluster says much later that it is dead.
+Two random hosts are nearly as good as all (the power of two choices), so no central list is needed. A host that did not
+answer is skipped for a while: the cluster itself detects its end much later.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from agent_tools.version import __version__
 
 _FULL = "All hosts that answer are full"
 _SEE = "`agent-tools fleet status` shows the nodes"
-LOOK_SECONDS = 0.2  # between two looks at hosts that were all full
+LOOK_SECONDS = 0.2  # seconds between two tries while all hosts are full
 
 Opened = TypeVar("Opened")
 
 
 class Placement:
-    """Thread-safe. `clock` gives seconds, `wait` spends them."""
+    """Chooses hosts. Thread-safe. `clock` returns seconds, `wait` sleeps."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Placement:
         self._lock = threading.Lock()
 
     def place(self, open_: Callable[[HostLink], Opened]) -> tuple[HostLink, Opened]:
-        """Have a host open something, at most once on each try; return the host and what `open_` gave.
+        """Call `open_` with hosts until one succeeds; return the host and the result.
 
         Raises:
             HostFull: all hosts are full, for as long as the patience lasts.
@@ -78,7 +78,7 @@ class Placement:
 
     @contextlib.contextmanager
     def _problems(self, link: HostLink, problems: list[str]) -> Iterator[None]:
-        """Around a try: a host that is full, or does not answer, makes way for the next one."""
+        """Record a host that is full or does not answer, so that the next one is tried."""
         try:
             yield
         except HostFull as exc:
@@ -88,13 +88,13 @@ class Placement:
             problems.append(str(exc))
 
     def pass_over(self, link: HostLink) -> None:
-        """Ask a host that did not answer only where there is no other, for a while."""
+        """Skip a host that did not answer for a while, unless there is no other."""
         with self._lock:
             self._passed_over[link.name] = self._clock() + SKIP_SECONDS
             self._greeted.discard(link.name)
 
     def loads(self) -> dict[str, Load]:
-        """Return all hosts that answer, by name, in numbers; several are asked at once."""
+        """Return the load of all hosts that answer, by name; several are asked at once."""
         loads: dict[str, Load] = {}
 
         def ask(link: HostLink) -> None:
@@ -105,7 +105,7 @@ class Placement:
         return loads
 
     def links(self) -> list[HostLink]:
-        """Return the hosts to ask: those that answered as far as is known, else all. Raises EngineUnavailable."""
+        """Return the hosts to try: those not known to be unreachable, else all. Raises EngineUnavailable."""
         links = list(self._hosts.links())
         if not links:
             return links
@@ -115,7 +115,10 @@ class Placement:
         return answering or links
 
     def greet(self, link: HostLink) -> None:
-        """Check that a host has our release. Raises EngineError if not, HostUnreachable if it does not answer."""
+        """Check that a host has this release of the package.
+
+        Raises EngineError if not, HostUnreachable if it does not answer.
+        """
         if link.name not in self._greeted:
             link.call("greet", __version__)
             with self._lock:
@@ -152,12 +155,12 @@ class Placement:
         raise EngineUnavailable(problems[0] if problems else f"There is no host for sandboxes; {_SEE}.")
 
 
-# The sandboxes that this process has reserved, by host and kind; each is taken by one session.
+# The sandboxes that this process has reserved, by host and kind, each for one session.
 
 
 @dataclass
 class Reservation:
-    """Some of one kind on one host, under an id there. `count` were not taken yet, when they were last heard of."""
+    """A reservation of one kind on one host. `count` sandboxes were not taken at the last report."""
 
     kind: RemoteSpec
     link: HostLink
@@ -167,16 +170,16 @@ class Reservation:
 
     @property
     def left(self) -> int:
-        """Those that can be taken still."""
+        """The number of sandboxes left."""
         return 0 if self.is_lost else self.count
 
     @property
     def place(self) -> tuple[HostLink, str] | None:
-        """The host and the id there, while there is something left."""
+        """The host and the id there, while a sandbox is left."""
         return (self.link, self.id) if self.left else None
 
     def note_lost(self, id_: str, why: str) -> None:
-        """The host does not have it any more."""
+        """Record that the host has lost it."""
         self.is_lost = True
 
 
@@ -204,7 +207,7 @@ class Reserved:
         return sum(self._add(kind, link, wanted[link.name], placement) for link in placement.links())
 
     def open(self, id_: str, spec: RemoteSpec) -> HostLink | None:
-        """Have a session take one of its kind; return its host, None if there is none left."""
+        """Open a session on a reserved sandbox of its kind; return its host, None if there is none left."""
         while reservation := self._one(spec.kind):
             with _letting_go(reservation):
                 reservation.link.call("open", id_, spec, reservation.id)
@@ -221,13 +224,13 @@ class Reserved:
         return dict(self._takes)
 
     def leased(self) -> Iterator[Reservation]:
-        """Yield what is to be kept."""
+        """Yield the reservations to renew."""
         with self._lock:
             self._reservations = [each for each in self._reservations if each.left]
             yield from list(self._reservations)
 
     def release(self) -> None:
-        """End all of them."""
+        """Release all reservations."""
         with self._lock:
             reservations, self._reservations = self._reservations, []
         do_all(partial(_release, each) for each in reservations)
@@ -245,7 +248,7 @@ class Reserved:
         return reservation.left
 
     def _one(self, kind: RemoteSpec) -> Reservation | None:
-        """Take one of this kind off the count, on a host at random; None if there is none."""
+        """Count one of this kind as taken, on a random host; return None if there is none."""
         with self._lock:
             fitting = [each for each in self._reservations if each.left and each.kind == kind]
             self._takes["hit" if fitting else "empty"] += 1
@@ -263,31 +266,33 @@ def _release(reservation: Reservation) -> None:
 
 @contextlib.contextmanager
 def _letting_go(reservation: Reservation) -> Iterator[None]:
-    """Around an opening: of a host that is gone, or gave the places to others, nothing is left."""
+    """During an opening, drop the reservations of a host that is gone or has released them."""
     try:
         yield
     except (HostFull, HostUnreachable):
         reservation.note_lost(reservation.id, "it could not be had")
 
 
-# The way from a session to the host that has it: found at the first use, and anew once it is lost.
+# Finds the host of a session at first use, and another one after the host was lost.
 #
-# A message is sent once. One that is not answered has lost the session, since nobody knows what became of it.
+# A message is sent once. If it is not answered, the session counts as lost, since its effect is not known.
 
 READING = ("get_piece",)
 """Methods that follow code that was run."""
 _CLOSED_MEANWHILE = "The session was closed while its code ran."
 
 Open = Callable[[str, RemoteSpec], HostLink]
-"""Has a host open a session of this id; returns the host."""
+"""Opens a session of this id on a host; returns the host."""
 
 
 class HostFinder:
-    """Any thread may call any method. `open_` finds a host, `pass_over` is told of one that does not answer.
+    """Finds the host of one session. Thread-safe.
+
+    `open_` finds a host; `pass_over` is called with one that does not answer.
 
     Attributes:
-        remote: the makings of the session on its next host.
-        at_new: is called when another host has it.
+        remote: the specification of the session on its next host.
+        at_new: called when another host has it.
     """
 
     def __init__(
@@ -299,8 +304,9 @@ class HostFinder:
     ) -> None:
         self.remote = remote
         self._open, self._pass_over, self._at_new = open_, pass_over, at_new
-        self._opening = threading.RLock()  # held as long as a host takes to open it
-        self._lock = threading.Lock()  # around what is known; never held for long, since renewals of others wait for it
+        self._opening = threading.RLock()  # held while a host opens the session
+        # guards the state; held only for moments, since renewals of other sessions wait for it
+        self._lock = threading.Lock()
         self._place: tuple[HostLink, str] | None = None
         self._lost: Restarted | None = None
         self._owner_pid = os.getpid()
@@ -312,7 +318,7 @@ class HostFinder:
         return None if self.is_closed or os.getpid() != self._owner_pid else self._place
 
     def placed(self) -> tuple[HostLink, str]:
-        """Return the host that has the session; one is found if there is none.
+        """Return the host of the session, after finding one if needed.
 
         Raises:
             HostFull: all hosts are full.
@@ -333,16 +339,16 @@ class HostFinder:
             return link, id_
 
     def note_lost(self, id_: str, why: str) -> None:
-        """The host does not have the session of this id any more: the next use finds another one, and tells.
+        """Record that the host has lost the session of this id: the next use finds another host, and reports it.
 
-        Word of one that has been followed by another already changes nothing.
+        A report on an earlier host has no effect.
         """
         with self._lock:
             if self._place is not None and self._place[1] == id_:
                 self._place, self._lost = None, Restarted(why)
 
     def take_lost(self) -> Restarted | None:
-        """Return what is to be told of a host that was lost, once."""
+        """Return the report of a lost host, once."""
         with self._lock:
             lost, self._lost = self._lost, None
         return lost
@@ -351,7 +357,7 @@ class HostFinder:
         """Call a method of the host for this session.
 
         Raises:
-            SessionLost: it is gone, or has closed the session.
+            SessionLost: the host is gone, or has closed the session.
             SessionClosed: the session was closed, before or meanwhile.
         """
         self.refuse_closed()
@@ -362,7 +368,7 @@ class HostFinder:
             return link.call(method, id_, *arguments)
 
     def follow(self, what: str, run: str, *arguments: Any) -> Generator[Any, None, None]:
-        """Yield the items of something that goes on at the host. Errors as for `ask`."""
+        """Yield the items of a run at the host. Errors as for `ask`."""
         self.refuse_closed()
         link, id_ = self.placed()
         is_over = False
@@ -379,7 +385,7 @@ class HostFinder:
                 link.tell("drop", id_, run)
 
     def _sent(self, link: HostLink, method: str, *arguments: Any) -> Any:
-        """Call a method in the middle of something: where no message can be sent now, it is sent a little later."""
+        """Call a method during a run; retry for a while if no message can be sent."""
         until = time.monotonic() + SEND_SECONDS
         while True:
             try:
@@ -391,7 +397,7 @@ class HostFinder:
             time.sleep(LOOK_SECONDS)
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method of the host, if there is one, and wait for nothing."""
+        """Call a method of the host, if there is one, without waiting for an answer."""
         if place := self._place:
             place[0].tell(method, place[1], *arguments)
 
@@ -409,7 +415,7 @@ class HostFinder:
             link.call("close", id_, seconds=CLOSE_SECONDS)
 
     def refuse_closed(self, message: str = "The session is closed.") -> None:
-        """Raise SessionClosed if it is."""
+        """Raise SessionClosed if the session is closed."""
         if self.is_closed or os.getpid() != self._owner_pid:
             raise SessionClosed(message)
 
@@ -419,7 +425,7 @@ class HostFinder:
 
     @contextlib.contextmanager
     def _losing(self, link: HostLink, id_: str) -> Iterator[None]:
-        """Around what a host does: one that is gone has lost the session."""
+        """During a call of a host, treat a host that is gone as a lost session."""
         try:
             yield
         except HostUnreachable as exc:

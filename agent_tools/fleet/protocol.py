@@ -1,6 +1,6 @@
-"""The values that cross between a caller and a host: ours, frozen, and made of plain data.
+"""The values sent between a caller and a host: frozen dataclasses of plain data.
 
-What the code in a sandbox says crosses as text, bytes and JSON values in these, never as objects of its making.
+Data from user code is sent as text, bytes and JSON values in these, never as pickled objects of the code.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class SessionUnknown(AgentToolsError):
 
 @dataclass(frozen=True)
 class RemoteSpec:
-    """The makings of a session with nothing of the caller's machine in them.
+    """The specification of a remote session, without anything that exists only on the caller's machine.
 
     Attributes:
-        image: an image of the caller's own by its tag; '' for one that the host makes of `recipe`.
-        call_limits: there if the caller has functions for the code.
+        image: the tag of the caller's own image; '' for the image that the host makes of `recipe`.
+        call_limits: set if the caller has host functions.
     """
 
     isolation: Isolation
@@ -87,13 +87,13 @@ class RemoteSpec:
 
     @property
     def kind(self) -> RemoteSpec:
-        """Return what a sandbox made ahead has to have in common with it: functions and the prelude can follow."""
+        """Return the part that a sandbox made ahead must match: functions and the prelude can follow."""
         return replace(self, prelude="", call_limits=self.call_limits or CallLimits())
 
 
 @dataclass(frozen=True)
 class Load:
-    """A host in numbers: sandboxes that live or are being made, how many may, and how many of them nobody uses yet."""
+    """The load of a host: sandboxes that exist or are being made, their maximum, and how many are unused."""
 
     taken: int
     slots: int
@@ -101,13 +101,13 @@ class Load:
 
     @property
     def share(self) -> float:
-        """The part that is taken."""
+        """The fraction of slots that is taken."""
         return self.taken / max(1, self.slots)
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The process of a host: its machine's name, its number there, and its release of this package."""
+    """The process of a host: its machine's name, its pid, and its release of this package."""
 
     machine: str
     pid: int
@@ -120,7 +120,7 @@ Files = Mapping[str, Union[bytes, None]]
 
 @dataclass(frozen=True)
 class CallMessage:
-    """A message to the functions of the caller: a call of the code, or one taken back; of the host, what was taken."""
+    """A message to the caller's functions: a call, its cancellation, or the host's count of received answer bytes."""
 
     head: Mapping[str, Any]
     attachments: list[bytes]
@@ -132,9 +132,9 @@ class RunEnded:
     """The end of a run on a host.
 
     Attributes:
-        files: what the code wrote, changed or deleted, as far as it is small.
-        larger: the facts of the larger ones, to be fetched in pieces.
-        missing: what cannot be had, in words; '' if all can.
+        files: small files that the code wrote, changed or deleted.
+        larger: the facts of larger files, to be fetched in pieces.
+        missing: a text on files that cannot be fetched, or ''.
     """
 
     connections: tuple[NetworkConnection, ...] = ()
@@ -156,7 +156,7 @@ Item = Union[Output, CallMessage, RunEnded, CommandPrint, bytes, CommandResult, 
 """One thing of a run, a command, or an archive that is being saved, of which `bytes` are a piece."""
 
 
-# The makings of a session without anything of the caller's machine in them.
+# Converts the specification of a session to one without anything that exists only on the caller's machine.
 #
 # An image is made where it is used, so a recipe crosses in the place of a tag, as a word of its own: `recipe:{...}`.
 
@@ -165,15 +165,15 @@ _PREFIX = "recipe:"
 
 
 def image_word(recipe: RecipeLike) -> str:
-    """Return the word for the image of a recipe."""
+    """Return the name for the image of a recipe."""
     return _PREFIX + json.dumps(asdict(recipe_of(recipe)))
 
 
 def remote_spec(spec: SessionSpec) -> RemoteSpec:
-    """Return the makings that cross.
+    """Return the specification to send to a host.
 
     Raises:
-        InvalidParams: something in them belongs to this machine, or needs it.
+        InvalidParams: an option needs this machine.
     """
     policy = spec.isolation.network
     if isinstance(policy, NetworkPolicy) and policy.packages_cache:
@@ -182,7 +182,7 @@ def remote_spec(spec: SessionSpec) -> RemoteSpec:
         raise InvalidParams("Skills need an engine that shares folders, and the sandbox is on another machine.")
     calls = spec.host_calls
     if calls and calls.limits.allow_outside_run:
-        raise InvalidParams("allow_outside_run does not go with a sandbox on another machine: leave it out.")
+        raise InvalidParams("allow_outside_run cannot be used with a sandbox on another machine: leave it out.")
     recipe = spec.image.startswith(_PREFIX)
     return RemoteSpec(
         spec.isolation,
@@ -198,18 +198,18 @@ def remote_spec(spec: SessionSpec) -> RemoteSpec:
     )
 
 
-# The seam to the carrier of messages between callers and hosts: Ray, or a plain call in one process.
+# The interface of transports between callers and hosts: Ray, or direct calls in one process.
 
 
 CONTROL = ("greet", "facts", "load", "renew", "cancel", "drop", "order", "reserve")
-"""Methods of a host that answer at once, also while others run."""
+"""Methods of a host that answer at once, even while others run."""
 WORK = (
     *("open", "close", "release", "do"),
     *("put_piece", "get_piece", "spool", "ensure_image"),
 )
 """Methods that take a while."""
 RUNS = ("begin", "more")
-"""Methods that wait as long as the code does: for the first items of what goes on, and for the next."""
+"""Methods that wait as long as the code runs: for the first items of a run, and for the next."""
 
 
 class HostUnreachable(AgentToolsError):
@@ -225,41 +225,41 @@ class HostUnreachable(AgentToolsError):
 
 
 class HostLink(Protocol):
-    """One host as a caller reaches it. Any thread may call any method; what the host raises is raised here."""
+    """A caller's connection to one host. Thread-safe; exceptions of the host are raised here."""
 
     @property
     def name(self) -> str:
-        """The host's name: the same as long as its node is."""
+        """The host's name, which stays the same as long as its node exists."""
         ...
 
     def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        """Call a method of the host, once; wait so long at most, for None as long as it takes.
+        """Call a method of the host, once; wait up to `timeout` seconds, or without a limit for None.
 
         Raises:
-            HostUnreachable: it does not answer. It may have done what it was asked all the same.
+            HostUnreachable: it does not answer. It may have carried out the call nevertheless.
         """
         ...
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method and wait for nothing; a host that is gone is no error."""
+        """Call a method without waiting; a host that is gone is not an error."""
         ...
 
 
 class Hosts(Protocol):
-    """All hosts that there are."""
+    """All hosts of a fleet."""
 
     def links(self) -> Sequence[HostLink]:
         """Return the known hosts. Raises EngineUnavailable if they cannot be listed."""
         ...
 
     def close(self) -> None:
-        """Let go of them; hosts that serve others go on."""
+        """Release the hosts, which continue for other callers."""
         ...
 
 
-# Messages that nobody waits for, kept where no message can be sent now, and sent a little later, in their order.
+# A queue of messages without answers that cannot be sent now, and are sent later in order.
 #
-# They are the orders of a run: one that never arrived would leave the code waiting until its time is up.
+# They are the orders of a run: if one were lost, the code would wait until its time limit.
 
 log = logging.getLogger("agent_tools.fleet")
 
@@ -269,7 +269,7 @@ LOOK_SECONDS = 0.05  # between two tries
 
 
 class Outbox:
-    """Of one host. Thread-safe. What finds no room for `patience` seconds is dropped, and a warning says so."""
+    """The queue of one host. Thread-safe. Messages unsent after `patience` seconds are dropped, with a warning."""
 
     def __init__(self, send: Send, most: int = MAX_UNSENT_MESSAGES, patience: float = SEND_SECONDS) -> None:
         self._send, self._most, self._patience = send, most, patience
@@ -278,7 +278,7 @@ class Outbox:
         self._is_sending = False
 
     def tell(self, *message: Any) -> None:
-        """Send a message, now or later; who sends more than may be kept waits for room."""
+        """Send a message now or later; wait if the queue is full."""
         with self._changed:
             if not self._unsent and self._send(*message):
                 return
@@ -296,7 +296,7 @@ class Outbox:
             time.sleep(LOOK_SECONDS)
 
     def _is_done(self, is_late: bool) -> bool:
-        """Send what can be sent, and drop what was not sent in time; return whether nothing is left."""
+        """Send messages without waiting, and drop those that are too old; return whether the queue is empty."""
         with self._changed:
             while self._unsent and self._send(*self._unsent[0]):
                 self._unsent.popleft()

@@ -1,4 +1,4 @@
-"""A session on another machine, used as one of this machine.
+"""A session on another machine, with the interface of a local session.
 
 Theory of operation
     The host has the session itself (leased_session.py). The caller has its run lock, work_dir and host functions, and
@@ -54,7 +54,7 @@ Cancelling = Callable[[str, threading.Event], AbstractContextManager[None]]
 
 
 class RemoteFiles:
-    """As `GuestFiles`, which says what each does and raises; large files travel in pieces."""
+    """Files with the interface and errors of `GuestFiles`; large files are sent in pieces."""
 
     def __init__(self, reach: HostFinder, limits: Limits) -> None:
         self._reach = reach
@@ -76,7 +76,7 @@ class RemoteFiles:
         return bytes(data)
 
     def write(self, path: str, data: bytes | BinaryIO, *, append: bool = False) -> None:
-        """Write a file anew, or at its end; folders above it are made."""
+        """Replace a file, or append to it; parent folders are made."""
         for piece in in_pieces(data, self._limits.max_transfer_bytes, path):
             self._reach.ask("do", "files", "write", path, piece, {"append": append})
             append = True
@@ -87,7 +87,7 @@ class RemoteFiles:
         return found
 
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        """Return one file or folder; with `follow`, what a link leads to."""
+        """Return one file or folder; with `follow`, the target of a link."""
         found: FileInfo = self._reach.ask("do", "files", "stat", path, {"follow": follow})
         return found
 
@@ -96,23 +96,23 @@ class RemoteFiles:
         self._reach.ask("do", "files", "move", path, to)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a link or an empty folder; with `recursive`, a folder with all in it."""
+        """Remove a file, a link or an empty folder; with `recursive`, a folder with its contents."""
         self._reach.ask("do", "files", "remove", path, {"recursive": recursive})
 
     def make_dir(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and its parents."""
         self._reach.ask("do", "files", "make_dir", path)
 
 
 class RemoteCommands:
-    """As `Commands`, as far as one is run to its end."""
+    """Commands with the interface of `Commands`; only foreground ones."""
 
     def __init__(self, reach: HostFinder, cancelling: Cancelling) -> None:
         self._reach = reach
         self._cancelling = cancelling
 
     def run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> CommandResult:
-        """Run a command to its end. A file that is its stdin is read whole before."""
+        """Run a command to its end. A file for its stdin is read completely before."""
         if request.stdin and not isinstance(request.stdin, bytes):
             request = replace(request, stdin=request.stdin.read())
         run = uuid.uuid4().hex
@@ -130,7 +130,7 @@ class RemoteCommands:
         raise SandboxGone("The sandbox ended while a command ran in it.")
 
     def start(self, request: Request) -> Process:
-        """Raise InvalidParams: a command in the background outlives one message and its answer."""
+        """Raise InvalidParams: background commands are not supported on another machine."""
         raise InvalidParams(
             "A command in the background needs a sandbox of this machine; this one is on another. Use run_command, or "
             "let the shell start it: 'nohup ... >log 2>&1 &'."
@@ -138,7 +138,7 @@ class RemoteCommands:
 
 
 class RemoteVariables:
-    """As `SessionVariables`."""
+    """Variables with the interface of `SessionVariables`."""
 
     def __init__(self, reach: HostFinder) -> None:
         self._reach = reach
@@ -148,24 +148,24 @@ class RemoteVariables:
         self._reach.ask("do", "variables", "define", source)
 
     def undo(self) -> None:
-        """Take the variables back to where they were before the last run."""
+        """Restore the variables as they were before the last run."""
         self._reach.ask("do", "variables", "undo")
 
     def checkpoint(self) -> RestorePoint:
-        """Keep the variables as they are now, for `rollback`."""
+        """Save the variables as they are now, for `rollback`."""
         mark: RestorePoint = self._reach.ask("do", "variables", "checkpoint")
         return mark
 
     def rollback(self, mark: RestorePoint) -> None:
-        """Take the variables to where they were at a mark."""
+        """Restore the variables as they were at a checkpoint."""
         self._reach.ask("do", "variables", "rollback", mark)
 
     def save(self, path: str, most: int, write: Callable[[bytes], object], *, variables: bool) -> VariablesReport:
-        """Write an archive of a folder, piece by piece; return the fate of the variables."""
+        """Write an archive of a folder, piece by piece; return a report on the variables."""
         return self._report(uuid.uuid4().hex, write, "save", path, most, variables)
 
     def load(self, path: str, archive: Pieces, *, variables: bool) -> VariablesReport:
-        """Unpack an archive into a folder, and set its variables; return their fate."""
+        """Unpack an archive into a folder, set its variables, and return a report on them."""
         run = uuid.uuid4().hex
         sent = 0
         try:
@@ -186,7 +186,10 @@ class RemoteVariables:
 
 
 def in_pieces(data: bytes | BinaryIO, most: float, path: str) -> Iterator[bytes]:
-    """Yield data in pieces that fit into a message, at least one. Raises OSError: there is more than `most` bytes."""
+    """Yield data in pieces that fit into a message, at least one.
+
+    Raises OSError if there are more than `most` bytes.
+    """
     size = 0
     for number, piece in enumerate(_pieces(data)):
         size += len(piece)
@@ -214,9 +217,9 @@ def joined(chunks: Iterable[memoryview | bytes]) -> Iterator[bytes]:
 
 
 class RemoteSession:
-    """Any thread may call any method; runs are served one at a time, in turn.
+    """A session on another machine. Thread-safe; runs wait for each other.
 
-    `open_` finds a host, `pass_over` is told of one that does not answer. Without `likeness` no file is copied.
+    `open_` finds a host; `pass_over` is called with one that does not answer. Without `likeness` no file is copied.
     """
 
     def __init__(
@@ -237,7 +240,7 @@ class RemoteSession:
     # -- code ---------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start the sandbox on a host now; otherwise the first run does. Raises HostFull where all hosts are full."""
+        """Start the sandbox on a host now; otherwise the first run does. Raises HostFull if all hosts are full."""
         with self._locked():
             self._reach.placed()
 
@@ -246,8 +249,8 @@ class RemoteSession:
     ) -> Generator[Output, None, Execution]:
         """Run code and yield its outputs while it runs; the generator returns the settled whole.
 
-        As `Session.stream`. It also raises HostFull, and SessionLost where the host is gone: whether the code ran to
-        its end is then unknown.
+        As `Session.stream`. It also raises HostFull, and SessionLost if the host is gone: the code may or may not have
+        finished.
         """
         record, cancelled = RunRecord(), cancelled or threading.Event()
         with self._locked(cancelled) as has_lock:
@@ -268,13 +271,13 @@ class RemoteSession:
         return record.execution()
 
     def run(self, code: str, timeout: float, cancelled: threading.Event | None = None) -> Execution:
-        """Run code and return all it produced; arguments as for `stream`."""
+        """Run code and return everything it produced; arguments as for `stream`."""
         return finished(self.stream(code, timeout, cancelled))
 
     def _outputs(
         self, run: str, code: str, timeout: float, record: RunRecord, cancelled: threading.Event
     ) -> Generator[Output, None, None]:
-        """Yield the outputs of the code, and among them the host calls that are over."""
+        """Yield the outputs of the code, with finished host calls among them."""
         files = self._exchange.sent(self._reach.ask, cancelled)
         if files is None:
             return
@@ -307,7 +310,7 @@ class RemoteSession:
                     yield item
 
     def cancel(self, cancelled: threading.Event) -> None:
-        """End the run or command that was given this event: waiting, starting or running. Variables stay."""
+        """End the run or command with this event: waiting, starting or running. Variables stay."""
         cancelled.set()
         for run in [run for run, event in list(self._runs.items()) if event is cancelled]:
             self._reach.tell("cancel", run)
@@ -358,9 +361,9 @@ class RemoteSession:
                 self._reach.ask("do", "session", method)
 
     def add_functions(self, functions: Mapping[str, HostFunction], prelude: str, *, others: bool = True) -> None:
-        """Serve further functions of the caller, which `prelude` defines for the code, now and in later kernels.
+        """Add functions of the caller, which `prelude` defines for the code, now and in later kernels.
 
-        Without `others`, those before are served no more; their names stay where they were defined.
+        Without `others`, earlier functions are removed; their names stay defined.
         """
         with self._locked():
             assert self._calls is not None
@@ -376,7 +379,7 @@ class RemoteSession:
 
     @property
     def is_alive(self) -> bool:
-        """True while a host has it, as far as is known."""
+        """True while a host is known to have the session."""
         return self._reach.place is not None
 
     @property
@@ -391,7 +394,7 @@ class RemoteSession:
 
     @property
     def sandbox(self) -> Container | None:
-        """The sandbox that runs, by the host's name and the session's id there."""
+        """The running sandbox: the host's name and the session's id there."""
         place = self._reach.place
         return Container(f"{place[0].name}/{place[1]}") if place else None
 
@@ -403,12 +406,12 @@ class RemoteSession:
         return self._reach.place
 
     def note_lost(self, id_: str, why: str) -> None:
-        """The host does not have the session of this id any more: the next use finds another one, and tells."""
+        """Record that the host has lost the session of this id: the next use finds another host, and reports it."""
         self._reach.note_lost(id_, why)
 
     @contextlib.contextmanager
     def cancelling(self, run: str, cancelled: threading.Event) -> Iterator[None]:
-        """Around something that `cancel` with this event ends."""
+        """Register work that `cancel` with this event ends."""
         self._runs[run] = cancelled
         try:
             yield
@@ -430,10 +433,10 @@ class RemoteSession:
             self._lock.release()
 
 
-# The caller's half of host calls: a kernel's socket in the place of the one that is on another machine.
+# The caller's half of host calls, in place of the kernel's socket on another machine.
 #
-# `HostCalls` hears what the code asks, and answers, as for a kernel beside it; the words come with the outputs of a
-# run, and the answers go to the host as numbered orders.
+# `HostCalls` works as with a local kernel; the code's messages come with the outputs of a run, and the answers go to
+# the host as numbered orders.
 
 
 class RemoteCallWire:
@@ -450,11 +453,11 @@ class RemoteCallWire:
         self._screen: Screen | None = None
 
     def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
-        """Give every word of the code that `screen` wants to `take`, in the loop that `begin` gives."""
+        """Pass each message that `screen` accepts to `take`, in the loop that `begin` returns."""
         self._begin, self._take, self._screen = begin, take, screen
 
     def hear(self, word: CallMessage) -> None:
-        """Take a word that came with the outputs."""
+        """Handle a message that came with the outputs."""
         self._begin().call_soon_threadsafe(self._heard, word)
 
     def _heard(self, word: CallMessage) -> None:
@@ -469,7 +472,7 @@ class RemoteCallWire:
 
     @property
     def is_crowded(self) -> bool:
-        """True while the host has not said that enough of the answers was taken."""
+        """True until the host reports that the code has read enough of the answers."""
         return self._given - self._taken > MAX_UNREAD
 
     def send(self, data: bytes) -> None:
@@ -479,7 +482,7 @@ class RemoteCallWire:
         self._order("answer", bytes(data))
 
     def read_on(self, wanted: bool) -> None:
-        """Have the host read on what the code sends, or leave it there for now."""
+        """Order the host to continue or pause reading from the code."""
         if wanted != self._is_wanted:
             self._is_wanted = wanted
             self._order("read_on", wanted)
@@ -493,7 +496,7 @@ class RemoteCallWire:
         self._order("go", None)
 
     def close(self) -> None:
-        """Nothing: the host hangs up by itself."""
+        """Do nothing: the host closes the socket itself."""
 
     def _order(self, what: str, data: Any) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""A host: many sessions of one node, by id, for callers on other machines.
+"""A host runs the sessions of one node for callers on other machines.
 
 Theory of operation
     A caller reaches a host by messages of any carrier (fleet/protocol.py lists the methods). Every session and
@@ -42,7 +42,7 @@ log = logging.getLogger("agent_tools.fleet")
 
 
 class SandboxHost:
-    """Any thread may call any method. `clock` gives seconds."""
+    """Runs sessions for remote callers. Thread-safe. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SandboxHost:
         """Check that a caller is of the same release.
 
         Raises:
-            EngineError: he is not; the message has both numbers.
+            EngineError: it is not; the message has both versions.
         """
         if version != __version__:
             raise EngineError(
@@ -79,25 +79,25 @@ class SandboxHost:
             )
 
     def facts(self) -> HostFacts:
-        """Return what its process is."""
+        """Return facts about the host's process."""
         return HostFacts(platform.node(), os.getpid(), __version__)
 
     def ensure_image(self, recipe: Recipe) -> str:
-        """Have the image of a recipe, built if need be; return its tag. Raises EngineError."""
+        """Build the image of a recipe if it is missing; return its tag. Raises EngineError."""
         return self._runtime.ensure_image(recipe)
 
     def load(self) -> Load:
-        """Return it in numbers."""
+        """Return the host's load."""
         with self._lock:
             ready = sum(each.ready for each in self._reservations.values())
             return Load(self._slots.taken, self._slots.most, ready)
 
     def renew(self, ids: Sequence[str]) -> list[str]:
-        """Keep these sessions and reservations for another lease; return those that are not here."""
+        """Renew the leases of these sessions and reservations; return the unknown ones."""
         return [each for each in ids if not self._renewed(each)]
 
     def close_all(self) -> None:
-        """Close everything; nothing can be opened any more."""
+        """Close everything; later openings fail."""
         self._is_closed.set()
         with self._lock:
             ids = [*self._held, *self._reservations]
@@ -136,13 +136,13 @@ class SandboxHost:
             raise HostFull("The host is closed.")
 
     def close(self, id_: str) -> None:
-        """Close a session, or end a reservation; one that is not there is no error."""
+        """Close a session, or end a reservation; a missing one is not an error."""
         with self._lock:
             held, reservation = self._held.pop(id_, None), self._reservations.pop(id_, None)
         self._end(held, reservation)
 
     def reserve(self, id_: str, spec: RemoteSpec, count: int) -> int:
-        """Begin to make so many sandboxes ahead, at most as many as there are slots; return how many."""
+        """Begin to make `count` sandboxes ahead, limited by the free slots; return how many."""
         self.used_at = self._clock()
         count = 0 if self._is_closed.is_set() else self._slots.take_up_to(count)
         if not count:
@@ -164,20 +164,20 @@ class SandboxHost:
     # -- what a session does ------------------------------------------------------------------------------------------
 
     def begin(self, id_: str, run: str, what: str, *arguments: Any) -> Batch:
-        """Begin something that goes on: 'code', 'command', 'save' or 'load'. Return its first items.
+        """Begin a run of the kind 'code', 'command', 'save' or 'load'. Return its first items.
 
         Raises:
-            InvalidParams: it is none of these.
+            InvalidParams: the kind is unknown.
         """
         held = self._find(id_)
         return getattr(held, f"begin_{known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
 
     def more(self, id_: str, run: str) -> Batch:
-        """Wait for the next items of something that goes on."""
+        """Wait for the next items of a run."""
         return self._find(id_).more(run)
 
     def drop(self, id_: str, run: str) -> None:
-        """End something that nobody reads any more."""
+        """End a run without a reader."""
         self._find(id_).drop(run)
 
     def cancel(self, id_: str, run: str) -> None:
@@ -185,7 +185,7 @@ class SandboxHost:
         self._find(id_).cancel(run)
 
     def order(self, id_: str, run: str, number: int, what: str, data: Any) -> None:
-        """Take an order of the caller's functions."""
+        """Carry out an order of the caller's functions."""
         self._find(id_).order(run, number, what, data)
 
     def do(self, id_: str, noun: str, method: str, *arguments: Any) -> Any:
@@ -202,11 +202,11 @@ class SandboxHost:
         return getattr(target, method)(*given, **options)
 
     def put_piece(self, id_: str, name: str, facts: Facts, offset: int, data: bytes) -> None:
-        """Take a piece of a file of the caller's; the last one puts it into its place."""
+        """Write a piece of a file of the caller; the last one moves it to its place."""
         self._find(id_).put_piece(name, facts, offset, data)
 
     def spool(self, id_: str, name: str, offset: int, data: bytes) -> None:
-        """Take a piece of an archive that is to be loaded."""
+        """Store a piece of an archive to be loaded."""
         self._find(id_).spool(name, offset, data)
 
     def get_piece(self, id_: str, name: str, facts: Facts, offset: int) -> bytes:
@@ -240,7 +240,7 @@ class SandboxHost:
     def _started(
         self, spec: RemoteSpec, give_back: Callable[[int], object], *, is_ahead: bool = False
     ) -> LeasedSession:
-        """Return a session that runs; where that fails, the slot is given back."""
+        """Start a session; release its slot if that fails."""
         with self._lock:
             self._made += 1
             key = f"{self._made}"
@@ -290,7 +290,7 @@ class SandboxHost:
             return leased is not None
 
     def _tend(self) -> None:
-        """Close what nobody has renewed, and remove folders of processes of this machine that were killed."""
+        """Close sessions that were not renewed, and remove folders of killed processes of this machine."""
         while not self._is_closed.wait(min(1.0, self._lease / 4)):
             now = self._clock()
             self._sweep.look(now)
@@ -305,7 +305,7 @@ class SandboxHost:
                 do_all(ends)
 
 
-# The slots of a host: how many sandboxes live or are being made, and how many may.
+# The slots of a host count its sandboxes, existing or being made, and limit them.
 
 
 class Slots:
@@ -345,7 +345,7 @@ class Slots:
             self.taken -= count
 
 
-# The names by which a caller may call.
+# The methods that a caller may call by name.
 
 
 METHODS: Mapping[str, Collection[str]] = {
@@ -353,29 +353,29 @@ METHODS: Mapping[str, Collection[str]] = {
     "files": ("read", "write", "scan", "stat", "move", "remove", "make_dir"),
     "variables": ("define", "undo", "checkpoint", "rollback"),
 }
-"""Methods that a caller may call by name, of the session and of what it has."""
+"""Methods that a caller may call by name, of the session and its parts."""
 GOING_ON = ("code", "command", "save", "load")
-"""What goes on for a while, and gives items meanwhile."""
+"""Kinds of runs that yield items."""
 
 
 def known(verb: str, verbs: Collection[str]) -> str:
-    """Return the verb. Raises InvalidParams: it is none of these."""
+    """Check a method name. Raises InvalidParams for an unknown one."""
     if verb not in verbs:
-        raise InvalidParams(f"{verb!r:.40} is nothing that a session does for a caller on another machine.")
+        raise InvalidParams(f"{verb!r:.40} is not a method for callers on another machine.")
     return verb
 
 
 # Sandboxes that a caller has reserved: made ahead, before the caller needs them, and each taken by one of its sessions.
 #
-# A few threads make them, as many as may start at once; who takes one that is still being made waits for it. A
-# reservation lives by a lease, as a session does, and ends when all of it is taken.
+# A few threads make them, limited by the starts at a time; a caller that takes one still being made waits for it. A
+# reservation has a lease, as a session does, and ends when all of it is taken.
 
 
 log = logging.getLogger("agent_tools.fleet")
 
 
 class HostReservation:
-    """So many sandboxes of one kind. `make` gives one that runs, or raises; `give_back` frees a place of the host."""
+    """Reserved sandboxes of one kind. `make` returns a running one, or raises; `give_back` releases a slot."""
 
     def __init__(
         self,
@@ -401,18 +401,18 @@ class HostReservation:
 
     @property
     def left(self) -> int:
-        """Sandboxes that can be taken, those included that are not made yet."""
+        """The number of sandboxes that can be taken, with those not made yet."""
         with self._changed:
             return self._to_make + self._being_made + len(self._ready)
 
     def take(self, seconds: float) -> LeasedSession | None:
-        """Return one of them, waited for if it is still being made; None if there is none left."""
+        """Return a sandbox, after waiting if it is still being made; None if there is none left."""
         with self._changed:
             self._changed.wait_for(lambda: self._ready or not (self._to_make or self._being_made), seconds)
             return self._ready.popleft() if self._ready else None
 
     def end(self) -> None:
-        """Make no more sandboxes, close unused ones, and wait for those under way."""
+        """Stop making sandboxes, close unused ones, and wait for those being made."""
         with self._changed:
             self._is_over = True
             freed, self._to_make = self._to_make + len(self._ready), 0
@@ -458,7 +458,7 @@ class HostReservation:
 
 
 def _close(held: LeasedSession) -> None:
-    """Close an unused sandbox; a failure keeps neither the others nor their slots."""
+    """Close an unused sandbox; a failure does not affect the others and their slots."""
     try:
         held.close()
     except Exception as exc:  # noqa: BLE001  (whatever it is: its slot is to be given back)

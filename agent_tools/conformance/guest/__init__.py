@@ -1,1 +1,1 @@
-"""Runs inside a container that is probed, on whatever Python (3.8 or newer) is there; imports nothing else of ours."""
+"""Runs inside a probed container, on its Python (3.8 or newer); imports nothing else of agent_tools."""

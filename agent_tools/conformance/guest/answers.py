@@ -1,4 +1,4 @@
-"""The answers of a check, and the few questions that many checks ask."""
+"""Answers of checks, and helpers that several checks use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System calls that are refused for some arguments only: tried with these, and with bits that the kernel does not read.
+"""Tries system calls that are refused only for some arguments, with these and with excess bits that the kernel ignores.
 
 A register has 64 bits, the kernel reads 32 or 16 of most of them: 2**32 + 1 is PID 1. A rule that compares all 64 lets
 such a number through.

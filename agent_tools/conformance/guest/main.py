@@ -1,4 +1,4 @@
-"""Attempts everything, undoes it, and prints one line of JSON.
+"""Runs all checks, undoes their changes, and prints one line of JSON.
 
     {"answers": {"<name>": ["held" | "open" | "unknown" | "info", "<what was found>"], ...}}
 
@@ -95,4 +95,4 @@ def _heard(reader: int, pid: int, seconds: float) -> list[str]:
         return ["unknown", "no answer in time"]
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSYS:
         return ["held", "refused (killed by seccomp)"]
-    return ["unknown", "the attempt ended without a word"]
+    return ["unknown", "the attempt ended without an answer"]

@@ -1,7 +1,7 @@
-"""The hosts of a Ray cluster: an actor on each node that has the resource `sandbox`, found or made when it is needed.
+"""The hosts of a Ray cluster: an actor on each node that has the resource `sandbox`, found or made when needed.
 
-The number of that resource is the number of slots: `ray start --resources='{"sandbox": 200}'` is all that a node needs.
-Ray's own exceptions become ours here, and nowhere else.
+The amount of that resource is the number of slots: a node needs only
+`ray start --resources='{"sandbox": 200}'`. Ray's exceptions are translated only here.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from agent_tools.runtime.runtime import docker_runtime
 
 # A host as an actor, one or a few on each node that has sandboxes.
 #
-# It is detached: callers come and go, share its slots, and keep what they have by leases. A host that nobody has used
-# for a while ends; whoever needs one makes it again. Ray starts it anew when its process ends, and then it knows no
+# It is detached: callers share its slots, and keep their sessions by leases. An unused host ends after a while; a
+# caller that needs one makes it again. Ray starts it anew when its process ends, and then it knows no
 # session.
 #
-# What is raised on purpose crosses as a value (`Raised`), since an exception of Ray's would wrap it in a text.
+# Expected exceptions are sent as values (`Raised`), since Ray would wrap them in its own.
 
 THREADS = {"control": CONTROL_AT_ONCE, "work": WORK_AT_ONCE, "runs": RUNS_AT_ONCE}
 """Calls of a host that are served at once, by kind."""
@@ -67,7 +67,7 @@ GROUP_OF = {
 
 @dataclass(frozen=True)
 class HostSettings:
-    """A host to be made. `idle_end` is in seconds; 0: it stays until it is ended (`agent-tools fleet down`)."""
+    """The settings of a new host. `idle_end` is in seconds; with 0 it runs until `agent-tools fleet down`."""
 
     slots: int
     lease: float
@@ -76,7 +76,7 @@ class HostSettings:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception that was raised on purpose."""
+    """An expected exception, as a value."""
 
     exception: Exception
 
@@ -138,7 +138,7 @@ LOOK_SECONDS = 2.0
 
 
 class RayLink:
-    """One host actor. Any thread may call any method."""
+    """The connection to one host actor. Thread-safe."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.actor = actor
@@ -155,9 +155,9 @@ class RayLink:
         """Call a method of the host, once.
 
         Raises:
-            HostUnreachable: it does not answer; it may have done it all the same.
+            HostUnreachable: it does not answer; it may have carried out the call nevertheless.
             HostFull: too many calls of this process wait there.
-            EngineError: it failed in a way of its own.
+            EngineError: it failed in another way.
         """
         try:
             value = self._answer(self._begin(method, arguments), seconds)
@@ -168,7 +168,7 @@ class RayLink:
         return value
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method and wait for nothing; where too many calls wait already, it is called a little later."""
+        """Call a method without waiting; if too many calls are pending, it is called later."""
         self._outbox.tell(method, *arguments)
 
     def _sent(self, method: str, *arguments: Any) -> bool:
@@ -184,9 +184,9 @@ class RayLink:
         return getattr(self.actor, GROUP_OF[method]).remote(method, *arguments)
 
     def _answer(self, answer: Any, seconds: float | None) -> Any:
-        """Wait for an answer; without a limit, as long as the host answers other questions.
+        """Wait for an answer; without a limit, as long as the host answers other calls.
 
-        Ray tells of a process that has ended, and not of one that stands still.
+        Ray reports a process that has ended, but not one that hangs.
         """
         while True:
             try:
@@ -198,7 +198,7 @@ class RayLink:
                 ray.get(self._begin("load", ()), timeout=SILENCE_SECONDS)
 
     def _told(self, exc: Exception) -> Exception:
-        """Return an exception of Ray's as one of ours."""
+        """Translate an exception of Ray."""
         if isinstance(exc, PendingCallsLimitExceeded):
             return HostFull(f"{MAX_PENDING_CALLS:,} calls of this process wait at the host {self._name} already.")
         if isinstance(exc, GetTimeoutError):
@@ -212,7 +212,7 @@ class RayLink:
 
 
 class RayHosts:
-    """The cluster that this process is in, which is not left by `close`. Thread-safe."""
+    """The hosts of this process's cluster, which `close` does not leave. Thread-safe."""
 
     def __init__(
         self,
@@ -227,7 +227,10 @@ class RayHosts:
         self._looking = threading.Lock()
 
     def links(self) -> Sequence[HostLink]:
-        """Return the hosts. The list of nodes is renewed beside this, but at first, and where one has died."""
+        """Return the hosts.
+
+        The list of nodes is renewed in the background, except at first and after a node has died.
+        """
         links = [link for link in self._links.values() if not link.is_dead]
         if not links or len(links) < len(self._links):
             self._look(is_patient=True)
@@ -237,11 +240,11 @@ class RayHosts:
         return links
 
     def close(self) -> None:
-        """Let go of the hosts, which serve others, too."""
+        """Release the hosts, which continue for other callers."""
         self._links = {}
 
     def _look(self, *, is_patient: bool = False) -> None:
-        """Know the nodes that are there now: new ones get hosts, those that are gone are forgotten.
+        """Update the list of nodes: make hosts on new nodes, and drop hosts of missing nodes.
 
         Raises:
             EngineUnavailable: the cluster does not answer.
@@ -257,7 +260,7 @@ class RayHosts:
             self._links, self._looked_at = kept, time.monotonic()
         except (RayError, ConnectionError, OSError, ValueError) as exc:
             if is_patient:
-                raise EngineUnavailable(f"The Ray cluster does not tell its nodes: {exc!r:.300}") from exc
+                raise EngineUnavailable(f"The Ray cluster does not list its nodes: {exc!r:.300}") from exc
         finally:
             self._looking.release()
 
@@ -275,27 +278,27 @@ class RayHosts:
 
 
 def running() -> list[RayLink]:
-    """Return the hosts that run now, whoever has made them."""
+    """Return all running hosts, made by any process."""
     found = ray.util.list_named_actors(all_namespaces=True)
     names = sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
     return [RayLink(name.removeprefix(PREFIX), ray.get_actor(name, NAMESPACE)) for name in names if PREFIX in name]
 
 
 def end(link: RayLink) -> None:
-    """End a host with all sandboxes that it has, whoever uses them."""
+    """End a host with all its sandboxes, even those of other callers."""
     with contextlib.suppress(RayError):
         ray.get(link.actor.end.remote(), timeout=END_SECONDS)
     ray.kill(link.actor)
 
 
 def nodes() -> dict[str, int]:
-    """Return the nodes that have sandboxes, by id, and how many each may have."""
+    """Return the nodes for sandboxes, by id, with the number of slots of each."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     slots = {node["NodeID"]: int(node["Resources"].get(RESOURCE, 0)) for node in alive}
     return {node: count for node, count in slots.items() if count > 0}
 
 
-# The engine `ray`: a fleet on the Ray cluster that this process is in, or that an address names.
+# The engine `ray`: a fleet on this process's Ray cluster, or on the cluster at an address.
 
 
 def ray_fleet(
@@ -319,7 +322,7 @@ def ray_fleet(
 
 
 def join(word: str) -> None:
-    """Join the cluster that a word names, if this process is in none.
+    """Join the cluster that the engine's name gives, if this process is in none.
 
     Raises:
         EngineUnavailable: it does not answer.
