@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from agent_tools.results.blocks import PictureStyle, text_and_pictures
 from agent_tools.results.outputs import (
     Cause,
     Changes,
@@ -25,6 +24,7 @@ from agent_tools.results.outputs import (
     Omitted,
     Output,
     Picture,
+    PictureStyle,
     Restarted,
     Result,
     StagedFile,
@@ -32,6 +32,7 @@ from agent_tools.results.outputs import (
     Text,
     TimedOut,
     pictures_of,
+    text_and_pictures,
 )
 from agent_tools.text import one_line
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from agent_tools import settings
 from agent_tools.code_reader import Reading, read_params
 from agent_tools.errors import FileRejected, InvalidParams
-from agent_tools.results.blocks import NOTHING, block, blocks_of, file_notes
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
+from agent_tools.results.outputs import NOTHING, block, blocks_of, file_notes
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.files.workspace import what_is_there

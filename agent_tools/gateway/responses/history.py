@@ -21,7 +21,7 @@ from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, Fu
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.wire import SERVER_FIELDS_KNOWN, wire_messages
-from agent_tools.results.blocks import NOTHING
+from agent_tools.results.outputs import NOTHING
 from agent_tools.tools.command_tool import CommandEnd
 
 _CALLS = ("function_call", "custom_tool_call")

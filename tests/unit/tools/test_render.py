@@ -1,6 +1,5 @@
 import pytest
 
-from agent_tools.results.blocks import file_notes
 from agent_tools.results.execution import (
     Cleared,
     Died,
@@ -16,6 +15,7 @@ from agent_tools.results.execution import (
     Stream,
     TimedOut,
 )
+from agent_tools.results.outputs import file_notes
 from agent_tools.tools.code_interpreter import markdown
 
 PNG, JPEG = b"png bytes", b"jpeg bytes"
