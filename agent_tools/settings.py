@@ -143,7 +143,7 @@ def build_arguments(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     Each proxy is passed under both of its names: apt reads only the lower-case one, other programs only the upper-case
     one.
     """
-    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "DEBIAN_MIRROR")
+    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "DEBIAN_MIRROR", "NPM_CONFIG_REGISTRY")
     found = {name: environ[name] for name in names if environ.get(name)}
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         if value := environ.get(name.lower()) or environ.get(name):

@@ -15,8 +15,9 @@ RUN mkdir /build && find / -xdev -name 'pip-*.whl' -exec cp {} /build/pip.whl \;
 FROM ${BASE_IMAGE} AS debian
 LABEL agent_tools.stage=builder
 ARG DEBIAN_MIRROR
-COPY ca-bundle.crt debian-packages.txt debian_packages.sh /build/
-RUN sh /build/debian_packages.sh
+ARG NPM_CONFIG_REGISTRY
+COPY ca-bundle.crt debian-packages.txt debian_packages.sh npm-packages.txt npm_packages.py /build/
+RUN sh /build/debian_packages.sh && python3 /build/npm_packages.py
 
 FROM ${STACK_IMAGE} AS builder
 LABEL agent_tools.stage=builder

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = (
     ROOT / "docker" / "requirements.lock",
-    *(ROOT / "docker" / "flavours" / f"{flavour}.lock" for flavour in ("newest", "full", "agent")),
+    *(ROOT / "docker" / "flavours" / f"{flavour}.lock" for flavour in ("newest", "full", "agent", "office")),
     ROOT / "requirements" / "host.lock",
 )
 SERVICES = (("pypi",), ("osv",))

@@ -96,8 +96,29 @@ printf 'def test(): pass' > test_it.py && pytest -q -p no:cacheprovider'''
 done = subprocess.run(['bash', '-lc', lines], capture_output=True, text=True)
 assert done.returncode == 0, done.stdout + done.stderr
 """
+OFFICE = """
+import markitdown, pdf2image, pytesseract, subprocess
+script = '''const docx = require('docx'), Slides = require('pptxgenjs'), fs = require('fs')
+const page = new docx.Document({sections: [{children: [new docx.Paragraph('Forty-two words')]}]})
+docx.Packer.toBuffer(page).then(data => fs.writeFileSync('a.docx', data))
+const slides = new Slides()
+slides.addSlide().addText('Forty-two slides', {x: 1, y: 1})
+slides.writeFile({fileName: 'b.pptx'})'''
+lines = '''set -e
+node make.js && pandoc a.docx -t plain | grep -q Forty-two
+soffice --headless --convert-to pdf a.docx b.pptx
+pdftotext a.pdf - | grep -q words && qpdf --check b.pdf
+pdftoppm -r 150 -png b.pdf b && tesseract b-1.png - | grep -q slides'''
+open('make.js', 'w').write(script)
+done = subprocess.run(['bash', '-lc', lines], capture_output=True, text=True)
+assert done.returncode == 0, done.stdout + done.stderr
+assert 'words' in pytesseract.image_to_string(pdf2image.convert_from_path('a.pdf')[0])
+for name, text in {'a.docx': 'Forty-two words', 'b.pptx': 'Forty-two slides', 'a.pdf': 'Forty-two words'}.items():
+    assert text in markitdown.MarkItDown().convert(name).text_content, name
+"""
 BASE = EVERY_MODULE + STACK
 CHECKS: dict[Flavour, str] = {"lean": BASE, "newest": BASE, "full": BASE + FULL, "agent": BASE + AGENT}
+CHECKS["office"] = CHECKS["full"] + OFFICE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,7 +154,7 @@ def _problem(flavour: Flavour) -> str:
     ):
         if error := tool.run({"code": CHECKS[flavour]}, timeout=TIMEOUT).error:
             return error.text
-        drawn = {**DRAWN, **DRAWN_IN_FULL} if flavour == "full" else DRAWN
+        drawn = {**DRAWN, **DRAWN_IN_FULL} if flavour in ("full", "office") else DRAWN
         return next(filter(None, (_not_shown(tool, code, types) for code, types in drawn.items())), "")
 
 

@@ -64,7 +64,7 @@ class ContainersConfig:
     debian_packages: Texts = ()
     """Further Debian packages for the image."""
     flavour: Flavour = "lean"
-    """The image's contents: lean, full, agent or newest."""
+    """The image's contents: lean, full, agent, office or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
     pool: Count = 1

@@ -52,18 +52,25 @@ def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
     A layer with Debian packages lists those of its flavour, too: the topmost layer has the list of all packages.
     """
     is_flavour = below.flavour != recipe.flavour
+    npm = shipped("docker/flavours/office.npm").read_bytes() if is_flavour and recipe.flavour == "office" else b""
     lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
     debian = set(recipe.debian_packages)
     if (is_flavour or debian) and recipe.flavour not in STACKS:
-        debian.update(shipped(f"docker/flavours/{recipe.flavour}.debian").read_text().split())
+        debian.update(_of_debian(recipe.flavour))
     return {
         "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
         "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
         "uv.lock": shipped("docker/uv.lock").read_bytes(),
+        "npm_packages.py": shipped("docker/npm_packages.py").read_bytes(),
+        "npm-packages.txt": npm,
         "below": f"{tag_for(below)}\n".encode(),
         "extra-requirements.txt": lock or _lines(validated(recipe.packages)),
         "debian-packages.txt": _lines(sorted(debian)),
     }
+
+
+def _of_debian(flavour: Flavour) -> list[str]:
+    return shipped(f"docker/flavours/{flavour}.debian").read_text().split()
 
 
 def _lines(names: Sequence[str]) -> bytes:
@@ -155,6 +162,7 @@ MAIN = {
     "full": "plotly altair polars duckdb scikit-image opencv-python-headless "
     "python-docx python-pptx pypdf pdfplumber reportlab nltk",
     "agent": "pytest",
+    "office": "markitdown pdf2image pytesseract",
 }
 _PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
 
@@ -164,10 +172,11 @@ def contents_told(recipe: Recipe) -> str:
     """Return a sentence for a model: Python, the main libraries with their versions, and the added packages."""
     stack = "newest" if recipe.flavour == "newest" else "lean"
     named = _named(f"{'requirements' if stack == 'lean' else 'flavours/newest'}.lock", MAIN["lean"])
-    if recipe.flavour in ("full", "agent"):
-        named += _named(f"flavours/{recipe.flavour}.lock", MAIN[recipe.flavour])
-    if recipe.flavour == "agent":
-        named += shipped("docker/flavours/agent.debian").read_text().split()
+    for flavour in ("full", "agent", "office"):
+        if recipe.flavour == flavour or (recipe.flavour, flavour) == ("office", "full"):
+            named += _named(f"flavours/{flavour}.lock", MAIN[flavour])
+    if recipe.flavour in ("agent", "office"):
+        named += [name for name in _of_debian(recipe.flavour) if not name.startswith(("lib", "fonts-"))]
     return f"Python {PYTHON} with {', '.join([*named, *recipe.packages, *recipe.debian_packages])}."
 
 

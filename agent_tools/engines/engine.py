@@ -16,10 +16,10 @@ from agent_tools.limits import GIB, KIB, MIB, with_sizes
 
 # The requested contents of an image: a flavour, and additional packages.
 
-Flavour = Literal["lean", "full", "agent", "newest"]
+Flavour = Literal["lean", "full", "agent", "newest", "office"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 STACKS: tuple[Flavour, ...] = ("lean", "newest")
-"""The flavours that are not layers; the others are layers on the lean one."""
+"""The flavours that are not layers; `office` is a layer on the full one, the others are layers on the lean one."""
 
 MAX_PACKAGES = 500
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?")
@@ -32,7 +32,7 @@ class Recipe:
     Attributes:
         packages: additional Python packages, as requirements such as 'polars==1.35.0'.
         debian_packages: additional Debian packages, as names such as 'graphviz' or 'graphviz=2.42.4-3'.
-        flavour: 'lean', 'full', 'agent' or 'newest'.
+        flavour: 'lean', 'full', 'agent', 'newest' or 'office'.
 
     Raises:
         InvalidParams: the flavour is unknown, an option is not a list, or a name cannot be a Debian package's.
@@ -63,7 +63,7 @@ class Recipe:
         """The recipe of the image below this layer; None if this is not a layer."""
         if self.packages or self.debian_packages:
             return Recipe(flavour=self.flavour)
-        return None if self.flavour in STACKS else Recipe()
+        return None if self.flavour in STACKS else Recipe(flavour="full" if self.flavour == "office" else "lean")
 
 
 RecipeLike = Union[Recipe, Sequence[str]]

@@ -88,7 +88,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     * static_url: base URL of figures in the Markdown. Default: $M6_CODE_INTERPRETER_STATIC_URL, else file paths.
     * figures_dir: the folder for figures, if it is not work_dir.
     * flavour: the packages in the image: 'lean', the data stack; 'full', the packages of hosted interpreters; 'agent',
-      the tools of a programmer; 'newest', the data stack's newest versions. Default 'lean'.
+      the tools of a programmer; 'office', for documents; 'newest', the data stack's newest versions. Default 'lean'.
     * packages, debian_packages: more for the image, e.g. `['polars==1.35.0']`; installed when it is built, not later.
     * image: an image of your own to run instead; it must be derived from ours.
     * describe: 'versions' adds the versions of Python and the main libraries to the tool's `description`, for other

@@ -119,6 +119,20 @@ def test_a_flavour_is_a_layer_with_its_own_lock(flavour: Flavour) -> None:
     assert b"--hash=sha256:" in context["extra-requirements.txt"]
 
 
+def test_the_flavour_for_documents_is_a_layer_on_full_with_pinned_packages_of_npm() -> None:
+    context = context_files(Recipe(flavour="office"))
+    assert context["below"].decode().strip() == tag_for(Recipe(flavour="full"))
+    lines = [line.split() for line in context["npm-packages.txt"].decode().splitlines()]
+    assert {"docx", "pptxgenjs"} <= {name for name, _, _ in lines}
+    assert all(re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", digest) for _, _, digest in lines)
+    assert context_files(Recipe(flavour="full"))["npm-packages.txt"] == b""
+    whole = context_files(Recipe(debian_packages=("jq",), flavour="office"))
+    assert set(context_files(Recipe(flavour="full"))["debian-packages.txt"].split()) <= set(
+        whole["debian-packages.txt"].split()
+    )
+    assert whole["npm-packages.txt"] == b""
+
+
 def test_the_newest_stack_stands_alone_with_another_lock() -> None:
     lean, newest = context_files(), context_files(Recipe(flavour="newest"))
     assert {name for name in lean if lean[name] != newest[name]} == {"requirements.lock"}
