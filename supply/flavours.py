@@ -26,7 +26,7 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "flavours"
-TIMEOUT = 300.0
+TIMEOUT = 600.0
 EVERY_MODULE = """
 import importlib, importlib.metadata, importlib.util
 def needs_what_is_not_there(name):

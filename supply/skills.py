@@ -77,7 +77,7 @@ COMMANDS = {
 IMPOSSIBLE = ("webapp-testing", "mcp-builder", "gh-fix-ci", "web-artifacts-builder")
 """Skills that need a browser, a network or a key."""
 SHOWN = 160  # characters of what a command that failed said last
-SECONDS = 180.0
+SECONDS = 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
