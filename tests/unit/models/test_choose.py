@@ -83,7 +83,7 @@ def test_a_dotted_path_is_called_with_the_rest() -> None:
         ({"model": "m", "model_type": "openvino"}, "model_type"),
         ({"model": "m", "model_server": "dashscope"}, "DASHSCOPE_API_KEY"),
         ("agent_tools.nowhere:Model", "cannot be found"),
-        ("agent_tools.errors:ModelError", "cannot be made"),
+        ("agent_tools.errors:ModelError", "cannot be created"),
         ("agent_tools.errors:AgentToolsError", "not a model"),
     ],
 )
