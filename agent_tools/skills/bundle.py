@@ -161,7 +161,7 @@ def _check_names(paths: Iterable[str]) -> None:
         folded = unicodedata.normalize("NFC", path).casefold()
         if folded in known:
             raise InvalidParams(
-                f"{path!r:.80} and {known[folded]!r:.80} are one name on some file systems: rename one of them."
+                f"{path!r:.80} and {known[folded]!r:.80} are one name on some systems: rename one."
             )
         known[folded] = path
     for folded, path in known.items():
