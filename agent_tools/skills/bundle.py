@@ -160,9 +160,7 @@ def _check_names(paths: Iterable[str]) -> None:
     for path in paths:
         folded = unicodedata.normalize("NFC", path).casefold()
         if folded in known:
-            raise InvalidParams(
-                f"{path!r:.80} and {known[folded]!r:.80} are one name on some systems: rename one."
-            )
+            raise InvalidParams(f"{path!r:.80} and {known[folded]!r:.80} are one name on some systems: rename one.")
         known[folded] = path
     for folded, path in known.items():
         if above := next((known[each] for each in _folders(folded) if each in known), None):
