@@ -6,7 +6,6 @@
 
 from agent_tools.testing.contract import check_model, check_tool
 from agent_tools.testing.server import (
-    Asked,
     RecordedRequest,
     ScriptedCall,
     ScriptedModel,
@@ -15,7 +14,6 @@ from agent_tools.testing.server import (
 )
 
 __all__ = [
-    "Asked",
     "RecordedRequest",
     "ScriptedCall",
     "ScriptedModel",

@@ -188,10 +188,6 @@ class RecordedRequest:
     options: JsonObject
 
 
-Asked = RecordedRequest
-"""The request's first name, which stays."""
-
-
 class ScriptedModel:
     """A `Model` without a server, for tests of agents.
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
     """Return an execution as Markdown. `url_of` turns a saved picture's path into its link.
 
-    The blocks are those of blocks.py; a figure is `![fig-001](url)`, numbered from 1 in each call. A picture that is
+    The blocks are those of outputs.py; a figure is `![fig-001](url)`, numbered from 1 in each call. A picture that is
     not saved is noted.
     """
 

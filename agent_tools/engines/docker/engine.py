@@ -509,13 +509,6 @@ class DockerEngine:
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
         return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 
-    @translated()
-    def memory_usage(self, sandbox: Container) -> int:
-        """Return the bytes of memory that the sandbox uses now, without its page cache."""
-        stats = self.connection.api().stats(sandbox.id, stream=False, one_shot=True)["memory_stats"]
-        cache = stats.get("stats", {}).get("total_inactive_file", stats.get("stats", {}).get("inactive_file", 0))
-        return int(stats.get("usage", 0)) - int(cache)
-
 
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
     text = explained(exc)

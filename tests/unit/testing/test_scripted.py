@@ -11,7 +11,7 @@ import pytest
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, Message
 from agent_tools.models.base import CallComplete, Finish, Model, TextDelta, Usage
-from agent_tools.testing import Asked, ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
+from agent_tools.testing import RecordedRequest, ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer
 
 HI = [Message(USER, "hi")]
 REPLY = ScriptedReply(
@@ -45,7 +45,7 @@ def test_a_model_follows_its_script_and_records_what_it_was_asked() -> None:
     assert isinstance(model, Model)
     assert list(model.reply(HI, [], {"stop": "x"})) == [TextDelta("one"), Usage(10, 5), Finish("stop")]
     assert list(model.reply(HI)) == [TextDelta("t"), TextDelta("w"), TextDelta("o"), Finish("stop")]
-    assert model.asked[0] == Asked([{"role": "user", "content": "hi"}], [], {"stop": "x"})
+    assert model.asked[0] == RecordedRequest([{"role": "user", "content": "hi"}], [], {"stop": "x"})
     with pytest.raises(ModelError, match="500"):
         list(model.reply(HI))
 
