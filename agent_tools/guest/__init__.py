@@ -1,1 +1,4 @@
-"""The guest: the only code of ours that runs inside the sandbox. It is trusted for nothing once user code has run."""
+"""The guest: the only part of agent_tools that runs inside the sandbox.
+
+The host does not trust it once user code has run.
+"""

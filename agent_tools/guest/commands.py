@@ -1,4 +1,4 @@
-"""Runs the commands of the sandbox: one process, forked from PID 1 at the first of them, without a kernel.
+"""Runs the commands of the sandbox, in one process without a kernel that PID 1 forks for the first command.
 
 Theory of operation
     PID 1 sends it the socket of each command (wire/commands.py). It is the subreaper of all it started, so PID 1 can
@@ -51,7 +51,7 @@ NO_ROOM = write_event(CommandEnded("no program", errno.EAGAIN))  # the answer to
 
 
 def serve(orders: socket.socket, work_dir: str) -> None:
-    """Run the commands whose sockets PID 1 sends, until it hangs up."""
+    """Run the commands whose sockets PID 1 sends, until it closes the connection."""
     adopt_orphans()
     CommandServer(orders, work_dir).serve()
 
@@ -185,7 +185,7 @@ class Command:
     # -- the host -----------------------------------------------------------------------------------------------------
 
     def on_link(self, _descriptor: int, events: int) -> None:
-        """Move what can be moved between the host and this command."""
+        """Transfer data between the host and this command without waiting."""
         try:
             if events & WRITE:
                 del self.out[: self.link.send(self.out)]
@@ -219,7 +219,7 @@ class Command:
                 resize(self.stdin, rows, columns)
 
     def hang_up(self) -> None:
-        """End the command: the host has hung up, or broke the protocol."""
+        """End the command: the host has closed the socket, or broke the protocol."""
         self.kill()
         self.close()
 
@@ -334,12 +334,12 @@ class Command:
         os.close(descriptor)
 
     def on_stdin(self, _descriptor: int, _events: int) -> None:
-        """Go on with the input."""
+        """Continue to write input."""
         self.feed()
         self.look()
 
     def feed(self) -> None:
-        """Write as much input as the process takes, and grant the host as much again."""
+        """Write as much input as the process reads, and grant the host as many bytes."""
         if self.stdin < 0:
             self.pending.clear()  # the process does not read it; the host may go on
             return
@@ -389,7 +389,7 @@ def _rest_of_terminal(descriptor: int) -> Iterator[bytes]:
 
 
 def _read(descriptor: int, most: int) -> bytes | None:
-    """Return what is there, b'' at its end, None when there is nothing yet."""
+    """Return available bytes; b'' at the end, None if there are none yet."""
     try:
         return os.read(descriptor, most)
     except BlockingIOError:
@@ -399,7 +399,7 @@ def _read(descriptor: int, most: int) -> bytes | None:
 
 
 def _write(descriptor: int, data: bytes | bytearray) -> int:
-    """Write what is taken at once, and return its size; a process that does not read any more takes everything."""
+    """Write without waiting, and return the number of bytes; all of them if the process does not read any more."""
     try:
         return os.write(descriptor, memoryview(data)[:CHUNK]) if data else 0
     except BlockingIOError:

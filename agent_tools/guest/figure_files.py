@@ -1,7 +1,7 @@
 """A matplotlib backend for scripts: `plt.show()` writes each figure to a file, figure-001.png and so on.
 
-Chosen by MPLBACKEND=module://agent_tools_guest.figure_files. As with windows, what was shown is closed; with
-`block=False` it stays open, and showing it again writes the same file anew.
+Chosen by MPLBACKEND=module://agent_tools_guest.figure_files. As with windows, shown figures are closed; with
+`block=False` they stay open, and showing one again rewrites its file.
 """
 
 import os

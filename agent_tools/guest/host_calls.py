@@ -4,7 +4,8 @@ Calls work in cells that await and in cells that do not, in threads, and in any 
 limits: this side is a convenience, and code may use the socket itself.
 
 Theory of operation
-    No thread of ours reads: the waiting callers do. An event loop with pending calls watches the socket. Of the threads
+    There is no reading thread: the waiting callers read. An event loop with pending calls watches the socket. Of the
+    threads
     that wait without a loop one is the leader: it reads, for the others too, until its own answer has come; then
     another one leads. Reading is shielded from interrupts, since half of it would lose a message; waiting is not.
 """
@@ -136,12 +137,12 @@ class Host:
         return value
 
     def is_held(self) -> bool:
-        """Return whether the run's clock stands still, by the latest word of the host."""
+        """Return whether the run's time limit is paused, by the latest message of the host."""
         self.take_in()
         return self._is_held
 
     def take_in(self) -> None:
-        """Read what is there, unless another thread does."""
+        """Read available messages, unless another thread does."""
         if self._is_gone or not self._reading.acquire(blocking=False):
             return
         try:
@@ -331,7 +332,7 @@ class HostCallArgumentError(HostCallError, TypeError, ValueError):
 
 
 class HostCallTimeout(HostCallError, TimeoutError):
-    """The host function took longer than it may."""
+    """The host function exceeded its time limit."""
 
 
 class HostCallDenied(HostCallError, PermissionError):
@@ -354,7 +355,7 @@ KINDS = {cls.__name__: cls for cls in HostCallError.__subclasses__()}
 
 
 def error_of(head: dict[str, Any]) -> BaseException:
-    """Return the host's error as one of ours, a builtin of the same name, or HostCallError with the name."""
+    """Return the host's error as a class of this module, a builtin of the same name, or HostCallError."""
     kind, name, message = str(head.get("kind")), str(head.get("type") or ""), str(head.get("message") or "")
     builtin = getattr(builtins, name, None)
     is_safe = isinstance(builtin, type) and issubclass(builtin, Exception) and builtin not in _NOT_FROM_TEXT
@@ -431,7 +432,7 @@ def _load_variables(address: str, seconds: float) -> None:
 
 def _function_runner(host: Host, namespace: dict[str, Any]) -> Callable[[str, bool, bool], Any]:
     async def run_function(name: str, has_args: bool, is_streamed: bool) -> None:
-        """Call a function of the script with the host's arguments; send the host its result and what it yields."""
+        """Call a function of the script with the host's arguments; send the host its result and yielded values."""
         args, kwargs = await host.call("$arguments", (), {}) if has_args else ((), {})
         if name not in namespace:
             raise NameError(f"the script defines no {name!r}")

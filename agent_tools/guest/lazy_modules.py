@@ -1,4 +1,4 @@
-"""Stand-ins for modules that a kernel imports and no first cell needs: each is imported at its first use.
+"""Stand-ins for modules that a kernel imports but rarely uses: each is imported at its first use.
 
 Theory of operation
     ipykernel and what it stands on import libzmq, tornado, ssl, dateutil, clients and managers, of which this kernel

@@ -1,7 +1,7 @@
-"""The place of packages that the code installs: in sandboxes with a network by list, ahead of the image's own.
+"""The folder for packages that user code installs, in sandboxes with an egress allowlist, before the image's packages.
 
-It is memory that code may be executed from, and gone with the sandbox. PID 1 does not look into it: a fresh kernel
-does, and every other Python.
+It is an executable folder in memory, removed with the sandbox. PID 1 does not import from it; fresh kernels and all
+other Python processes do.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ NO_INSTALLER = "/opt/no_pip"
 
 
 def add() -> None:
-    """Put the place on the path of this process, before the image's packages, and pip at its end.
+    """Put the folder on the path of this process, before the image's packages, and pip at the end.
 
-    Where there is no such place, what answers in pip's stead is at its end.
+    Without this folder, a replacement for pip is at the end.
     """
     if not os.path.isdir(PLACE):
         if os.path.isdir(NO_INSTALLER) and NO_INSTALLER not in sys.path:

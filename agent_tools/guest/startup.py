@@ -1,4 +1,4 @@
-"""The kernel process: a fork of PID 1, where its shell was made; nothing heavy imported, one thread beside the code."""
+"""The kernel process: a fork of PID 1, which has made its shell; no heavy imports, one thread beside the code."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ Supervise = Callable[[list[int], Callable[[list[int]], None]], NoReturn]
 
 
 def prepare(work_dir: str) -> None:
-    """In PID 1: make all of a kernel that holds no socket, no thread and no event loop."""
+    """In PID 1: make all parts of a kernel that need no socket, thread or event loop."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     _seed_caches()
     os.chdir(work_dir)  # which the shell notes as the first folder of `%dhist`
@@ -39,7 +39,7 @@ def prepare(work_dir: str) -> None:
 
 
 def run_kernel(supervise: Supervise, descriptors: list[int], work_dir: str) -> None:
-    """Be an IPython kernel until the host hangs up.
+    """Run an IPython kernel until the host closes the connection.
 
     Descriptors: the sockets for messages, for host calls, and for words to PID 1; the pipes of stdout and stderr, each
     to read and to write. A copy of the kernel that is to be the supervisor of a branch does `supervise`.

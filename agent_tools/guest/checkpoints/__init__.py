@@ -1,8 +1,8 @@
-"""Checkpoints: frozen copies that a kernel leaves of itself, one of which becomes the kernel when it is killed.
+"""Checkpoints: a kernel forks frozen copies of itself, one of which becomes the kernel when it is killed.
 
 Theory of operation
     After a request the kernel forks a copy (taking.py), which shares all its memory until one of them writes. The copy
-    lets go of what belongs to the kernel alone and reads from a socket (frozen.py): it runs nothing. PID 1 has the
+    releases the kernel's own resources and reads from a socket (frozen.py): it runs nothing. PID 1 has the
     other end of that socket and knows the copy by the pid that the operating system tells of it (keeper.py). When the
     kernel is gone, and all that it started, PID 1 sends the copy the sockets of the next kernel; the copy forks once
     more, and the fork goes on as the kernel, in the same shell, with all variables. The copy stays frozen: should the

@@ -1,4 +1,4 @@
-"""The words between a kernel, its copies and PID 1: datagrams whose sender the operating system reports.
+"""The messages between a kernel, its copies and PID 1: datagrams whose sender the operating system reports.
 
 PID 1 makes all sockets, and accepts no descriptor: it must not own what code holds, not even until it closes it
 (wire/sockets.py).

@@ -1,4 +1,4 @@
-"""The frozen copy of a kernel: what it lets go of, how it waits, and how a fork of it goes on as the kernel."""
+"""The frozen copy of a kernel: releases resources, waits, and forks to continue as the kernel."""
 
 import contextlib
 import fcntl
@@ -15,12 +15,12 @@ from .datagrams import BRANCH, DESCRIPTORS, MAX_BYTES
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
 PATIENCE = 30.0  # seconds that a fork is tried again
 Line = tuple[int, socket.socket]
-"""What a copy waits on: PID 1's number of it, and our end."""
+"""The line that a copy waits on: its number at PID 1, and the copy's end."""
 _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
 
 
 class Woken(BaseException):
-    """Raised where a copy was taken, in the process that is to be the kernel now.
+    """Raised where a copy was taken, in the process that becomes the kernel.
 
     Attributes:
         descriptors: those of the new kernel (words.py).
@@ -33,14 +33,14 @@ class Woken(BaseException):
 
 
 class Branched(Woken):
-    """Raised there in the process that is to be the supervisor of a branch (supervisor.py).
+    """Raised where a copy was taken, in the process that becomes the supervisor of a branch (supervisor.py).
 
     Its `descriptors`: the lifeline of the branch, and a socket on which it says that it is awake.
     """
 
 
 def freeze(keeper: socket.socket, run: int, waits_on: Line, done: int) -> NoReturn:
-    """Be the copy that was left after a run, and wait on a line; `done` is closed once it is ready.
+    """Become the copy after a run, and wait on a line; `done` is closed once it is ready.
 
     Raises:
         Woken: in a fork of the copy.
@@ -61,7 +61,7 @@ def freeze(keeper: socket.socket, run: int, waits_on: Line, done: int) -> NoRetu
 
 
 def _wait(line: socket.socket) -> Woken:
-    """Fork at each word of PID 1, until it hangs up; return in the forks only."""
+    """Fork at each message of PID 1, until it closes the socket; return in the forks only."""
     while True:
         word, descriptors, _, _ = socket.recv_fds(line, MAX_BYTES, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         if not word:
@@ -89,7 +89,7 @@ def is_orphaned_fork() -> bool:
 
 
 def _patient_fork() -> int:
-    """Fork; while the sandbox has all the processes it may have, wait for killed ones to be gone."""
+    """Fork; at the sandbox's limit of processes, wait until killed ones are gone."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
@@ -99,9 +99,9 @@ def _patient_fork() -> int:
 
 
 def let_go(kept: Collection[int]) -> None:
-    """Share no descriptor with the kernel but these: its numbers stay taken, so that nothing else comes under them.
+    """Replace all descriptors shared with the kernel except these; the numbers stay in use.
 
-    A socket or pipe becomes one whose other end is closed, or the other end would never hear of its end.
+    A socket or pipe is replaced by one with a closed other end; else the other end would never see its end.
     """
     dead, other = socket.socketpair()
     other.close()
@@ -114,7 +114,7 @@ def let_go(kept: Collection[int]) -> None:
 
 
 def own_files() -> None:
-    """Open all open files anew at the same place: place and locks are this process's own then, not its parent's."""
+    """Reopen all open files at the same position, so that position and locks are not shared with the parent."""
     for descriptor, mode in _descriptors():
         if stat.S_ISREG(mode):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""PID 1's side: it keeps the copies of the kernel, and has one of them become the kernel.
+"""PID 1's side of checkpoints: keeps the copies of the kernel, and makes one of them the kernel.
 
 Any process of the sandbox may get at the socket on which it listens. What comes on it is read as bounded words, and
 who sent it is told by the operating system. PID 1 makes the socket that a copy waits on, and sends the kernel its end,
@@ -29,7 +29,7 @@ _WORD = re.compile(rb"(copy) (\d{1,9}) (\d{1,18})|(skipped) ([a-z]{1,20})|(awake
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that was left after a run. `line` is our end of what it waits on."""
+    """A copy after a run. `line` is PID 1's end of the line that it waits on."""
 
     pid: int
     run: int
@@ -56,7 +56,7 @@ class Keeper:
 
     @property
     def pids(self) -> set[int]:
-        """The processes that are to outlive the kernel."""
+        """The processes that must outlive the kernel."""
         return {copy.pid for copy in self._held()}
 
     def fileno(self) -> int:
@@ -64,14 +64,14 @@ class Keeper:
         return self._line.fileno() if self._line else -1
 
     def connect(self) -> socket.socket:
-        """Listen to another kernel from now on; return its end, which the caller closes."""
+        """Listen to another kernel from now on; return its end of the socket, which the caller closes."""
         self._hang_up()
         self._line, theirs = datagrams.pair()
         self._send_lines()
         return theirs
 
     def hear(self) -> int:
-        """Take in what has come; return the pid of a process that says it is the kernel now, 0 if none does."""
+        """Read messages; return the pid of a process that says it is the kernel now, or 0."""
         awake = 0
         for _ in range(MAX_WORDS_AT_ONCE):
             if self._line is None:
@@ -90,9 +90,9 @@ class Keeper:
         return awake
 
     def wake(self, run: int, descriptors: Sequence[int], *, is_exact: bool) -> bool:
-        """Have the copy that was left after this run become the kernel, or the newest before it. False: none can.
+        """Make the copy after this run the kernel, or the newest before it; return False if there is none.
 
-        It is the newest from now on: what later ones know has not happened.
+        It is the newest from now on; later copies are dropped.
         """
         self._was_exact = is_exact
         for copy in self._candidates(run, is_exact=is_exact):
@@ -107,11 +107,11 @@ class Keeper:
         return False
 
     def complaint(self) -> str:
-        """Return what the host is told of a copy that was woken and is not the kernel."""
+        """Return the report for the host on a woken copy that did not become the kernel."""
         return COPY_ENDED if self._was_exact else f"{NO_COPY} {self.skipped}"
 
     def branch(self, run: int, descriptors: Sequence[int]) -> bool:
-        """Have the copy that was left after exactly this run fork the supervisor of a branch. False: there is none."""
+        """Let the copy after exactly this run fork the supervisor of a branch; return False if there is none."""
         for copy in self._candidates(run, is_exact=True):
             with contextlib.suppress(OSError):
                 socket.send_fds(copy.line, [BRANCH], descriptors, socket.MSG_DONTWAIT)
@@ -119,11 +119,11 @@ class Keeper:
         return False
 
     def has(self, run: int) -> bool:
-        """Return whether there is a copy that was left after exactly this run."""
+        """Return whether there is a copy after exactly this run."""
         return bool(self._candidates(run, is_exact=True))
 
     def mark(self, run: int) -> bool:
-        """Keep the copy that was left after this run; return whether there is one. Of many the oldest goes."""
+        """Keep the copy after this run; return whether there is one. Beyond the limit the oldest is dropped."""
         for copy in self._candidates(run, is_exact=True):
             self.marked[run] = copy
             if len(self.marked) > MAX_MARKED:
@@ -132,13 +132,13 @@ class Keeper:
         return False
 
     def drop(self) -> None:
-        """Have all copies end."""
+        """End all copies."""
         held, self.copies, self.marked = self._held(), [], {}
         self._release(held)
         self.skipped, self._woken = "", 0
 
     def forget(self, pid: int) -> bool:
-        """Note that a process has ended; return whether it is the copy that was to become the kernel, and did not."""
+        """Handle the end of a process; return whether it was the copy that should have become the kernel."""
         self._remove([copy for copy in self._held() if copy.pid == pid])
         is_lost = pid == self._woken
         if is_lost:
@@ -146,7 +146,7 @@ class Keeper:
         return is_lost
 
     def close(self) -> None:
-        """Let go of everything, in a fork."""
+        """Close everything, in a fork."""
         self._hang_up()
         for copy in self._held():
             copy.line.close()
@@ -203,7 +203,7 @@ class Keeper:
         self._release(copies)
 
     def _release(self, copies: Sequence[Copy]) -> None:
-        """Have those of the copies end that are held no more."""
+        """End the copies that are no longer kept."""
         held = self._held()
         for copy in copies:
             if copy not in held:

@@ -1,4 +1,4 @@
-"""The taking of copies, in the kernel, between two requests.
+"""Takes checkpoints in the kernel, between two requests.
 
 A request that comes while a copy is taken waits for it. So a copy waits for a pause between requests, or until the
 requests that no copy knows of have taken a while; only the one after a kernel's first cell does not wait, so that a
@@ -260,8 +260,8 @@ def _waits(frame: FrameType | None) -> bool:
     return not frame.f_locals.get("work_item")
 
 
-SHARE = 0.003  # of the time that passes, which copies may take of a processor: many sessions may call at once
-WORK_SHARE = 0.05  # of what the code takes of a processor
+SHARE = 0.003  # fraction of one processor's time that copies may take: many sessions may call at once
+WORK_SHARE = 0.05  # fraction of the code's processor time
 BURST = 0.1  # seconds of a processor that copies may take at once
 PAUSE = 0.05  # seconds without a request
 LATEST = 1.0  # seconds of requests without a copy, after which the next copy does not wait for a pause
@@ -270,7 +270,7 @@ _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
 
 class Allowance:
-    """Seconds that copies may take: it fills with the time and the work, up to BURST; each copy takes what it took.
+    """A budget of seconds for copies: it grows with time and work, up to BURST; each copy spends its duration.
 
     A copy costs about twice as much again that no process is charged for before it ends, and pages copied later on.
     """
@@ -279,12 +279,12 @@ class Allowance:
         self._left, self._at, self._worked = BURST, time.monotonic(), time.process_time()
 
     def spend(self, seconds: float) -> None:
-        """Take of it, more than there is if need be."""
+        """Spend seconds, even beyond zero."""
         self._fill()
         self._left -= seconds
 
     def patience(self) -> float:
-        """Return the seconds until something is there again; 0.0 if it is."""
+        """Return the seconds until the budget is positive; 0.0 if it is."""
         self._fill()
         return max(0.0, -self._left / SHARE)
 
@@ -295,7 +295,7 @@ class Allowance:
 
 
 class Pace:
-    """Says how long a copy waits for a pause between requests."""
+    """Decides how long a copy waits for a pause between requests."""
 
     def __init__(self, *, is_exact: bool = False) -> None:
         self.is_exact = is_exact
@@ -329,14 +329,14 @@ class Pace:
 
 
 class Shared(Protocol):
-    """What the replies are sent by: the kernel's other thread works with it under a lock, which is free at a fork."""
+    """The writer of replies, shared with the kernel's other thread by a lock, which must be free at a fork."""
 
     lock: Any
     is_closed: bool
 
 
 class Checkpoints:
-    """Takes a copy after each request that wants one, as soon as may be."""
+    """Takes a copy after each request that needs one, as soon as the budget allows."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -355,12 +355,12 @@ class Checkpoints:
         self._unsafe: frozenset[str] = frozenset()  # those that have not
 
     def connect(self, descriptor: int) -> None:
-        """Speak to PID 1 over this descriptor from now on, and say that this process is the kernel."""
+        """Use this descriptor for messages to PID 1 from now on, and report that this process is the kernel."""
         self._keeper, self._told = socket.socket(fileno=os.dup(descriptor)), ""
         self._say(AWAKE)
 
     def note(self, run: object, is_urgent: object = False, *, is_cell: bool) -> None:
-        """Want a copy after the request with this number, at once if it is urgent; none after one without."""
+        """Request a copy after the request with this number, at once if it is urgent; none without a number."""
         if isinstance(run, int) and run > 0:
             self.run, self._is_due = run, True
             self._pace.end(is_cell=is_cell)
@@ -369,7 +369,7 @@ class Checkpoints:
                 self._allowance, self._pace.is_exact = Allowance(), True
 
     def patience(self) -> float | None:
-        """Return the seconds until a copy is to be taken; None if none is wanted.
+        """Return the seconds until the next copy; None if none is needed.
 
         None is after a request whose reply cannot have arrived: the host will say that it was undone.
         """
@@ -378,7 +378,7 @@ class Checkpoints:
         return max(self._allowance.patience(), 0.0 if self._is_lost else self._pace.patience())
 
     def begin(self, is_urgent: object = False) -> None:
-        """Note that a request has come, perhaps before a copy could be taken; an urgent one asks for it, and for more.
+        """Record that a request has come, perhaps before a copy could be taken; an urgent request requires it.
 
         Raises:
             Woken: as for `take`.
@@ -395,7 +395,7 @@ class Checkpoints:
             self._say(b"running")
 
     def take(self) -> None:
-        """Fork a copy, unless what lives beside it would be lost.
+        """Fork a copy, unless threads or child processes would be lost.
 
         Raises:
             Woken: in the process that is the kernel from now on.
@@ -441,7 +441,7 @@ class Checkpoints:
         return THREADS if self._unsafe & self._unsure else ""
 
     def _line(self) -> Line:
-        """Return what the next copy is to wait on, which PID 1 sends after each one.
+        """Return the line for the next copy, which PID 1 sends after each one.
 
         Raises:
             TimeoutError: it has not come.
@@ -462,7 +462,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _unhandled_children(self) -> Iterator[None]:
-        """Keep the end of the maker from code that handles, or ignores, the end of its children."""
+        """Hide the end of the forking child from code that handles, or ignores, SIGCHLD."""
         handler = signal.getsignal(signal.SIGCHLD)
         if handler in (signal.SIG_DFL, None):
             yield

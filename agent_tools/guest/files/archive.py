@@ -1,4 +1,4 @@
-"""A folder and the variables of the kernel as a tar, which nobody looks into but these functions.
+"""Save and load a folder and the kernel's variables as a tar, which only these functions read.
 
     {"op": "save", ..., "variables": false}    {}, content
     {"op": "save", ..., "variables": seconds}  {"address"}, then content, then {"report"}
@@ -32,7 +32,7 @@ from typing import Any
 
 # Content on a connection, of unknown length: pieces, u32 length and bytes.
 #
-# A piece of no bytes ends it, one of length FAILED breaks it off: what was sent is not all.
+# An empty piece ends it; one of length FAILED aborts it: the content is incomplete.
 
 CHUNK = 256 * 1024
 FAILED = 0xFFFFFFFF
@@ -56,7 +56,7 @@ class Content(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes next of the content; 0 at its end."""
+        """Read the next bytes of the content; return 0 at its end."""
         if not self._left and not self._is_over:
             head = self._stream.read(4)
             if len(head) < 4:
@@ -70,7 +70,7 @@ class Content(RawIOBase):
         return size
 
     def write(self, data: Any) -> int:
-        """Send it as a piece."""
+        """Send the bytes as a piece."""
         self.is_sending = True
         if data:
             self._stream.write(struct.pack(">I", len(data)))
@@ -78,12 +78,12 @@ class Content(RawIOBase):
         return len(data)
 
     def skip(self) -> None:
-        """Read to the end, and so keep in step."""
+        """Read to the end, so that the next message can be read."""
         while self.read(CHUNK):
             pass
 
     def end(self) -> None:
-        """Tell that what was written is all."""
+        """Mark the end of the content."""
         self._stream.write(struct.pack(">I", 0))
         self.is_sending = False
 
@@ -92,7 +92,7 @@ class Content(RawIOBase):
         self._left, self._is_over = 0, False
 
     def push(self) -> None:
-        """Send what was written so far."""
+        """Send all bytes written so far."""
         self._stream.flush()
 
     def hang_up(self) -> None:
@@ -154,7 +154,7 @@ def _add(tar: tarfile.TarFile, path: str) -> None:
 
 
 def _plain(member: tarfile.TarInfo, root: str) -> "tarfile.TarInfo | None":
-    """Leave out what no archive can bring back, and who owns it. And names of our own.
+    """Leave out owners, reserved names, and entries that an archive cannot restore.
 
     That is sockets, pipes, devices, and links that lead out of the folder. Those that lead into it become relative.
     """
@@ -196,7 +196,7 @@ def _unpack(path: str, content: Content, take: Callable[[bytes], object]) -> Non
 
 @contextlib.contextmanager
 def _decompressed(content: Content) -> Iterator[Any]:
-    """Open what is sent as a plain tar.
+    """Open the sent archive as a plain tar.
 
     Raises:
         ValueError: it is compressed, and cannot be decompressed.
@@ -227,7 +227,7 @@ def _harmless(member: tarfile.TarInfo, path: str) -> "tarfile.TarInfo | None":
 
 
 def _files(tar: tarfile.TarFile, take: Callable[[bytes], object]) -> Iterator[tarfile.TarInfo]:
-    """Yield the members that are files of the folder; take the content of the others."""
+    """Yield the members that are files of the folder; store the content of the others."""
     for member in tar:
         if not member.name.removeprefix("./").startswith(MARK):
             yield member
@@ -237,7 +237,7 @@ def _files(tar: tarfile.TarFile, take: Callable[[bytes], object]) -> Iterator[ta
 
 
 class KernelLink:
-    """The kernel's connection, once it comes: what it sends and takes are pieces of one content, and a report."""
+    """The kernel's connection, once it comes: content in pieces, and a report."""
 
     def __init__(self, seconds: float) -> None:
         self.address = f"agent_tools-{secrets.token_hex(16)}"
@@ -257,7 +257,7 @@ class KernelLink:
             self._content.hang_up()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield what the kernel sends, in pieces of PIECE bytes but for the last one.
+        """Yield the kernel's content in pieces of PIECE bytes, except the last one.
 
         Raises:
             OSError: it did not come, or broke off.
@@ -272,7 +272,7 @@ class KernelLink:
             yield bytes(piece)
 
     def give(self, piece: bytes) -> None:
-        """Send something to the kernel; what it does not take is forgotten."""
+        """Send bytes to the kernel; drop bytes that it does not read."""
         if not self._is_lost:
             try:
                 self._connected().write(piece)
@@ -280,7 +280,7 @@ class KernelLink:
                 self._is_lost = True
 
     def report(self) -> Any:
-        """Return what the kernel says at its end, None if it says nothing that can be understood."""
+        """Return the kernel's report at its end; None if it is malformed."""
         content, data = self._connected(), bytearray()
         content.begin_again()
         while len(data) <= MAX_REPORT and (piece := _read(content, PIECE)):
@@ -291,7 +291,7 @@ class KernelLink:
             return None
 
     def report_after_all(self) -> Any:
-        """Tell the kernel that all was sent, and return what it says; None if it broke off."""
+        """Tell the kernel that everything was sent, and return its report; None if it broke off."""
         try:
             self._connected().end()
             self._connected().push()

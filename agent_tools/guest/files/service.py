@@ -52,7 +52,7 @@ PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\
 
 
 def serve(descriptor: int, work_dir: str) -> None:
-    """Answer requests until the host hangs up."""
+    """Answer requests until the host closes the connection."""
     os.chdir(work_dir)
     with socket.socket(fileno=os.dup(descriptor)) as connected, connected.makefile("rwb") as stream:
         while head := stream.read(4):
@@ -186,7 +186,7 @@ Answer = Callable[[BufferedRWPair, dict[str, Any]], None]
 
 
 def serve_path(request: dict[str, Any], stream: BufferedRWPair, answer: Answer) -> None:
-    """Carry out one request; what fails is told by its errno."""
+    """Carry out one request; answer a failure by its errno."""
     content = Content(stream)
     try:
         _OF_PATHS[request["op"]](request, content, lambda head: answer(stream, head))
@@ -230,7 +230,7 @@ def _write(request: dict[str, Any], content: Content, tell: Tell) -> None:
 
 
 def _replace(target: str, content: Content) -> None:
-    """Write a file anew, with the mode of the one that was there."""
+    """Replace a file, keeping its mode."""
     mode = None
     if os.path.exists(target):
         os.close(os.open(target, os.O_WRONLY | os.O_CLOEXEC))  # its own permission counts, too
@@ -303,7 +303,7 @@ def _remove_tree(path: str) -> None:
 
 
 def _remove_deep(path: str) -> None:
-    """Remove a folder whose folders lie too deep for the library: each is renamed, to lie directly in the first."""
+    """Remove a folder that is nested too deep for the library: each subfolder is first moved to the top."""
     names = map(f".{secrets.token_hex(8)}-{{}}".format, itertools.count())
     waiting = ["."]
     with _opened(path) as top:
@@ -340,7 +340,7 @@ def _make_dir(request: dict[str, Any], _content: Content, tell: Tell) -> None:
 
 
 def _make_parents(path: str) -> None:
-    """Make the folders above a path; a file among them is no folder, as the system itself would say."""
+    """Make the parent folders of a path; a file among them raises NotADirectoryError."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except FileExistsError as exc:

@@ -1,4 +1,4 @@
-"""From the text of a cell to the code that runs, and the history of cells.
+"""Transforms and compiles cells, and keeps their history.
 
 Theory of operation
     For a cell of fifty lines the stock kernel looks for prompts line by line, makes tokens to find magics, compiles the
@@ -62,14 +62,14 @@ class CellTransformer(stock.TransformerManager):
         self.cleanup_transforms = _LINES[:-1]
 
     def transform_cell(self, cell: str) -> str:
-        """Transform what is not Python; a cell of plain Python only gets a final line break."""
+        """Transform IPython syntax; a cell of plain Python only gets a final line break."""
         if not self._is_as_made() or not cell or _MAY_BE_CHANGED.search(cell):
             transformed: str = super().transform_cell(cell)
             return transformed
         return cell if cell.endswith("\n") else f"{cell}\n"
 
     def do_token_transforms(self, lines: list[str]) -> list[str]:
-        """Transform what is not Python within lines; lines without an escape character stay as they are."""
+        """Transform IPython syntax within lines; lines without an escape character are unchanged."""
         if self.token_transformers == _TOKENS and not _MAY_BE_ESCAPED.search("\n".join(lines)):
             return lines
         transformed: list[str] = super().do_token_transforms(lines)
@@ -108,7 +108,7 @@ class CellCompiler(CachingCompiler):
 
 
 class CellShell(ZMQInteractiveShell):
-    """IPython's shell with the short way for cells of plain Python."""
+    """IPython's shell with a fast path for cells of plain Python."""
 
     input_transformer_manager = Instance(CellTransformer, ())
     depth = 0

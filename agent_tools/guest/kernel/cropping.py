@@ -1,4 +1,4 @@
-"""Figures as PNG, drawn once: the tight box is cut out of the drawing; the stock way lays everything out first.
+"""Draws figures as PNG only once and crops them to the tight box; stock matplotlib first lays everything out.
 
 Row "one more figure" of `benchmarks/latency.py`: png.py alone takes 7.6 ms a figure, where Pillow takes 20.
 
@@ -26,7 +26,7 @@ OPAQUE = 255
 
 
 def cropped(figure: Any) -> bytes | None:
-    """Return a figure as PNG; None where it cannot be drawn in this way, whatever a library or the figure raises."""
+    """Return a figure as PNG; None if it cannot be drawn in this way, for any exception."""
     try:
         return _png(figure) if _is_plain(figure) else None
     except Exception:  # noqa: BLE001  (whatever it is: the stock way draws the figure, or says why not)
@@ -45,7 +45,7 @@ def _is_plain(figure: Any) -> bool:
 
 
 def _png(figure: Any) -> bytes | None:
-    """Draw a figure and cut it out; None where that cannot be done."""
+    """Draw a figure and crop it; return None if that is not possible."""
     with _saving(figure.canvas):
         figure.canvas.draw()
         box = figure.get_tightbbox(figure.canvas.get_renderer())
@@ -59,7 +59,7 @@ def _png(figure: Any) -> bytes | None:
 
 
 def _written(pixels: Any, dpi: float) -> bytes:
-    """The picture with what matplotlib tells of itself, but for the alpha channel where all is opaque."""
+    """Return the PNG with matplotlib's metadata, without an alpha channel if all pixels are opaque."""
     if (pixels[..., 3] == OPAQUE).all():
         pixels = pixels[..., :3].copy()
     return png(pixels, dpi, f"Matplotlib version{matplotlib.__version__}, https://matplotlib.org/")
@@ -96,7 +96,7 @@ def _cut(figure: Any, box: Any, pad: float) -> Any:
 
 
 def _colour(figure: Any) -> Any:
-    """The colour of the figure beside everything in it; None if it is not one opaque colour."""
+    """Return the background colour of the figure; None if it is not one opaque colour."""
     patch = figure.patch
     is_simple = type(patch) is Rectangle and patch.get_visible() and not patch.get_hatch() and not patch.get_linewidth()
     red, green, blue, alpha = to_rgba(patch.get_facecolor())

@@ -1,4 +1,4 @@
-"""Displays of a cell: figures as PNG or JPEG, for any backend or format that a cell chooses, and text forms."""
+"""Displays of a cell: figures as PNG or JPEG for any backend and format, and text forms of other objects."""
 
 import json
 import sys
@@ -94,7 +94,7 @@ def show_as_png(display_formatter: Any) -> None:
 
 
 def show_as_asked(display_formatter: Any) -> None:
-    """Show figures in the format that is chosen: a person sees them."""
+    """Show figures in the chosen format, for a person."""
     for formatter in (SVGFormatter, PDFFormatter):
         display_formatter.formatters[formatter.format_type.default_value] = formatter(parent=display_formatter)
 
@@ -154,7 +154,7 @@ class NoPdf(_AsPng, PDFFormatter):
     """PDF of everything but figures."""
 
 
-# Text forms of Markdown, formulas, HTML, JSON, SVG and styled tables, whose repr() names just their class.
+# Text forms of Markdown, formulas, HTML, JSON, SVG and styled tables, whose repr() is only their class name.
 #
 # A model reads the text/plain of a MIME bundle. Programs that draw choose among the other types, which stay unchanged.
 

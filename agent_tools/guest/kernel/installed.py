@@ -1,4 +1,4 @@
-"""Answers to an installer where packages cannot be changed: those that are there, and how to have others."""
+"""Answers an installer where packages cannot be changed: lists installed packages, and says how to add others."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distributions, version
@@ -7,7 +7,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 
 def tell_of_packages(words: list[str], tell: Callable[[str], None]) -> bool:
-    """Answer an installer's arguments: what is installed is listed or found; False if the rest was refused."""
+    """Answer an installer's arguments from the installed packages; return False if something was refused."""
     after = words[words.index("install") + 1 :] if "install" in words else []
     if wanted := [word for word in after if not word.startswith("-")]:
         return _tell_of_wanted(wanted, tell)
@@ -31,7 +31,7 @@ def _tell_of_wanted(wanted: list[str], tell: Callable[[str], None]) -> bool:
 
 
 def _installed(wanted: list[str]) -> Iterator[tuple[str, str]]:
-    """Those requirements that the image meets, with the version it has."""
+    """Return the requirements that the image meets, with its versions."""
     for word in wanted:
         try:
             requirement = Requirement(word)

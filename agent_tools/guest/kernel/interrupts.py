@@ -163,7 +163,7 @@ class Countdown:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def expire(self, signum: int, frame: FrameType | None) -> None:
-        """Do as SIGINT would now: raise KeyboardInterrupt in a plain cell, cancel one that awaits."""
+        """Act as SIGINT would now: raise KeyboardInterrupt in a plain cell, cancel one that awaits."""
         left = self._ends - time.monotonic()
         if not rings() and left > EARLY and self._handler is not signal.SIG_DFL:
             self._ring(signum, frame, left)

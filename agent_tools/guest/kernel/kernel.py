@@ -1,4 +1,4 @@
-"""The kernel: ipykernel's, without its application, threads and sockets; one socket instead.
+"""The kernel: ipykernel's class with one socket, without its application, threads and other sockets.
 
 Requests are read and answered in the main thread, one after the other. A cell that does not await runs without an
 event loop's turn: the loop is only marked as running, so that `asyncio.create_task` works as it does in a notebook. The
@@ -75,7 +75,7 @@ class CellLoop(asyncio.SelectorEventLoop):
             super().close()
 
     def renew(self) -> None:
-        """Have a selector of its own in a fork, where the parent's is shared with it; tasks and timers go on."""
+        """Use a new selector in a fork, where the parent's is shared; tasks and timers continue."""
         if self.is_closed():
             return
         shared = self._selector
@@ -112,7 +112,7 @@ def _aside(stock: Any) -> Any:
 
 @contextlib.contextmanager
 def stepping_aside() -> Iterator[None]:
-    """Within it no loop runs in this thread if the cells' loop would, which is the thread's loop again afterwards."""
+    """Unmark the cells' loop as running in this thread during the block."""
     loop = asyncio._get_running_loop()
     if not isinstance(loop, CellLoop):
         yield
@@ -232,7 +232,7 @@ class SandboxKernel(IPythonKernel):
                 self._handle(self.session.read(parts), checkpoints)
 
     def _receive(self, connected: socket.socket, checkpoints: Checkpoints) -> bytes:
-        """Wait for bytes; meanwhile a copy of this process is left, and tasks of earlier cells go on."""
+        """Wait for bytes; meanwhile take a checkpoint, and run tasks of earlier cells."""
         patience = checkpoints.patience()
         if patience is not None and not (patience and self._await_input(connected, patience)):
             checkpoints.take()
@@ -243,7 +243,7 @@ class SandboxKernel(IPythonKernel):
         return data
 
     def _await_input(self, connected: socket.socket, seconds: float | None = None) -> bool:
-        """Wait for bytes, at most so long; return whether some are there."""
+        """Wait for bytes up to a time; return whether there are any."""
         if not self.loop.was_used:
             return await_input(connected.fileno(), seconds)
         with contextlib.suppress(RuntimeError):  # code has stopped the loop; its tasks go on with the next request
@@ -391,7 +391,7 @@ class SandboxKernel(IPythonKernel):
         return False
 
     def _wake_loop_by_signals(self) -> None:
-        """Have signals wake an idle event loop: a stock kernel awaits on through SIGINT."""
+        """Let signals wake an idle event loop: a stock kernel keeps waiting through SIGINT."""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
@@ -401,7 +401,7 @@ class SandboxKernel(IPythonKernel):
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, connected: socket.socket, seconds: float | None) -> None:
-    """Wait until the socket has something, at most so long."""
+    """Wait until the socket is readable, up to a time."""
     arrived = loop.create_future()
     loop.add_reader(connected, arrived.cancel)
     try:
@@ -411,7 +411,7 @@ async def _readable(loop: asyncio.AbstractEventLoop, connected: socket.socket, s
 
 
 async def _rest(answer: Coroutine[Any, Any, Any], waits_for: Any) -> None:
-    """Go on with a coroutine that has begun without a loop, and waits for a future."""
+    """Continue a coroutine that began without a loop, and waits for a future."""
     with contextlib.suppress(StopIteration):
         while True:
             with contextlib.suppress(Exception):  # raised again in the coroutine, by the future that it waits for

@@ -1,4 +1,4 @@
-"""Adapts libraries that look for a screen, a browser or a notebook's page: here there is only text and pictures.
+"""Adapts libraries that expect a screen, a browser or a notebook page to output of text and pictures.
 
 Theory of operation
     An adapter gets a module of a library right after the module was imported, and changes names in it. It runs in the
@@ -47,7 +47,7 @@ def adapt(shell: Any) -> None:
 
 
 class ImportHooks:
-    """A finder of modules that finds what the stock one finds, with an adapter after the module's own code."""
+    """A module finder like the stock one, which runs an adapter after a module's own code."""
 
     def __init__(self, adapters: Mapping[str, Adapter]) -> None:
         self._adapters = dict(adapters)
@@ -89,7 +89,7 @@ class Once(logging.Filter):
         self._said: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record says something new, or something that is no warning."""
+        """Return whether a record is new, or is not a warning."""
         text = record.getMessage()
         is_new = record.levelno != logging.WARNING or text not in self._said
         if len(self._said) < MAX_SAID:
@@ -98,7 +98,7 @@ class Once(logging.Filter):
 
 
 class Warnings:
-    """Warnings, without a path of ours; of a glyph that no font has, one in a session."""
+    """Shows warnings without paths of agent_tools, and a missing glyph once in a session."""
 
     def __init__(self, stock: Callable[..., None]) -> None:
         self._stock = stock

@@ -1,6 +1,6 @@
 """IPython's magics and shell commands without a person, a screen or an installer.
 
-One sentence says what cannot work here.
+A magic that cannot work here prints one sentence that says so.
 """
 
 import codecs
@@ -37,7 +37,7 @@ SHELL_MARKS = frozenset("();<>|&")
 
 
 def say(sentence: str) -> None:
-    """Print a sentence on what was not done, or done otherwise; the cell goes on."""
+    """Print a sentence on something not done, or done otherwise; the cell continues."""
     print(sentence, file=sys.stderr)
 
 

@@ -133,7 +133,7 @@ class MessageWriter:
         self.queue, self._delayed = deque(), []
 
 
-# The one thread beside the code.
+# The one thread beside the main thread.
 
 
 TICK = 0.1  # seconds that printed text waits for more at most

@@ -1,4 +1,4 @@
-"""Adds a sentence to an error that says what to do next, where the error itself does not."""
+"""Adds a sentence with the next step to errors that do not have one."""
 
 import difflib
 import errno
@@ -60,7 +60,7 @@ NO_FFMPEG = (
 
 
 def advice(exc: BaseException) -> str:
-    """Return what to say beside an error; '' if its own words are enough."""
+    """Return a sentence to add to an error; '' if its own message is enough."""
     try:
         return _of_network(exc) or _advice(exc)
     except Exception:  # noqa: BLE001  (whatever a class of the code's own raises)
@@ -68,7 +68,7 @@ def advice(exc: BaseException) -> str:
 
 
 def _of_network(exc: BaseException) -> str:
-    """Return what to say beside an error that the sandbox's network caused; '' for any other."""
+    """Return a sentence for an error that the sandbox's network caused; '' for any other."""
     found = [each for each in _chain(exc) if _is_of_network(each)]
     wanted = next(filter(None, (_wanted(each.__traceback__) for each in found)), "HOST")
     if not found:
@@ -132,7 +132,7 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 
 def of_module(name: str) -> str:
-    """Return how to have a module that is not installed; '' if its package is there."""
+    """Return a sentence on how to get a missing module; '' if its package is installed."""
     module = name.partition(".")[0]
     if not module or find_spec(module) or module in sys.stdlib_module_names:
         return ""

@@ -1,7 +1,7 @@
-"""The kernel's session: makes messages and sends them, after the text that was printed before them.
+"""The kernel's session: makes and sends messages, each after the text that was printed before it.
 
-Cuts what is too long before it is sent, so that honest code never meets the host's limits. A courtesy: the host trusts
-none of it and has limits of its own.
+Long values are cut before they are sent, so that honest code does not reach the host's limits. The host does not rely
+on this and has its own limits.
 """
 
 import json
@@ -37,7 +37,7 @@ def now() -> str:
 
 
 class ChannelNumber:
-    """Stands for a socket in what ipykernel passes to `send`: the number of a channel."""
+    """Stands for a socket in ipykernel's calls of `send`: the number of a channel."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -109,7 +109,7 @@ class WireSession(Session):
         self._writer.await_room()
 
     def parts_of(self, message: dict[str, Any]) -> list[bytes]:
-        """Return a message as its four parts; one that is too large becomes a note of what it was."""
+        """Return a message as its four parts; one that is too large is replaced by a note."""
         content = message.get("content")
         if isinstance(content, dict):
             _shorten(content)

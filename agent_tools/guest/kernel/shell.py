@@ -1,4 +1,4 @@
-"""IPython's shell as this project wants it: well-known names, tracebacks of the user's own code, nobody to ask."""
+"""IPython's shell for sandboxes: well-known names, tracebacks of user code only, no questions to a person."""
 
 import ast
 import asyncio
@@ -30,7 +30,7 @@ from .cells import CellShell
 from .interrupts import CellForks, Countdown
 from .libraries import GUEST
 
-# Names that a cell may use without importing them: the module is imported when a cell first mentions the name.
+# Names that a cell may use without an import: the module is imported when a cell first mentions the name.
 
 NAMES = {
     "json": ("json", None),
@@ -52,7 +52,7 @@ _MENTIONED = re.compile(rf"\b(?:{'|'.join(NAMES)})\b")
 
 
 class LazyNames:
-    """Provides them in a namespace, unless the user has defined them."""
+    """Provides lazily imported names in a namespace, unless the user has defined them."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self.namespace = namespace
@@ -74,7 +74,7 @@ class LazyNames:
             self.provide(name)
 
     def provide(self, name: str) -> None:
-        """Import what `name` stands for; where that cannot be imported the name stays undefined."""
+        """Import the object of `name`; if that fails the name stays undefined."""
         if self._has(name):
             return
         module, attribute = NAMES[name]
@@ -89,7 +89,7 @@ class LazyNames:
 
 
 def _defined(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a module defines; what functions and classes do within is their own."""
+    """Yield the names that a module defines at its top level."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -110,7 +110,7 @@ MAX_EARLIER = 300  # characters of an earlier exception's message
 
 
 def prepare_shell(shell: Any) -> None:
-    """Give a fresh shell all that is in this room."""
+    """Set up a fresh shell with this module's features."""
     magics.register(shell)
     _interrupt_scripts(shell)
     display.show_as_png(shell.display_formatter)
@@ -130,7 +130,7 @@ def prepare_shell(shell: Any) -> None:
 
 
 def _interrupt_scripts(shell: Any) -> None:
-    """Let an interrupt of `%%bash` and its kin be one: IPython raises how the script ended, if it knows that yet."""
+    """Report an interrupt of `%%bash` and the like as an interrupt, and not as the exit status of the script."""
     scripts = shell.magics_manager.registry["ScriptMagics"]
     run = scripts.shebang
 
@@ -159,17 +159,17 @@ class Leave:
 
 
 class Unkept(dict[int, Any]):
-    """Keeps nothing. IPython would keep, for writing notebooks, all that cells ever printed, showed and raised."""
+    """A dict that stores nothing. IPython would keep all outputs of cells in memory, for writing notebooks."""
 
     def __missing__(self, key: int) -> list[Any]:
         return []
 
     def __setitem__(self, key: int, value: Any) -> None:
-        """Forget it."""
+        """Drop the item."""
 
 
 class UserTraceback(AutoFormattedTB):
-    """IPython's traceback without the frames of installed libraries, which only cost the reader time.
+    """IPython's traceback without the frames of installed libraries.
 
     Of a recursion it has the beginning and the end. An earlier exception that was raised and handled inside a library
     is one line below the later one, or none if the later one quotes it.
@@ -255,7 +255,7 @@ def _is_library(filename: str) -> bool:
 
 
 def is_users(frame: FrameType | None) -> bool:
-    """Return whether the user's code runs in this frame, or called what does."""
+    """Return whether a frame is user code, or was called by user code."""
     while frame is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None
@@ -288,10 +288,10 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 
 
 class SandboxShell(CellShell):
-    """IPython's shell without a person before it: what it would ask, page, open or put into a next cell is shown.
+    """IPython's shell without a person: text that it would ask, page, open or put into a next cell is printed.
 
-    `exit()` reads as what it is, and `!command` writes to the streams and to no pseudo-terminal. With `serve_notebook`
-    a person comes.
+    `exit()` ends the cell, and `!command` writes to the streams without a pseudo-terminal. `serve_notebook` is for
+    clients with a person.
     """
 
     has_person = False
@@ -329,7 +329,7 @@ class SandboxShell(CellShell):
             return await super().run_code(*args, **kwargs)
 
     def serve_notebook(self, *, is_plain: bool = False) -> None:
-        """Work for a person's notebook or console from now on: it is asked, pages, gets cells and leaves.
+        """Serve a person's notebook or console from now on, with questions, paging, next cells and exit.
 
         One that shows plain pictures alone gets no others of figures.
         """
@@ -392,7 +392,7 @@ class SandboxShell(CellShell):
         return super()._object_find(oname, namespaces)
 
     def show_usage_error(self, exc: Any) -> None:
-        """Show a wrong use in one line, and only as the error that it is."""
+        """Show a usage error in one line, as an error only."""
         self._showtraceback(type(exc), exc, [f"{type(exc).__name__}: {exc}"])
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
@@ -413,7 +413,7 @@ class SandboxShell(CellShell):
         os._exit(status & 0xFF)
 
     def _goes_on(self) -> bool:
-        """Return whether the code that has an error shown is not ended by it; one in showing its result ends it."""
+        """Return whether the code continues after the shown error; an error in showing its result ends it."""
         return getattr(self.displayhook, "msg", None) is None and is_users(sys._getframe())
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:

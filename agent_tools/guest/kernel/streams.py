@@ -80,7 +80,7 @@ class UnsentText:
         self._written_at = 0.0
 
     def add(self, name: str, parent: Header, text: str) -> None:
-        """Take in text, and send it if there is much."""
+        """Add text, and send it if there is much."""
         self.append(name, parent, text)
         if self._chars > MAX_STREAM_CHARS:
             self.send()
@@ -89,7 +89,7 @@ class UnsentText:
             self.rouse()
 
     def append(self, name: str, parent: Header, text: str) -> None:
-        """Take in text that the caller sends at once."""
+        """Add text that the caller sends at once."""
         with self.lock:
             last = self.pieces[-1] if self.pieces else None
             if last is None:
@@ -101,7 +101,7 @@ class UnsentText:
             self._chars += len(text) + PIECE_CHARS
 
     def take_from_pipes(self) -> None:
-        """Take in what processes have written if the code has not printed for a while."""
+        """Read output of processes from the pipes if the code has not printed for a while."""
         now = time.monotonic()
         if now - self._written_at > PAUSE:
             for stream in self.streams:
@@ -114,7 +114,7 @@ class UnsentText:
             stream.set_parent(parent)
 
     def end_cell(self) -> None:
-        """Take in what was written to the descriptors so far; put a stream back whose substitute would mute the code.
+        """Read the output of processes so far; restore a stream whose substitute would mute the code.
 
         A substitute that passes on to a stream stays: a logger that also writes a file, a wrapper for colours.
         """
@@ -127,7 +127,7 @@ class UnsentText:
             stream.take_from_pipe(DRAINED_BYTES)
 
     def send(self, *, can_wait: bool = False) -> None:
-        """Send all of it, without waiting until it is written, or, if it can wait, with the message that follows."""
+        """Send all text without waiting, or, if it can wait, with the next message."""
         with self.lock:
             pieces, self.pieces, self._chars = self.pieces, [], 0
             for piece in pieces:
@@ -145,12 +145,12 @@ class UnsentText:
         self.pieces = []
 
     def renew(self, lock: threading.RLock) -> None:
-        """Go on in a fork that is the kernel from now on."""
+        """Continue in a fork that becomes the kernel."""
         self.lock, self.pieces, self.wants_bell = lock, [], False
 
 
 def _muting(substitute: Any, streams: "list[OutputStream]") -> str:
-    """Return why nothing that is written to a stream's substitute would be shown; '' if it would be."""
+    """Return why text written to a stream's substitute would not be shown; '' if it would be."""
     try:
         substitute.flush()
         ends = {id(each) for stream in streams for each in (stream, stream.buffer)}
@@ -160,7 +160,7 @@ def _muting(substitute: Any, streams: "list[OutputStream]") -> str:
 
 
 def _leads_to(substitute: Any, ends: set[int]) -> bool:
-    """Return whether an object is one of these, or holds one, directly or by others that it holds."""
+    """Return whether an object is one of these, or holds one, directly or indirectly."""
     objects = [substitute]
     for each in objects:  # which grows meanwhile
         if id(each) in ends:
@@ -270,7 +270,7 @@ class OutputStream(io.TextIOBase):
         return self.buffer
 
     def write(self, text: str) -> int:
-        """Take in text for the cell that is running."""
+        """Add text for the running cell."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text)}")
         if self._is_fork:
@@ -282,7 +282,7 @@ class OutputStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Take in what subprocesses wrote, and send what was printed, so that it outlives this process.
+        """Read output of subprocesses, and send all text, so that it outlives this process.
 
         Between cells nothing need be sent: the reply takes it along.
         """
@@ -314,9 +314,9 @@ class OutputStream(io.TextIOBase):
         self._parent.set(self._last_parent)
 
     def take_from_pipe(self, most: int = PIPE_BYTES) -> bool:
-        """Take in what subprocesses have written to the descriptor, up to so many bytes; False once nobody can more.
+        """Read at most `most` bytes that subprocesses wrote to the descriptor; return False once no process can write.
 
-        It is sent at once: what is in the pipe outlives this process, and so does what was taken from there.
+        They are sent at once, so that they outlive this process as bytes in the pipe would.
         """
         if self._is_fork:  # it is the parent's
             return True
@@ -332,7 +332,7 @@ class OutputStream(io.TextIOBase):
         return is_open
 
     def renew(self, reader: int, writer: int) -> None:
-        """Go on with another pipe, in a fork that is the kernel from now on."""
+        """Use another pipe, in a fork that becomes the kernel."""
         os.close(self.pipe)
         self.pipe, self._is_fork = _capture(self._descriptor, reader, writer), False
 

@@ -1,1 +1,1 @@
-"""PID 1 and the supervisors of branches: they hold kernels, serve the host's orders, and end what is to end."""
+"""PID 1 and the supervisors of branches: start and end kernels and other processes, by orders of the host."""

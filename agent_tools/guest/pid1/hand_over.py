@@ -1,4 +1,4 @@
-"""The program that an engine executes beside a PID 1 that holds: it gives PID 1 its own stdin and stdout, and waits.
+"""The program that an engine executes beside a waiting PID 1: it passes its stdin and stdout to PID 1, and waits.
 
     python -P -m agent_tools_guest.pid1.hand_over
 

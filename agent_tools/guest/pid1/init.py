@@ -95,7 +95,7 @@ class LastWords:
         return [*first, *second]
 
     def take(self, generation: int, let_go: Callable[[], None], seconds: float = SECONDS) -> Iterator[Printed]:
-        """Yield what was written last, and let go of the pipes. `let_go` closes, in a fork, what is PID 1's alone."""
+        """Yield the last output, and close the pipes. `let_go` closes, in a fork, PID 1's own descriptors."""
         if not self._readers:
             return
         readers, self._readers = self._readers, []
@@ -218,11 +218,11 @@ class Alarms:
         self._early_grace = 0.0  # after it; 0.0: the kernel is not killed
 
     def arm(self, interrupt: float, kill: float) -> None:
-        """Interrupt the kernel in so many seconds, and kill it after a grace of `kill` seconds."""
+        """Interrupt the kernel in `interrupt` seconds, and kill it after a grace of `kill` seconds."""
         self._alarm, self._has_early_interrupt = Alarm(self._clock() + interrupt, kill), False
 
     def disarm(self) -> None:
-        """Forget everything that is due: the run, or the kernel, has ended."""
+        """Cancel all signals that are due: the run, or the kernel, has ended."""
         self._alarm, self._has_early_interrupt = None, False
 
     def interrupt(self, grace: float) -> None:
@@ -300,7 +300,7 @@ class Init:
         self.scope.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: see LastWords
 
     def patience(self) -> float:
-        """Seconds until something is due without anyone's word."""
+        """Return the seconds until the next timer."""
         due = self.alarms.seconds()
         is_code_running = due or time.monotonic() < self.keeper.ran_at + ARMED_AFTER
         look = oom_priority.LOOK_EVERY if is_code_running and self.keeper.copies else LOOK_EVERY
@@ -383,7 +383,7 @@ class Init:
         self.run_kernel(descriptors, WORK_DIR)
 
     def wake(self, generation: int, run: int, descriptors: list[int]) -> None:
-        """Have a copy of the last kernel go on in its place; while that lives, only one of this very run."""
+        """Continue a copy of the last kernel in its place; while that lives, only a copy of this run."""
         self.hear()
         is_exact = bool(self.kernel_pid)
         if is_exact and not self.keeper.has(run):
@@ -406,7 +406,7 @@ class Init:
                 os.close(writer)
 
     def tell_last_words(self, seconds: float) -> None:
-        """Tell the host what the kernel that has ended wrote last; at most so long."""
+        """Send the host the last output of the ended kernel, within a time limit."""
         deadline = time.monotonic() + seconds
         for words in self.last_words.take(self.generation, self.let_go, seconds):
             self.host.say(words, deadline - time.monotonic())
@@ -430,7 +430,7 @@ class Init:
             self.clear_orphans()
 
     def hear(self) -> None:
-        """Listen to those who may be the kernel now, or the supervisor of a branch."""
+        """Read messages of processes that may be the kernel or the supervisor of a branch now."""
         self.branches.hear(is_child)
         pid = self.keeper.hear()
         if pid and not self.kernel_pid and is_child(pid):
@@ -504,7 +504,7 @@ class Init:
             self.forget_kernel()
 
     def read_report(self) -> bytes:
-        """Return what the kernel said of its start; nothing, as a rule."""
+        """Return the kernel's report on its start, normally empty."""
         with contextlib.suppress(OSError):
             return self.kernel_report.recv(MAX_TRACEBACK) if self.kernel_report else b""
         return b""

@@ -39,7 +39,7 @@ class SocketLifeline:
         return [(read_order(line), list(descriptors))]
 
     def say(self, report: Report, patience: float = 0.0) -> None:
-        """Tell the host; one that does not listen is waited for so many seconds."""
+        """Send the host a report; wait up to `patience` seconds if it does not read."""
         with contextlib.suppress(OSError):
             if patience > 0:
                 await_room(self.socket.fileno(), patience)
@@ -80,7 +80,7 @@ class StdioLifeline:
         )
 
     def exchange(self, ready: set[int]) -> list[Received]:
-        """Carry what the channels say, and return the orders that have come."""
+        """Transfer data of the channels, and return received orders."""
         orders = self._read() if self.stdin in ready else []
         self.mux.exchange(ready)
         self._write()

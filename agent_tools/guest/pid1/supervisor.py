@@ -1,4 +1,4 @@
-"""The programs that hold kernels: PID 1 of the sandbox with its boot, and the supervisor of each branch.
+"""The programs that own kernels: PID 1 of the sandbox with its boot, and the supervisor of each branch.
 
 Theory of operation
     PID 1 boots once: it imports what a kernel needs and makes its shell, so that a kernel is a fork without imports.
@@ -50,12 +50,12 @@ STREAMS = 2  # stdin and stdout
 
 
 class Hold:
-    """The words after `hold` on the command line, in order.
+    """The arguments after `hold` on the command line, in order.
 
     Attributes:
         open_files: descriptors of one process.
         file_size: bytes of the largest file.
-        patience: seconds until somebody must have handed over; 0 for no end.
+        patience: seconds until the streams must be passed; 0 for no limit.
     """
 
     def __init__(self, open_files: str, file_size: str, patience: str) -> None:
@@ -71,7 +71,7 @@ class Hold:
         """Wait for the streams.
 
         Raises:
-            SystemExit: nobody has handed them over in time; the sandbox ends.
+            SystemExit: they were not passed in time; the sandbox ends.
         """
         self._listener.settimeout(self._patience)
         try:

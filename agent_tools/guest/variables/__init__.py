@@ -1,1 +1,1 @@
-"""Variables as records that outlive the sandbox: made and read by the kernel, and nowhere else."""
+"""Saved variables, as records that only kernels write and read."""

@@ -189,7 +189,7 @@ def test_a_caller_calls_only_what_he_may(new_host: Callable[..., SandboxHost], v
     host = new_host(1)
     host.open("a", SPEC)
     for noun in ("session", "files", "variables", "commands", "recovery"):
-        with pytest.raises(InvalidParams, match="not a method for callers for a caller"):
+        with pytest.raises(InvalidParams, match="not a method for callers"):
             host.do("a", noun, verb)
     with pytest.raises(InvalidParams):
         host.begin("a", "run", verb)
