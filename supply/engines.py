@@ -85,7 +85,6 @@ REASONS = (
         "they ask PyPI: the machine has no network",
     ),
     ("a fork bomb", "it ended after 14 s in place of 11: Podman starts programs to end a container, on one processor"),
-    ("command_in_the_background", "a process that ended, whose stopped parent does not reap it, counted as running"),
     ("AppArmor lets no process", "refused at its start, with the remedy: [AppArmor and crun](#apparmor-and-crun)"),
 )
 """Patterns of what does not hold, and why."""
