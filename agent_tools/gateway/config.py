@@ -88,7 +88,7 @@ class GatewayConfig(ContainersConfig):
     upstream_api: Literal["chat", "responses"] = "chat"
     """The upstream's API for responses and for routed chat completions."""
     upstream_profile: str = "auto"
-    """What the upstream wants to be sent: `auto` learns it from its answers; see docs/upstreams.md for others."""
+    """The upstream's dialect of requests: `auto` learns it from its answers; see docs/upstreams.md for others."""
     passed_fields: Texts = PASSED_FIELDS
     """Fields beyond OpenAI's that a response may have and that are sent to the upstream as they are."""
     host: str = "127.0.0.1"
@@ -96,9 +96,9 @@ class GatewayConfig(ContainersConfig):
     metrics_port: Port | None = None
     """A second port, for /metrics, /health and /ready; the first one has no /metrics then."""
     metrics_host: str = "127.0.0.1"
-    """Address of the second port. It needs no key: give one that only your own machines reach."""
+    """Address of the second port. It needs no key, so choose an address that only your own machines reach."""
     root_path: str = ""
-    """The path below which a proxy shows the gateway, e.g. /code, whether or not the proxy takes it off."""
+    """The path at which a proxy serves the gateway, e.g. /code, whether or not the proxy removes it."""
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False
@@ -111,7 +111,7 @@ class GatewayConfig(ContainersConfig):
     """The URL at which other gateways on the same database reach this one, e.g. http://10.0.0.5:8080; '' if they do
     not."""
     shared_secret: str = field(default="", repr=False)
-    """The same for all gateways that have an `address`: they know each other by it."""
+    """A secret by which gateways with an `address` recognise each other; the same for all of them."""
     database_timeout: Seconds = 10.0
     """The time that a write waits for another process's lock on the SQLite file; once one failed, others fail soon."""
     tool_name: str = "python"
@@ -127,19 +127,20 @@ class GatewayConfig(ContainersConfig):
     session_headers: Texts = ("x-conversation-id", "x-openwebui-chat-id", "x-opencode-session")
     """Headers of a request that name its conversation, whose container is kept by that; the first one found counts."""
     match_text: bool = True
-    """A conversation whose client sends no id of it is known again by all that was said in it, so that its container is
-    kept. Turn it off where one key serves people who must not meet."""
+    """Recognise a conversation without an id by its whole text, so that it keeps its container. Turn it off if one key
+    serves separate users.
+    """
     unknown_tools: Literal["refuse", "ignore"] = "refuse"
-    """Tools of a request that are not here, such as web_search: it is refused, or goes on without them."""
+    """Unsupported tools of a request, such as web_search: refuse the request, or ignore the tools."""
     mcp_servers: Texts = ()
     """MCP servers that requests may name as a tool: `mcp.example.com`, `*.example.org`, `mcp.example.com:8443`, or an
     address with its port. None by default; a name's addresses are public ones, but for those in `mcp_private`."""
     mcp_private: Texts = ()
-    """Blocks of addresses beside the public internet in which those names may lie, such as 10.1.0.0/16."""
+    """Blocks of non-public addresses that those names may have, such as 10.1.0.0/16."""
     mcp_timeout: Seconds = 60.0
     """The time limit of listing a server's tools, and of each call of one."""
     max_mcp_tools: Count = 128
-    """Tools of one server that are offered to the model; of one that has more, a request names those it wants."""
+    """The most tools of one server for the model; of a server with more, a request must name the tools it needs."""
     max_mcp_bytes: Size = 16 * MIB
     """Bytes that one server may send in one response."""
     max_shell_timeout: Seconds = 600.0
@@ -153,13 +154,13 @@ class GatewayConfig(ContainersConfig):
     queue_timeout: Seconds = 60.0
     """The longest wait for a sandbox; then the request is answered 503."""
     max_responses: Count = 64
-    """Responses and routed chat completions under way at once, background ones included; one more is answered 429."""
+    """Responses and routed chat completions at once, including background ones; one more is answered 429."""
     key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
     max_body_bytes: Size = 32 * MIB
     """The largest request that is not an upload."""
     max_unpacked_bytes: Size = GIB
-    """Bytes that compressed requests under way are unpacked to, in all; one alone may always have its own limit."""
+    """Unpacked bytes of all compressed requests in progress; a single request may always have its own limit."""
     head_timeout: Seconds = 10.0
     """The time limit of a request's head, from a connection's start or the head's first byte; then 408."""
     body_timeout: Seconds = 30.0
@@ -183,17 +184,17 @@ class GatewayConfig(ContainersConfig):
     max_conversation_bytes: Size = 64 * MIB
     """Bytes of a conversation's items; likewise. Those of all conversations of a key: `max_stored_bytes`."""
     heartbeat: Seconds = 15.0
-    """The silence after which a stream sends a comment, so that no proxy gives up on it."""
+    """The silence after which a stream sends a comment, so that proxies do not close it."""
     refusal_wait: Seconds = 2.0
     """The time that a response's stream waits for its first item, so that a refusal by the upstream is its status."""
     log_format: LogFormat = "text"
     """The lines of the log, on standard error: text, or JSON for programs that collect logs."""
     log_level: LogLevel = "info"
-    """The least level of what is logged; `warning` leaves out requests, `debug` has those of probes, too."""
+    """The lowest level that is logged; `warning` leaves out requests, `debug` includes requests of probes."""
     shutdown_grace: Seconds = 5.0
     """The time that active responses have to end when the gateway stops; then they fail, and say why."""
     endpoints: Texts = ENDPOINTS
-    """Further endpoints below /v1 that are passed on to the upstream; none of them holds anything."""
+    """Further stateless endpoints below /v1 that are passed on to the upstream."""
     image_urls: Literal["data", "content"] = "data"
     """Image outputs hold the picture itself (data), or the URL of its content in the container (content)."""
 
@@ -254,7 +255,7 @@ class GatewayConfig(ContainersConfig):
     @classmethod
     def _check_passed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if taken := sorted(_OURS.intersection(names)):
-            raise InvalidParams(f"passed_fields holds {taken[0]!r}, which the gateway itself sends: leave it out.")
+            raise InvalidParams(f"passed_fields has {taken[0]!r}, which the gateway itself sends: leave it out.")
         return names
 
     @field_validator("upstream_profile")
@@ -316,5 +317,7 @@ def read_config(given: Mapping[str, Any]) -> GatewayConfig:
     """
     if not given.get("upstream"):
         read_as(GatewayConfig, {**given, "upstream": "http://none"})  # a misspelt name may be why
-        raise InvalidParams("No upstream is given: tell where the models are by --upstream http://localhost:8000/v1.")
+        raise InvalidParams(
+            "No upstream is given: set the address of the models, such as --upstream http://localhost:8000/v1."
+        )
     return read_as(GatewayConfig, given)

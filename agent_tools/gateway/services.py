@@ -88,7 +88,7 @@ class Seal:
             return self._cipher
 
     def _key(self) -> bytes:
-        """Read the key, or make one: of several gateways that do so at once, the first one's counts."""
+        """Read the key, or create it: if several gateways do so at once, all use the first one's key."""
         if not self._path.exists():
             new = self._path.with_name(f"{KEY_FILE}.{os.getpid()}.{os.urandom(4).hex()}")
             try:
@@ -117,11 +117,11 @@ _FORGOTTEN: tuple[type[Record], ...] = (
 
 
 class Services:
-    """Made at the start of a gateway; `close` ends all and leaves no sandbox.
+    """The services of a gateway, made at its start; `close` ends them all and removes every sandbox.
 
     Attributes:
         compute: the order in which threads that make answers compute.
-        end_jobs_of: ends the jobs of these owners; set by whoever has the jobs.
+        end_jobs_of: ends the jobs of these owners; set by the owner of the jobs.
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
 
@@ -153,7 +153,7 @@ class Services:
             self._undo = undo.pop_all()
 
     def _join_others(self, undo: ExitStack) -> None:
-        """Open the store, and appear among the gateways that share it."""
+        """Open the store, and join the gateways that share it."""
         config = self.config
         self.store = Store(config.database_url, config.database_timeout, self.compute)
         undo.callback(self.store.close)
@@ -165,7 +165,7 @@ class Services:
         self.background = BackgroundResponses(self.store, self.presence.id, self.presence.is_alive)
 
     def _let_in(self) -> None:
-        """Have what requests pass first: keys, and bounds of what they send."""
+        """Make the services that requests need first: keys, and limits of bodies."""
         config = self.config
         self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=KEY_PATIENCE)
         if config.named_keys:
@@ -175,7 +175,7 @@ class Services:
         self.large_json = LargeJson(JSON_THREADS)
 
     def _have_containers(self, undo: ExitStack) -> None:
-        """Have containers and files, and know whose they are."""
+        """Make the services for containers and files, and for finding their conversations."""
         config, leases = self.config, ContainerLeases(self.store, self.presence.id, self.presence.is_alive)
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
@@ -193,7 +193,7 @@ class Services:
         self.skills = UploadedSkills(self.containers, self.store, self.uploads)
 
     def _count(self) -> None:
-        """Have metrics of all this."""
+        """Make the metrics."""
         places = self.containers.places
         growing = {
             "agent_tools_sweep_failures": lambda: self.sweep_failures,
@@ -209,7 +209,7 @@ class Services:
         self._undo.close()
 
     def sweep(self) -> int:
-        """Expire and forget all that is due; return the number of parts that failed.
+        """Expire and delete everything that is due; return the number of failed parts.
 
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
@@ -229,7 +229,7 @@ class Services:
         self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
 
     def _read_keys(self) -> None:
-        """Accept the named keys of now, and end what those that were revoked have under way."""
+        """Accept the current named keys, and end the running work of revoked ones."""
         if revoked := NamedKeys(self.store).read_into(self.keys):
             self.end_jobs_of(revoked)
             self._revoked |= revoked
@@ -238,7 +238,7 @@ class Services:
             self._revoked = frozenset()
 
     def _tend(self) -> None:
-        """Do what other gateways wait for."""
+        """Do the work that other gateways wait for."""
         if self.presence.has_others:
             self.containers.endings.tend()
 

@@ -68,7 +68,7 @@ class UploadedSkills:
         self._reading = threading.Semaphore(AT_ONCE)
 
     def create(self, owner: str, read: Callable[[], Bundle]) -> UploadedSkill:
-        """Keep what `read` returns as the first version of a skill.
+        """Store the result of `read` as the first version of a skill.
 
         Raises:
             ApiError: 400, it is no usable skill.
@@ -81,7 +81,7 @@ class UploadedSkills:
             return UploadedSkill(row, [self._add(row, 1, bundle, row)])
 
     def add_version(self, skill: UploadedSkill, read: Callable[[], Bundle], *, is_default: bool) -> StoredSkillVersion:
-        """Keep what `read` returns as the next version. Errors as for `create`; 404, the skill was just deleted."""
+        """Store the result of `read` as the next version. Errors as for `create`; 404, the skill was just deleted."""
         with self._reading, _refused("files"):
             bundle, row = read(), skill.row
             if bundle.manifest.name != row.name:
@@ -156,7 +156,7 @@ class UploadedSkills:
     # -- in containers ------------------------------------------------------------------------------------------------
 
     def resolve(self, owner: str, given: Sequence[GivenSkill], path: str) -> dict[str, Skill]:
-        """Return the skills for a new container, by what the client calls them; `path` is that of the field.
+        """Return the skills for a new container, by the references of the client; `path` is the field's path.
 
         Raises:
             ApiError: 400 or 404, one cannot be used.

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: numbers and fixed names only, nothing that anyone said."""
+"""Metrics for Prometheus: numbers and fixed names only, no content."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Tracer:
         return TurnSpans(tracer, model[:MAX_MODEL_ID], upstream)
 
     def continued(self, headers: Headers) -> AbstractContextManager[None]:
-        """Go on with the trace of a request in the block, if spans are made at all."""
+        """Continue the trace of a request in the block, if tracing is on."""
         return tracing.continued(headers) if self._provider else nullcontext()
 
     def close(self) -> None:
@@ -169,11 +169,11 @@ def _mark(span: Any, error_type: str) -> None:
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 _GROWING = {
-    "agent_tools_sweep_failures": "Objects that a sweep could not end or remove; the next one tries again.",
-    "agent_tools_store_failures": "Transactions that the database refused: away, locked or full.",
+    "agent_tools_sweep_failures": "Objects that a sweep could not remove; the next one retries.",
+    "agent_tools_store_failures": "Transactions that failed because the database was unreachable, locked or full.",
     "agent_tools_parked": "Containers whose sandbox made room for another's, or for the machine's memory.",
-    "agent_tools_handed_over": "Containers that were given up to another gateway, which asked for them.",
-    "agent_tools_forwarded": "Requests that were sent on to the gateway that has their container.",
+    "agent_tools_handed_over": "Containers that another gateway asked for and got.",
+    "agent_tools_forwarded": "Requests that were forwarded to the gateway that has their container.",
 }
 READINESS_SECONDS = 10.0  # between two questions that scrapes lead to
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))
@@ -212,9 +212,9 @@ class Metrics:
         self.request_seconds = Histogram(
             "agent_tools_request_seconds", "HTTP requests.", ["route"], buckets=_SECONDS, registry=registry
         )
-        says = "Requests of each key, by what came of them."
+        says = "Requests of each key, by their result."
         self._of_keys = Counter("agent_tools_key_requests", says, ["key", "end"], registry=registry)
-        says = "Requests turned away, and code that broke its bounds."
+        says = "Refused requests, and code that exceeded its limits."
         self._security = Counter("agent_tools_security_events", says, ["event"], registry=registry)
         for event in get_args(SecurityEvent):
             self._security.labels(event)  # at 0, so that an alarm can be set before the first
@@ -277,7 +277,7 @@ class Metrics:
         self._security.labels(event).inc()
 
     def ended(self, execution: Execution) -> None:
-        """Count code that broke its bounds."""
+        """Count code that exceeded its limits."""
         for output in execution.outputs:
             if isinstance(output, Died) and output.cause:
                 self.security(output.cause)
@@ -339,7 +339,7 @@ class _Pools(Collector):
         for outcome in ("hit", *get_args(Miss)):
             takes.add_metric([outcome], state.takes.get(outcome, 0))
         ready = GaugeMetricFamily("agent_tools_pool_ready", "Sandboxes made ahead that are ready.", value=state.ready)
-        says = "Sandboxes that were started while somebody waited."
+        says = "Sandboxes that were started while a request waited."
         cold = CounterMetricFamily("agent_tools_cold_starts", says, value=state.cold_starts)
         says = "Time that these took to start."
         seconds = CounterMetricFamily("agent_tools_cold_start_seconds", says, value=state.cold_start_seconds)

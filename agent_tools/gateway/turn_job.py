@@ -1,4 +1,4 @@
-"""A job that is a turn between a model and its tools: counted, traced, and bounded in size."""
+"""A job that runs a turn between a model and its tools, with metrics, traces and a size limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server behind the gateway: its models, for turns that run here, and its own answers, passed on unchanged."""
+"""The upstream server: its models, for turns that run here, and requests that are passed on unchanged."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Upstream:
             return False
 
     async def problem(self) -> str:
-        """Return the problem of the upstream and what to do, as the end of a sentence; '' if it lists its models."""
+        """Return the upstream's problem with its remedy, as the end of a sentence; '' if it lists its models."""
         problem, looked_at = self._problem
         if time.monotonic() - looked_at >= STATE_AGE:
             problem = await self._found_problem()
@@ -142,7 +142,7 @@ class Upstream:
     ) -> Response:
         """Pass a request on, and the answer back. `path` is fixed or made by `model_path`, never a client's.
 
-        Once it is not wanted any more, as where the client's key was revoked, it is broken off.
+        It is cancelled when the answer is no longer needed, such as after the client's key was revoked.
 
         Raises:
             ApiError: 502 or 504, the upstream cannot be reached, or refuses the gateway's own key; 499, the client has
@@ -226,7 +226,7 @@ def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 async def _bytes(answer: httpx.Response, is_wanted: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield an answer; where it breaks off or cannot be decoded, so does this, and the client sees the cut."""
+    """Yield an answer; if it is cut off or cannot be decoded, end without its end, so that the client notices."""
     try:
         async for chunk in answer.aiter_bytes():
             if not is_wanted():

@@ -1,4 +1,4 @@
-"""The tools that the client runs: functions, and custom tools, which take text; each alone or in a namespace.
+"""The tools that the client runs: functions, and custom tools, which take text, alone or in a namespace.
 
 A model of chat completions knows functions with one name alone. So a tool of a namespace is offered as
 `namespace__name`, and a custom tool as a function of one text, `input`; the model's calls are sent to the client in the
@@ -24,8 +24,8 @@ MAX_TOOLS = 512  # of a request, those of namespaces included
 MAX_NAMESPACE = 256  # characters of its name
 MAX_ABOUT = 4_096  # characters of its description, which each of its tools is offered with
 _BY_CODE = (
-    "Code cannot call what the client runs, since it would have to wait over requests: add 'direct', and the model "
-    "calls it; or offer it by a server of a tool of type 'mcp', whose tools code calls."
+    "Code cannot call tools that the client runs, since it cannot wait between requests: add 'direct', so that the "
+    "model calls it; or offer it as a tool of an 'mcp' server, which code can call."
 )
 
 
@@ -70,7 +70,7 @@ class _Namespace(Given):
 
 @dataclass(frozen=True)
 class ClientTool:
-    """A tool that the client runs. `shown` is what the response repeats of it."""
+    """A tool that the client runs. The response repeats `shown`."""
 
     kind: Literal["function", "custom"]
     own_name: str

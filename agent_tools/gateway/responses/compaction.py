@@ -1,4 +1,4 @@
-"""Making a conversation shorter before its model is asked, when it has more tokens than its client allows."""
+"""Summarises a conversation that has more tokens than its client allows, before the model is asked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent_tools.models.base import JsonObject, Model, Usage
 
 @dataclass
 class Compactor:
-    """Asks a model for the summary of a conversation. `usage` is what that cost."""
+    """Asks a model for the summary of a conversation. `usage` counts its tokens."""
 
     model: Model
     deadline: float
@@ -45,14 +45,14 @@ class Compactor:
 
 @dataclass(frozen=True)
 class Long:
-    """A conversation that is to become shorter: what is summarised, and what stays."""
+    """A conversation that is too long: the part to summarise, and the part that stays."""
 
     before: list[JsonObject]
     newest: list[JsonObject]
 
     @property
     def newest_text(self) -> str:
-        """The text of what stays."""
+        """The text of the part that stays."""
         return text_of_messages(self.newest)
 
 
@@ -64,7 +64,7 @@ def too_long(messages: Sequence[JsonObject], threshold: int | None) -> Long | No
     return Long(before, newest) if before else None
 
 
-# The tokens that a request's input takes: as the upstream counts them, else an estimate.
+# The tokens of a request's input: counted by the upstream, else estimated.
 
 
 BYTES_PER_TOKEN = 4  # of UTF-8: what OpenAI tells of English, and near it for most other scripts

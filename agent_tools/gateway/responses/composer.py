@@ -1,4 +1,4 @@
-"""The events of a response, from a turn's steps; the last event holds the whole response. Pure."""
+"""Converts a turn's steps into the events of a response; the last event has the whole response. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)
 
 @dataclass(frozen=True)
 class ResponseContext:
-    """The container of a response, and what the composer asks of it.
+    """The container of a response, and functions of it for the composer.
 
     Attributes:
         names: the names for the model of the built-in tools that may be called, by their kinds.
@@ -76,7 +76,7 @@ class ResponseContext:
 
 
 class Composer:
-    """Turns steps into events; `response` is the body as it stands."""
+    """Converts steps into events; `response` is the current body."""
 
     def __init__(self, response: JsonObject, request: ResponseRequest, context: ResponseContext) -> None:
         self.response = response
@@ -152,7 +152,7 @@ class Composer:
                 yield from self._finish(step)
 
     def fail(self, error: ApiError, usage: Usage | None = None) -> Iterator[Event]:
-        """Yield the events of a response that cannot go on."""
+        """Yield the events of a failed response."""
         yield from self._close_all("incomplete")
         code = _ERROR_CODES.get(error.status, "server_error")
         if error.code == CONTEXT_TOO_LONG:  # clients make the conversation shorter, and try again
@@ -225,7 +225,7 @@ class Composer:
             yield from self.insert(self._shell_outputs[id_])
 
     def _live(self, step: CallOutput | CallCommand) -> Iterator[Event]:
-        """Yield the events of what a running tool yields."""
+        """Yield the events of a running tool's output."""
         if isinstance(step, CallCommand):
             shell = self._shell_outputs[step.id]
             yield from self.placed(shell, shell.take(step.news))

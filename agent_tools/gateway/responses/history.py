@@ -1,4 +1,4 @@
-"""Items of a conversation, as messages for the model."""
+"""Converts items of a conversation into messages for the model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Patch(Given):
 
 @dataclass(frozen=True)
 class CallHistory:
-    """What is known of earlier calls.
+    """The stored facts about earlier calls.
 
     Attributes:
         tool_name: the code interpreter's name for the model.
@@ -183,7 +183,7 @@ def container_of(items: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def _place_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of an item that may name the container it ran in."""
+    """Return the part of an item that may name its container."""
     if item.get("type") == "shell_call":
         environment = item.get("environment")
         return environment if isinstance(environment, dict) else {}
@@ -255,7 +255,7 @@ def _of_patch(kind: str, item: Mapping[str, Any], param: str) -> Message:
 
 
 def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:
-    """Return what a client's tool gave back: its text for the model, and its pictures."""
+    """Return the output of a client's tool: its text for the model, and its pictures."""
     output = item.get("output")
     text, pictures = (output, []) if isinstance(output, str) else _output_parts(output, f"{param}.output", past)
     return Message(FUNCTION, text, extra={CALL_ID: _text(item, "call_id", param)}), pictures
@@ -291,7 +291,7 @@ def _code_call(item: Mapping[str, Any], past: CallHistory) -> Iterator[Message]:
 
 
 def _of_server(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message]:
-    """Yield the calls of an MCP server's tools, and what came of them.
+    """Yield the calls of an MCP server's tools, and their results.
 
     Lists of tools are asked for anew. Approved calls are made before the model is asked; a call that the user
     rejected in an earlier turn is answered here.
@@ -369,7 +369,7 @@ def _text(item: Mapping[str, Any], name: str, param: str) -> str:
     return value
 
 
-# The shell of a client: its calls are shown, and the client runs them and sends what came of them.
+# The shell of a client: the client runs the calls and sends their results.
 
 
 LOCAL = {"type": "local"}

@@ -1,4 +1,4 @@
-"""Files in an input, put into the container, or passed on to the model where no code can run; and uploaded pictures."""
+"""Files in an input: copied into the container, or passed on to the model if no code can run; and pictures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class InputFiles:
         self._contents = {True: there, False: dict(there)}  # by names: of files that are new, and of earlier ones
 
     def part(self, part: Mapping[str, Any], param: str, is_new: bool) -> JsonObject:
-        """Return the part that tells the model of a file. A file that is not new stays as code has left it, or is gone.
+        """Return the part that names a file for the model. An earlier file stays as the code left it, or is deleted.
 
         An `input_image` is shown to the model, and is not put into the container.
 
@@ -90,7 +90,7 @@ class InputFiles:
         return {"type": "text", "text": f"[The file is at {SHOWN_DIR}/{name}]"}
 
     def restore(self, parts: Iterable[Mapping[str, Any]], container_id: str) -> None:
-        """Put the files of an earlier input into a new container, but for those whose name is taken, or that are gone.
+        """Put the files of an earlier input into a new container, except deleted ones and those whose name is taken.
 
         Raises nothing: the response can do without them.
         """
@@ -104,7 +104,7 @@ class InputFiles:
                         self._files.put(container_id, name, content, file.id)
 
     def _name_for(self, file: InputFile, part: Mapping[str, Any], is_new: bool) -> str:
-        """Return the name that a file gets: its own, unless another one that comes with it has that."""
+        """Return the name of a file in the container: its own, unless another file of the request has it."""
         contents = self._contents[is_new]
         content = file.id or str(part.get("file_data"))
         name = free_name(file.name, {name for name, each in contents.items() if each != content})

@@ -71,7 +71,7 @@ class CompactionItem(Item):
         super().__init__("cmp", "compaction", encrypted_content=encrypted_content)
 
 
-# What the model says.
+# Text of the model.
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class MessageItem(SpokenItem):
         yield from self._end(part, logprobs=shown_logprobs(self.logprobs, with_bytes=False))
 
 
-# What the model calls.
+# Calls of the model.
 
 
 class CallItem(Item):
@@ -225,7 +225,7 @@ class CustomItem(CallItem):
 
 
 class McpApprovalItem(CallItem):
-    """A call that a person is to approve. It has its arguments, and is shown, once they are whole."""
+    """A call that a person must approve. It is shown once its arguments are complete."""
 
     def __init__(self, label: str, name: str) -> None:
         super().__init__("mcpr", "mcp_approval_request", server_label=label, name=name, arguments="")
@@ -329,7 +329,7 @@ class PatchCallItem(CallItem):
         super().__init__("apc", "apply_patch_call", status="in_progress", call_id=call_id, operation={})
 
     def read(self, arguments: str) -> None:
-        """Set the operation. Arguments without one become the diff of a file without a name, which nothing fits."""
+        """Set the operation. Arguments without one become the diff of a file without a name, which never applies."""
         try:
             call = read_patch_call(arguments)
         except InvalidParams:

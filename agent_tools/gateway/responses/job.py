@@ -1,4 +1,4 @@
-"""One response as a job: its turn, its events, and its end, which is stored; and the way from a request to its job."""
+"""A response as a job: it runs the turn, yields events and stores the end. `start_job` makes it from a request."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from agent_tools.models.wire import wire_messages
 # The tools of MCP servers in one response: listed before the model is asked, offered to it, and called once approved.
 #
 # A call that needs approval is pending like one of the client's own functions: it ends the response. The next response
-# makes it before its model is asked, or tells the model that it was refused.
+# makes it before its model is asked, or reports the refusal to the model.
 
 _UNDECIDED = "The user has not approved this call."
 _GONE = "This call was approved, but its tool is not offered any more."
@@ -77,7 +77,7 @@ class RemoteTools:
             self._connections.cancel()
 
     def close(self) -> None:
-        """Hang up on all servers."""
+        """Close the connections to all servers."""
         if self._connections:
             self._connections.close()
 
@@ -153,7 +153,7 @@ class RemoteTools:
             messages.insert(call.index, answer(call, text))
 
     def _decision(self, call: OpenCall) -> Decision | None:
-        """Take the decision that is about a call: by its id, else a new one by what was asked for."""
+        """Take the decision on a call: by its id, else a new one with the same tool and arguments."""
         by_id = (each for each in self._decisions if each.request_id == call.id)
         alike = (each for each in self._decisions if each.is_new and self._is_about(each, call))
         decision = next(by_id, None) or next(alike, None)
@@ -205,8 +205,8 @@ class ResponseJob(TurnJob):
     """A response; made in a thread, with a log of the event loop.
 
     Attributes:
-        plan: the request and all that its turn needs.
-        body: the response as it stands.
+        plan: the request, and everything for its turn.
+        body: the current response.
         answer: the response's body as JSON: as it was at first, until it has ended.
     """
 
@@ -257,7 +257,7 @@ class ResponseJob(TurnJob):
         return remote.turn(turn)
 
     def _compact(self, threshold: int) -> Iterator[Event]:
-        """Put a summary in place of what was said before, if that is longer than the client allows."""
+        """Replace the earlier conversation by a summary, if it is longer than the client allows."""
         long = too_long(self._conversation, threshold)
         if long is None:
             return
@@ -311,18 +311,18 @@ class ResponseJob(TurnJob):
             self._storage.close()
 
     def end(self) -> ResponseEnd:
-        """Return what the next response builds on, once this one has ended."""
+        """Return the state for the next response, once this one has ended."""
         conversation, earlier = packed(self._conversation), self._container_id or self.plan.found.earlier
         return ResponseEnd(id=self.id, status=self.body["status"], container_id=earlier, conversation=conversation)
 
     def save_start(self) -> None:
-        """Store that the response is under way, so that it can be asked for."""
+        """Store the started response, so that clients can retrieve it."""
         assert self._storage  # the request is checked for it
         earlier = self.plan.found.earlier
         self._storage.begin(Snapshot(self.body["status"], self.answer, self._conversation, earlier))
 
     def _note(self, step: Step) -> None:
-        """Remember what the next response will need."""
+        """Store facts for the next response."""
         match step:
             case CallDone(call=call):
                 self._answers[call.id] = step.text
@@ -351,7 +351,7 @@ class ResponseJob(TurnJob):
         return {**message, SERVER_FIELDS: {**fields, "model": self.plan.request.model}} if fields else message
 
     def _end(self, event: Mapping[str, Any]) -> None:
-        """Release the container and store the response, before anyone hears of its end."""
+        """Release the container and store the response, before clients get its end."""
         lease, found, body = self.plan.lease, self.plan.found, event["response"]
         self._container_id = container_id = lease.container_id if lease and lease.has_container else None
         if lease:
@@ -382,7 +382,7 @@ class ResponseJob(TurnJob):
             body["conversation"] = None
 
     def _not_stored(self, body: JsonObject) -> None:
-        """Show the client that its answer, which it gets all the same, is not stored."""
+        """Mark the answer, which the client still gets, as not stored."""
         body["store"] = False
         self.answer = packed(body)
 
@@ -396,7 +396,7 @@ class ResponseJob(TurnJob):
 
 
 def request_reader(services: Services) -> Callable[[JsonObject], ResponseRequest]:
-    """Return the reader of requests, which knows what this gateway takes."""
+    """Return the reader of requests for this gateway's settings."""
     config = services.config
     unknown, servers = config.unknown_tools, services.mcp_servers
     return partial(read_request, unknown_tools=unknown, passed=config.passed_fields, servers=servers)
@@ -426,7 +426,7 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     request, owner = submission.request, submission.owner
     session = services.conversations.session(submission.headers)
     look_at = services.peers.look_for_holder if submission.may_forward else (lambda _: None)
-    if submission.may_forward and services.peers.are_there:  # first: a request that is sent on needs no place here
+    if submission.may_forward and services.peers.are_there:  # first: a forwarded request needs no place here
         await run_in_threadpool(_look, services, owner, request, session, look_at)
     needs_sandbox = request.tools.container is not None
     place = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), submission.receive)

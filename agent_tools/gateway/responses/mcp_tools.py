@@ -1,4 +1,4 @@
-"""The `mcp` tools of a request: their servers, and which of their tools are offered, and after whose approval.
+"""Reads the `mcp` tools of a request: their servers, the offered tools, and the approvals they need.
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create. `headers` and `authorization`
 are sent to the server, and neither stored nor repeated; of a URL, the response repeats the host alone.
@@ -91,7 +91,7 @@ _Names = Annotated[list[Any], AfterValidator(_names)]
 
 
 class ToolFilter(Given):
-    """Some of a server's tools: by name, and by their own word that they only read. None leaves that open."""
+    """Some of a server's tools, by name and by their read-only hint. None accepts both values of the hint."""
 
     tool_names: _Names | None = None
     read_only: bool | None = None
@@ -217,7 +217,7 @@ def _marked(whole: str, label: str, name: str) -> str:
     return f"{whole[: MAX_NAME - 9]}_{mark}"
 
 
-# Calls that a person was asked about: what was decided, and the calls of a conversation that it is for. Pure.
+# Decisions of a person on calls, and the calls of a conversation that they belong to. Pure.
 
 
 REQUEST, RESPONSE = "mcp_approval_request", "mcp_approval_response"

@@ -1,4 +1,4 @@
-"""The plan of a response in three steps: what was said before is found, a container is chosen, the turn is planned.
+"""The plan of a response in three steps: find the earlier conversation, choose a container, plan the turn.
 
 Each step returns a frozen value that the next one takes. They ask the store, so they are not for the event loop.
 """
@@ -55,14 +55,14 @@ from agent_tools.results.execution import Picture
 LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
 )
-FILES_BACK = "Files that the user gave are there again, as they were given."
+FILES_BACK = "The user's files were copied into it again, in their original state."
 Look = Callable[[ContainerRecord], None]
 """Called with the container that a conversation has; raises `Elsewhere` if another gateway should answer."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A request whose references are resolved, and what was said before it.
+    """A request with resolved references, and the earlier conversation.
 
     Attributes:
         recognised: the conversation as the client sent it, if a tool here has a container.
@@ -100,7 +100,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a response's turn needs. The next response builds on `conversation`, which is without `instructions`.
+    """Everything for a response's turn. The next response builds on `conversation`, which is without `instructions`.
 
     `decisions` are those on calls of MCP servers.
     """
@@ -129,7 +129,7 @@ class Plan:
 
 
 def find(services: Services, owner: str, request: ResponseRequest, session: str = "") -> Found:
-    """Find what was said before a request; nothing is changed. `session` is the one that its headers name.
+    """Find the conversation before a request, without changes. `session` is the one that its headers name.
 
     Raises:
         ApiError: it refers to something that does not exist, or cannot be sent on.
@@ -176,7 +176,7 @@ def _sender(owner: str, request: ResponseRequest, session: str) -> Sender:
 
 @dataclass(frozen=True)
 class _Place:
-    """The container that there is, None if a new one is needed, with its memory, network and skills.
+    """The existing container, None if a new one is needed, with its memory, network and skills.
 
     It `was_lost` if the conversation had one that cannot be used any more.
     """
@@ -214,7 +214,7 @@ def choose(services: Services, found: Found, look_at: Look = lambda _: None) -> 
     new_skills = {} if place.id else services.skills.resolve(owner, choice.skills, f"{choice.path}.skills")
     skills = services.skills.of_container(place.skills) if place.id else tuple(new_skills.values())
     id_, notes, files = place.id or new_id("cntr"), [], list[list[JsonObject]]()
-    if place.was_lost:  # what the request itself holds of the conversation brings its files by itself
+    if place.was_lost:  # files of messages in the request itself are copied anyway
         most = services.config.max_conversation_bytes
         files = files_before(services.store, owner, found.request.previous_response_id, most)
         notes.append(f"{LOST} {FILES_BACK}" if files else LOST)
@@ -243,7 +243,7 @@ def choose(services: Services, found: Found, look_at: Look = lambda _: None) -> 
 
 
 def discard(services: Services, owner: str, lease: ContainerLease | None) -> None:
-    """Discard the container that was made for a response that is not."""
+    """Discard the new container of a response that could not be made."""
     if lease and lease.has_made:
         services.containers.discard(owner, lease.container_id)
 
@@ -350,7 +350,7 @@ def client_functions(services: Services, tools: Tools) -> list[FunctionDefinitio
 
 
 def _before(services: Services, found: Found, chosen: Chosen) -> tuple[list[JsonObject], list[Decision]]:
-    """Return the messages of what was said before the input, and the decisions on calls of MCP servers."""
+    """Return the messages before the input, and the decisions on calls of MCP servers."""
     store, owner, given = services.store, found.owner, found.request.input
     if found.stored is None:
         before = json.loads(found.previous.conversation) if found.previous else []

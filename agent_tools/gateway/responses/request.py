@@ -1,4 +1,4 @@
-"""A request for a response, checked. Fields that cannot be honoured are errors; unknown ones are ignored.
+"""A request for a response, checked. Unsupported values of fields are errors; unknown fields are ignored.
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create.
 """
@@ -41,7 +41,7 @@ _IN_VAIN = (
     *("file_search_call.results", "web_search_call.results", "web_search_call.action.sources"),
     *("message.input_image.image_url", "computer_call_output.output.image_url"),
 )
-"""Parts that may be asked for, and are of tools that are not here."""
+"""Values of `include` that belong to unsupported tools; they are accepted."""
 _INCLUDABLE = frozenset((*_IN_VAIN, OUTPUTS, LOGPROBS, DETAILS, ENCRYPTED))
 _SAMPLING = {"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 _TEXTS = {"prompt_cache_key": None, "safety_identifier": None, "service_tier": "default", "user": None}
@@ -193,7 +193,7 @@ class ResponseRequest:
 
     @property
     def with_details(self) -> bool:
-        """The outputs of code are shown while it runs, and with more than OpenAI's fields."""
+        """The outputs of code are shown while it runs, with fields beyond OpenAI's."""
         return DETAILS in self.include
 
     @property
@@ -218,7 +218,7 @@ def read_request(
     passed: Sequence[str] = (),
     servers: AllowedServers | None = None,
 ) -> ResponseRequest:
-    """Check a request. Tools that are not here are errors or left out; fields that `passed` names are sent on.
+    """Check a request. Unsupported tools are errors or ignored; fields that `passed` names are sent on.
 
     `servers` are the MCP servers that it may name.
 
@@ -230,7 +230,7 @@ def read_request(
     if given.background and not given.store:
         raise invalid("A response in the background needs 'store' to be true.", "background")
     if given.conversation is not None and given.previous_response_id is not None:
-        message = "Give 'previous_response_id' or 'conversation', not both: each says what was said before."
+        message = "Give 'previous_response_id' or 'conversation', not both: each names an earlier conversation."
         raise invalid(message, "conversation", "mutually_exclusive_parameters")
     named = given.conversation
     rules = given.context_management

@@ -135,7 +135,7 @@ async def create_response(request: Request) -> Response:
 
 
 async def _await_refusal(request: Request, job: ResponseJob) -> None:
-    """Wait for the first event with content, or for `refusal_wait`: until something is sent, the status can change."""
+    """Wait for the first event with content, or for `refusal_wait`: the status can change until then."""
     with anyio.move_on_after(services_of(request).config.refusal_wait):
         if not await unless_gone(job.log.after(BEGINNING), request.receive):
             jobs_of(request).abandon(job)
@@ -243,7 +243,7 @@ async def _read(request: Request, head: ResponseHead, kind: type[_Kind], answer:
 
 
 def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Response:
-    """Answer the body as it stands: the stored text itself, unless some of it is to be changed."""
+    """Answer the stored text of the body, or a changed copy if fields must be hidden."""
     is_active, has_outputs = now.status in ACTIVE, not include or OUTPUTS in include
     if has_outputs and not is_active:
         return JsonTextResponse(now.body)
@@ -292,7 +292,7 @@ async def _from_its_gateway(request: Request) -> Response | None:
 
 
 def _elsewhere() -> NoReturn:
-    raise ApiError(409, "The response is under way in another gateway; poll it, or ask that one.", code="under_way")
+    raise ApiError(409, "The response runs in another gateway; poll it, or ask that one.", code="under_way")
 
 
 def _stream(request: Request, job: ResponseJob, start: int) -> EventStreamResponse:

@@ -58,7 +58,7 @@ class ResponseQuota:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A response as it stands: its status, its body as JSON, and the state that the next response builds on."""
+    """The current response: its status, its body as JSON, and the state for the next response."""
 
     status: str
     body: str

@@ -1,4 +1,4 @@
-"""Items of stored responses by their ids: stored, forgotten, and put in place of references to them."""
+"""Items of stored responses by their ids: stores them, deletes them, and resolves references to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_DECIDED = 64 * MIB  # bytes of the responses that hold the requests for appr
 
 
 def rows_of(owner: str, body: Mapping[str, Any], hidden: Hidden) -> list[Record]:
-    """Return the places of a response's items, and what no client sees of them."""
+    """Return the places of a response's items, and their hidden fields."""
     now, id_ = time.time(), body["id"]
     items = [StoredItem(id=item["id"], owner=owner, created_at=now, response_id=id_) for item in body["output"]]
     tool_answer, fields = hidden.tool_answer, hidden.server_fields
@@ -69,7 +69,7 @@ def call_key(owner: str, item: Mapping[str, Any]) -> str | None:
 
 
 def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Mapping[str, Any]]) -> Hidden:
-    """Return what is known of items and no client sees, by the ids of items and the keys of function calls."""
+    """Return the hidden fields of items, by the ids of items and the keys of function calls."""
     named = [key for item in items for key in _keys(owner, item)]
     if not named:
         return Hidden()
@@ -97,7 +97,7 @@ def _owned(owner: str, keys: Iterable[str]) -> list[str]:
 def forget(store: Store, response_id: str, calls: Iterable[str] = ()) -> None:
     """Delete a response and all that is stored with it; `calls` are ids of items whose places may be deleted already.
 
-    Its own row is the first: what ends it at this moment stores the rest before it looks for that row.
+    Its own row is deleted first: a job that ends it now stores all other rows before it looks for that row.
     """
     store.delete(StoredResponse, id=response_id)
     ids = [*calls, *(item.id for item in store.find(StoredItem, response_id=response_id))]

@@ -98,7 +98,7 @@ class ResponseSockets:
             self._held[owner] -= 1
 
     def remember(self, socket: object, end: ResponseEnd) -> None:
-        """Keep the end of a response for the next one; the oldest give way."""
+        """Store the end of a response for the next one; the oldest ones are dropped."""
         self._recent[socket, end.id] = end
         self._bytes += len(end.conversation)
         own = [id_ for other, id_ in self._recent if other is socket]
@@ -123,7 +123,7 @@ class ResponseSockets:
                 self.forget(socket, id_)
 
     async def close(self) -> None:
-        """Have each connection end once its active responses have."""
+        """End each connection once its active responses have ended."""
         self.closing.set()
 
 
@@ -181,7 +181,7 @@ class _Connection:
             self._gone.set()
 
     async def _take(self, text: str) -> None:
-        """Have a request wait for its turn."""
+        """Queue a request."""
         body = text.encode("utf-8", "surrogatepass")
         try:
             given = await self._services.large_json.read(len(body), parsed, body)
@@ -211,7 +211,7 @@ class _Connection:
             message = "A response of a WebSocket cannot be in the background: send it by HTTP."
             raise invalid(message, "background", "unsupported_value")
         if self._number >= MAX_WAITING:
-            raise busy(429, f"{MAX_WAITING} responses of this connection are under way; wait for one.", 1)
+            raise busy(429, f"{MAX_WAITING} responses of this connection are running; wait for one.", 1)
         if self._number and self._bytes + size > self._services.config.max_body_bytes:
             raise too_large("The requests of this connection that wait are too large; wait for a response's end.")
 
@@ -227,7 +227,7 @@ class _Connection:
             self._idle.set()
 
     async def _answer(self, given: JsonObject, size: int, stream_id: str) -> None:
-        """Answer one request, also where it fails, and count it."""
+        """Answer one request, including failures, and count it."""
         started, metrics = time.monotonic(), self._services.metrics
         request_id.set(new_id("req"))
         with metrics.in_flight.track_inprogress():
@@ -295,7 +295,7 @@ class _Connection:
         await self._send(encoded(shown).data, stream_id)
 
     async def _send(self, data: bytes, stream_id: str = "") -> None:
-        """Send an event. A client that does not take what came before in time counts as gone."""
+        """Send an event. A client that does not read earlier events in time counts as disconnected."""
         if self._gone.is_set():
             return
         if stream_id:
@@ -308,7 +308,7 @@ class _Connection:
             self._gone.set()
 
     async def _hung_up(self) -> Message:
-        """Wait until the client has left, as a request's `receive` does."""
+        """Wait until the client disconnects, as a request's `receive` does."""
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
@@ -336,7 +336,7 @@ def _too_old() -> ApiError:
 
 
 def _not_steered(given: JsonObject) -> bytes:
-    """Return the answer to an event that would change a response under way."""
+    """Return the answer to an event that would change a running response."""
     steer: dict[str, Any] = {name: given.get(name) for name in ("input", "previous_response_id")}
     message = (
         "No model here can be steered: servers of models take no input while they answer. Wait for the response's end, "

@@ -1,1 +1,1 @@
-"""A gateway as a process: its socket, its second port, what the service manager is told."""
+"""A gateway as a process: its socket, its second port, and notifications to the service manager."""

@@ -83,7 +83,7 @@ def _end_containers(config: GatewayConfig, store: Store, owner: str) -> bool:
 
 
 def _remove_files(data_dir: Path, ids: set[str]) -> None:
-    """Remove what is named after one of these ids, in the folders of `data_dir`."""
+    """Remove files named after one of these ids, in the folders of `data_dir`."""
     for folder in data_dir.iterdir():
         if folder.is_dir() and not folder.is_symlink():
             for path in list(folder.iterdir()):
@@ -101,7 +101,7 @@ def back_up(config: GatewayConfig, folder: Path) -> None:
     """Write a backup into a folder that is empty or new.
 
     Raises:
-        InvalidParams: the folder holds something, a program is missing, or a part cannot be copied.
+        InvalidParams: the folder is not empty, a program is missing, or a part cannot be copied.
     """
     _check_empty(folder, "It is not overwritten: name another folder.")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -126,8 +126,8 @@ def restore(folder: Path, config: GatewayConfig) -> None:
     """Fill an empty `data_dir`, and an empty database, from a backup.
 
     Raises:
-        InvalidParams: the backup is not whole or of the other kind of database, something is there already, a program
-            is missing, or a part cannot be copied.
+        InvalidParams: the backup is incomplete or of the other kind of database, the target is not empty, a program is
+        missing, or a part cannot be copied.
     """
     parts = _checked(folder)
     if (DUMP in parts) != bool(config.database):
@@ -194,7 +194,7 @@ def _check_no_tables(config: GatewayConfig) -> None:
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a database that may be in use, as it is at one moment."""
+    """Copy a consistent snapshot of a database that may be in use."""
     if not source.is_file():
         raise InvalidParams(f"No gateway has its database in {source.parent}: give its --data-dir or --database.")
     target.touch(0o600)

@@ -172,7 +172,7 @@ class HttpConnection(H11Protocol):
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, if there is room."""
+        """Accept the connection, if the limit allows it."""
         super().connection_made(Farewell(transport, self.loop, self._is_sending))  # type: ignore[arg-type]
         self._shared.idle[self] = None
         self._set_deadline()
@@ -241,7 +241,7 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     def _make_room(self) -> None:
-        """Hang up on the connection that has been idle for longest; refuse this one if no other is idle."""
+        """Close the connection that has been idle for longest; refuse this one if no other is idle."""
         oldest = next(iter(self._shared.idle))
         if oldest is not self:
             self._shared.note("too_many_connections")

@@ -1,4 +1,4 @@
-"""Starting a gateway: checks of all that it needs, then serving until it is told to stop."""
+"""Starts a gateway: checks its requirements, then serves until a signal stops it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SWITCH_SECONDS = 0.0005
 
 
 def problems(config: GatewayConfig, runtime: RuntimeLike) -> Iterator[str]:
-    """Yield what is wrong, each with what to do about it."""
+    """Yield each problem, with its remedy."""
     try:
         runtime.guest()
     except EngineError as exc:
@@ -143,7 +143,7 @@ def serve(
     Server(config, app, ready, host=config.host, port=config.port, log_config=logs).run()
 
 
-# Telling the service manager how the gateway fares: one datagram to the socket that systemd names (sd_notify(3)).
+# Notifications to the service manager: one datagram to the socket that systemd names (sd_notify(3)).
 
 
 def notify(address: str, state: str) -> None:
@@ -156,7 +156,7 @@ def notify(address: str, state: str) -> None:
             sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
 
 
-# A second port, for what an operator's own machines ask: a small server beside the first, in the same event loop.
+# A second port for an operator's own machines: a small server beside the first, in the same event loop.
 
 
 class SecondPort:

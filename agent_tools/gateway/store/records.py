@@ -225,9 +225,9 @@ class StoredSkillVersion(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ApiKey(Record):
-    """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None is the gateway's own.
+    """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None means the gateway's own.
 
-    The holder of a key that is `for_users` may name the user for whom it asks.
+    A client with a `for_users` key may name the user of each request.
     """
 
     table = "api_keys"

@@ -25,7 +25,7 @@ from agent_tools.gateway.store.records import metadata
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
 PATIENCE = 10.0  # seconds in which another process may hold the lock of an SQLite file
-LOCKED_PATIENCE = 0.1  # seconds that a write waits where another one has just waited in vain
+LOCKED_PATIENCE = 0.1  # seconds that a write waits after another one has just timed out
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +35,7 @@ class Store(Rows):
     Others compute while a server answers, and urgent threads go first before a file is used.
 
     A request writes several times, so only the first write waits `patience` seconds for the lock of an SQLite file.
-    Once it has failed, the database is taken for locked until a write succeeds, and the others hardly wait.
+    Once it has failed, the database counts as locked until a write succeeds, and other writes wait only briefly.
 
     Attributes:
         failures: the number of transactions that failed since the start; each is in the log.
@@ -103,7 +103,7 @@ class Store(Rows):
             return [kind(**row._mapping) for row in connection.execute(query)]
 
     def newest(self, kind: type[Kind], most: int, **where: Any) -> list[Kind]:
-        """Return at most so many records that fit, newest first."""
+        """Return at most `limit` records that fit, newest first."""
         table = table_of(kind)
         order = (table.c.created_at.desc(), table.c.id.desc())
         query = sa.select(*_columns(kind)).order_by(*order).where(*_fitting(table, where)).limit(most)

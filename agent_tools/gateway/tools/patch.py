@@ -1,4 +1,4 @@
-"""Changes of files as a model asks for them by `apply_patch`: created, changed by a diff, or deleted in a container."""
+"""The tool `apply_patch`: a model creates files, changes them by a diff, or deletes them in a container."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALIKE: tuple[Callable[[str], str], ...] = (lambda line: line, str.rstrip, str.s
 
 
 class DiffError(AgentToolsError):
-    """A diff that is not one, or that does not fit the text."""
+    """A malformed diff, or one that does not fit the text."""
 
 
 @dataclass
@@ -223,13 +223,13 @@ class PatchCall:
 
     @property
     def operation(self) -> JsonObject:
-        """The operation as items have it."""
+        """The operation in the form of items."""
         found = {"type": self.kind, "path": self.path}
         return found if self.kind == DELETE else {**found, "diff": self.diff}
 
 
 def read_patch_call(arguments: object) -> PatchCall:
-    """Return the operation in what a model wrote: the arguments themselves, or an object `operation` in them.
+    """Return the operation in a call's arguments: the arguments themselves, or the object `operation` in them.
 
     Raises:
         InvalidParams: there is none.
@@ -282,7 +282,7 @@ class ContainerPatch(BaseTool):
         super().__init__()
 
     def call(self, params: Params, **kwargs: Any) -> str:
-        """Make the change and say so.
+        """Make the change, and return the answer for the model.
 
         Raises:
             ToolServiceError: it could not be made; nothing was changed then.

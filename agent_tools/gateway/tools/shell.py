@@ -74,7 +74,7 @@ class ContainerShell(CommandTool):
         return answer[0]
 
     def run(self, params: Params, cancelled: threading.Event) -> Generator[CommandNews, None, str]:
-        """Run the commands of a call at once, yield their news, and return the answer for the model."""
+        """Run the commands of a call in parallel, yield their output, and return the answer for the model."""
         call = read_shell_call(params)
         together = self._together(call)
         interpreter = self.lease.interpreter()
@@ -89,7 +89,7 @@ class ContainerShell(CommandTool):
         return self.lease.take_note() + "\n\n".join(filter(None, notes))
 
     def cancel(self) -> None:
-        """End the call that is under way."""
+        """End the running call."""
         if self._cancelled is not None:
             self._cancelled.set()
         if (interpreter := self.lease.used_interpreter) and self._cancelled is not None:
@@ -172,7 +172,7 @@ class ShellCall:
 
 
 def read_shell_call(arguments: object) -> ShellCall:
-    """Return the call in what a model wrote: `commands` as a list or one text, or `command`.
+    """Return the call in a model's arguments: `commands` as a list or one text, or `command`.
 
     Raises:
         InvalidParams: there are no commands in it, or they cannot be run.
@@ -219,7 +219,7 @@ def _number(given: dict[str, Any], name: str, least: int) -> int | None:
     return int(value)
 
 
-# Commands that run beside each other in one sandbox, and their news in the order in which it comes.
+# Commands that run in parallel in one sandbox, and their output in order of arrival.
 
 
 _Queue = queue.SimpleQueue[Union[CommandText, CommandEnd, BaseException]]

@@ -1,4 +1,4 @@
-"""The code interpreter as a model sees it, in a container."""
+"""The code interpreter for a model, in a container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
 class ContainerLease:
-    """Makes the container by `make` at the first call, if it does not exist; `close` releases it.
+    """The lease of a container: the first call creates it by `make` if it does not exist; `close` releases it.
 
     Attributes:
         note: a sentence on the container that the model has not got yet.
@@ -69,7 +69,7 @@ class ContainerLease:
         return self._interpreter
 
     def interpreter(self) -> CodeInterpreter:
-        """Return the container's interpreter, which stays from now on, with its variables back.
+        """Return the container's interpreter, with its variables restored; it stays until `close`.
 
         Raises:
             ContainersError: the container cannot be made, or is over; or every sandbox is in use.
@@ -118,7 +118,7 @@ class ContainerLease:
                 self._starting = self.containers.start_soon(self.container_id, interpreter)
 
     def give_up(self) -> None:
-        """End the wait for a sandbox that starts, which goes on for the container's next use. For any thread."""
+        """End the wait for a starting sandbox; the start continues for the container's next use. For any thread."""
         with suppress(InvalidStateError):  # it was given up before
             self._given_up.set_result(None)
 

@@ -208,7 +208,7 @@ def test_files_of_earlier_turns_are_there_again_where_their_container_is_lost(ne
     assert read(gateway, input=saying(), **earlier) == before
     told = gateway.upstream.requests[-1]["messages"][0]["content"]
     assert told.startswith("The container that earlier calls ran in is gone")
-    assert told.endswith("Files that the user gave are there again, as they were given.")
+    assert told.endswith("The user's files were copied into it again, in their original state.")
 
 
 def test_an_answer_without_code_brings_no_files_back(new_gateway: NewGateway) -> None:
