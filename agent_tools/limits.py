@@ -135,7 +135,7 @@ class CallLimits:
 
 @dataclass(frozen=True)
 class EgressLimits:
-    """Bounds on a network by list, all enforced on the host. Times are seconds, sizes bytes.
+    """Bounds on connections through the egress allowlist, all enforced on the host. Times are seconds, sizes bytes.
 
     Each request on a reused connection counts as a connection, in number, bytes and seconds.
     """

@@ -366,7 +366,7 @@ class LeasedSession:
         return self._next(run, host_run)
 
     def _register(self, run: str, host_run: HostRun) -> None:
-        """Have a run found from now on, unless it was ended before it came. Raises EngineError: nobody wants it."""
+        """Register a run, unless it was ended before it arrived. Raises EngineError if its caller is gone."""
         with self._lock:
             early = self._early.taken(run)
             if self._is_closed or early == "drop":

@@ -333,14 +333,14 @@ class Slots:
             raise HostFull(f"{self.taken} of {self.most} slots are taken.")
 
     def take_up_to(self, count: int) -> int:
-        """Take so many, or those that are free; return how many."""
+        """Take up to `count` free slots; return how many."""
         with self._lock:
             found = max(0, min(count, self.most - self.taken))
             self.taken += found
             return found
 
     def free(self, count: int) -> None:
-        """Give so many back."""
+        """Release `count` slots."""
         with self._lock:
             self.taken -= count
 

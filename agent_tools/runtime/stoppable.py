@@ -139,7 +139,7 @@ class StoppableEngine:
         return STOPPED if self.is_stopped else self._engine.last_words(sandbox, spec)
 
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
-        """Return every sandbox of ours with these labels."""
+        """Return every sandbox with these labels."""
         return self._engine.strays(host)
 
     def stop(self) -> None:

@@ -354,7 +354,7 @@ def test_a_missing_image_says_what_to_do(new_tool: Callable[..., CodeInterpreter
 def test_an_image_that_is_not_ours_says_why_it_failed(new_tool: Callable[..., CodeInterpreter]) -> None:
     tool = new_tool(image="agent-tools-foreign:test")
     _make_foreign_image(tool)
-    with pytest.raises(ToolServiceError, match=r"did not come up|cannot start"):
+    with pytest.raises(ToolServiceError, match=r"did not start|cannot start"):
         tool.call("1")
 
 

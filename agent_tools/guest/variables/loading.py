@@ -25,11 +25,11 @@ from .saving import HEAD, MAX_NAME, MIN_SECONDS, TooSlow, described
 
 
 def load(address: str, seconds: float) -> None:
-    """Set the variables that are sent, and answer which there are now and which not.
+    """Set the sent variables, and answer with the names of loaded and missing ones.
 
     Args:
         address: the name of the abstract socket.
-        seconds: what making the values may take in all; each may take half of what is left.
+        seconds: time limit for making all values; each may take half of the rest.
     """
     with socket.socket(socket.AF_UNIX) as connected:
         connected.connect(f"\0{address}")
@@ -57,7 +57,7 @@ class Loading:
         self._missing: list[list[str]] = []
 
     def run(self) -> dict[str, Any]:
-        """Load all that can be; return the names of those, and of the others with the reasons."""
+        """Load all variables; return the names of the loaded ones, and of the others with reasons."""
         builtins = self._namespace.get("__builtins__")
         before, collects = signal.signal(signal.SIGALRM, _ring), gc.isenabled()
         gc.disable()  # it would look through all that is being made, again and again
@@ -135,7 +135,7 @@ class RecordSource(io.BytesIO):
         self._data = io.BytesIO()
 
     def begin(self, data: bytes, buffers: list[bytearray]) -> None:
-        """Go on with another record, whatever is left of the last one."""
+        """Begin another record, skipping the rest of the last one."""
         self._data = io.BytesIO(data)
         self.buffers = deque(buffers)
 
@@ -161,7 +161,7 @@ _Unpickler: Any = vars(pickle)["_Unpickler"]  # the one in Python
 
 
 class CarefulUnpickler(_Unpickler):
-    """Goes on after a variable that failed, in Python, and slower: it refuses what would refer to that one's parts."""
+    """A slower unpickler in Python that continues after a failed variable, and rejects references to its parts."""
 
     dispatch = dict(_Unpickler.dispatch)  # noqa: RUF012
 
@@ -193,7 +193,7 @@ class SessionUnpickler:
         """Return the value of the next record.
 
         Raises:
-            BaseException: it cannot be made; whatever its own code raises comes out here.
+            BaseException: it cannot be made; exceptions of its own code are raised unchanged.
         """
         if is_fresh:
             self._begin(pickle.Unpickler)

@@ -1,4 +1,4 @@
-"""The saving of variables: forks of the kernel pickle them, while the kernel itself goes on at once.
+"""Saves variables: forks of the kernel pickle them, while the kernel itself continues at once.
 
 Theory of operation
     The kernel forks, and is done: nothing that pickling does or suffers reaches it. The fork, which has all variables
@@ -47,7 +47,7 @@ Variables = list[tuple[str, Any]]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most that is saved: bytes and variables in all, and the seconds that pickling may take."""
+    """Limits on saving: bytes and variables in all, and seconds for pickling."""
 
     bytes: int
     seconds: float
@@ -55,11 +55,11 @@ class Bounds:
 
 
 class TooSlow(BaseException):
-    """A variable has used up its time."""
+    """A variable has exceeded its time limit."""
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Variables:
-    """Return the variables of the session, in their order, without what was there before any code ran."""
+    """Return the variables of the session, in order, without those that existed before any code ran."""
     return [
         (name, value)
         for name, value in namespace.items()
@@ -68,7 +68,7 @@ def variables_of(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Var
 
 
 def begin(address: str, bounds: Bounds, provided: Mapping[str, Any]) -> None:
-    """Send the variables, and then what became of them, to who listens; return as soon as they are held.
+    """Send the variables and then a report to the listener; return as soon as a fork has them.
 
     Args:
         address: the name of the abstract socket.
@@ -97,7 +97,7 @@ def _fork() -> int:
 
 
 def _become_background(connected: socket.socket) -> None:
-    """Let go of all that is the kernel's: its sockets first of all.
+    """Release all resources of the kernel, first its sockets.
 
     Numbers of descriptors stay taken: an object that owns one, such as a memory map, closes whatever is under it. They
     cannot be read from, so that no empty file is saved for one that was open.
@@ -118,7 +118,7 @@ def _become_background(connected: socket.socket) -> None:
 
 @dataclass
 class Saving:
-    """The process that watches over those that pickle. It tells of at most so many variables, too."""
+    """The process that supervises the pickling processes. Its report is limited to the same number of variables."""
 
     connected: socket.socket
     variables: Variables
@@ -130,7 +130,7 @@ class Saving:
     missing: list[tuple[str, str]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Save all that can be, and then say what could not."""
+        """Save all variables, then report the missing ones."""
         self.bytes_left, self.seconds_left = self.bounds.bytes, self.bounds.seconds
         self._leave_out_excess()
         number = 0
@@ -244,7 +244,7 @@ class Worker:
             self._report(size=size)
 
     def _record(self, name: str, value: Any, seconds: float) -> tuple[list[memoryview], str]:
-        """Return the record of a variable, or why there is none."""
+        """Return the record of a variable, or the reason why there is none."""
         signal.signal(signal.SIGALRM, _ring)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
@@ -370,7 +370,7 @@ class CellSetter:
 
 
 class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
-    """Pickles variables of a namespace; after one that failed, it goes on as if that had never been tried."""
+    """Pickles variables of a namespace; a failed variable has no effect on later ones."""
 
     memo: Any
 
@@ -387,7 +387,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
 
         Raises:
             TooLarge: it has more bytes.
-            BaseException: it cannot be pickled; whatever its own code raises comes out here.
+            BaseException: it cannot be pickled; exceptions of its own code are raised unchanged.
         """
         self._room.begin(most)
         mark = (self.globals_ref[id(self._namespace)], types.CodeType, self._set_cell)  # a new tuple each time

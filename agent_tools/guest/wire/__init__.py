@@ -1,1 +1,1 @@
-"""The words of the wall: all that both ends speak, and so the only part of the guest that the host imports."""
+"""The protocols between host and guest: the only part of the guest that the host imports."""

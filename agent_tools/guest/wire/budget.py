@@ -1,4 +1,4 @@
-"""The cost that decoding one message may have: parts, bytes made of them, and keys of one hash. Standard library only.
+"""Limits the cost of decoding one message: parts, bytes made of them, and keys of one hash. Standard library only.
 
 A message is small beside what it may stand for: a name of four bytes can stand for a text of megabytes, a few hundred
 bytes for millions of nulls, and integers of one hash make a set take the square of its size in time.
@@ -18,15 +18,15 @@ INSERTED_AT_ONCE = 1_000  # elements of a set, or keys: between them other threa
 
 
 class TooCostly(ValueError):
-    """A message stands for more than it may."""
+    """Decoding a message would cost more than its budget."""
 
 
 class GivenUp(Exception):
-    """Nobody waits for the value any more."""
+    """The decoded value is not needed any more."""
 
 
 class Budget:
-    """Of one message of so many bytes. `is_over` tells whether to give up, and is asked every so often.
+    """The budget of one message. `is_over` returns whether to stop; it is called regularly.
 
     Attributes:
         limit: bytes that may be made.
@@ -45,7 +45,7 @@ class Budget:
 
         Raises:
             TooCostly: they are too many.
-            GivenUp: nobody waits for them.
+            GivenUp: they are not needed any more.
         """
         self._parts += count
         self._counts += 1
@@ -55,10 +55,10 @@ class Budget:
             raise TooCostly(f"more than {MAX_PARTS:,} parts; an array, a frame or a text counts as one")
 
     def look_up(self) -> None:
-        """Go on, if somebody still waits.
+        """Check that the value is still needed.
 
         Raises:
-            GivenUp: nobody does.
+            GivenUp: it is not.
         """
         if self._is_over is not None and self._is_over():
             raise GivenUp("the call is over")
@@ -85,7 +85,7 @@ class Budget:
 
 
 class Unbounded(Budget):
-    """Of a message that is trusted."""
+    """The budget of a trusted message, without limits."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -96,12 +96,7 @@ class Unbounded(Budget):
 
 
 def set_of(items: list[Any]) -> set[Any]:
-    """A set of these.
-
-    Raises:
-        TooCostly: too many have one hash.
-        TypeError: one of them has none.
-    """
+    """Return a set of these values. Raises: TooCostly: too many have one hash. TypeError: one of them has none."""
     check_hashes(items)
     found: set[Any] = set()
     for start in range(0, len(items), INSERTED_AT_ONCE):
@@ -110,12 +105,7 @@ def set_of(items: list[Any]) -> set[Any]:
 
 
 def dict_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of these.
-
-    Raises:
-        TooCostly: too many keys have one hash.
-        TypeError: one of them has none.
-    """
+    """Return a dict of these pairs. Raises: TooCostly: too many keys have one hash. TypeError: one of them has none."""
     check_hashes([key for key, _ in pairs])
     found: dict[Any, Any] = {}
     for start in range(0, len(pairs), INSERTED_AT_ONCE):
@@ -124,7 +114,7 @@ def dict_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def check_hashes(items: list[Any]) -> None:
-    """Look for many different elements of one hash. Sorted, not counted in a dict, which they would slow down as well.
+    """Check for many different elements of one hash. Hashes are sorted, since a dict would be slow, too.
 
     Raises:
         TooCostly: there are.

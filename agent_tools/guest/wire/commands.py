@@ -1,4 +1,4 @@
-"""The frames of one command's socket: what both ends speak. Standard library only.
+"""The frames on one command's socket, for both ends. Standard library only.
 
     frame           u8 kind, u32 length, payload
 
@@ -94,14 +94,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Taken:
-    """The command has taken so many bytes of its stdin."""
+    """The command has read this many more bytes of stdin."""
 
     size: int
 
 
 @dataclass(frozen=True)
 class CommandPrinted:
-    """Bytes it wrote; of a terminal all are stdout."""
+    """Bytes that the command wrote; with a terminal all are stdout."""
 
     stream: StreamName
     data: bytes
@@ -178,12 +178,12 @@ class CommandReader:
 
 
 def orders() -> CommandReader:
-    """Return the guest's reader of what the host says."""
+    """Return the guest's reader of messages from the host."""
     return CommandReader(_ORDERS)
 
 
 def events() -> CommandReader:
-    """Return the host's reader of what an untrusted guest says."""
+    """Return the host's reader of messages from an untrusted guest."""
     return CommandReader(_EVENTS)
 
 

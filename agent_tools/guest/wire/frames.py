@@ -1,4 +1,4 @@
-"""Messages of host calls on a byte stream: what both ends speak. Standard library only.
+"""Messages of host calls on a byte stream, for both ends. Standard library only.
 
     u32 length of the head, u32 length of the attachments, head (JSON), attachments one after the other
 
@@ -40,16 +40,15 @@ class FrameError(ValueError):
 
 
 class TooLarge(ValueError):
-    """A message of one's own is over the limit."""
+    """A message to send is over the limit."""
 
 
 def pack(
     head: dict[str, Any], attachments: list[bytes], limit: int = MAX_MESSAGE_BYTES, max_marks: int = MAX_MARKS
 ) -> bytes:
-    """One message as bytes.
+    """Return one message as bytes.
 
-    Raises:
-        TooLarge: it is longer than `limit`, its head than `MAX_HEAD_BYTES`, or it has more parts than `max_marks`.
+    Raises: TooLarge: it is longer than `limit`, its head than `MAX_HEAD_BYTES`, or it has more parts than `max_marks`.
     """
     sizes = [len(part) for part in attachments]
     data = _to_json({**head, "sizes": sizes}).encode()
@@ -68,7 +67,7 @@ def pack(
 class CallReader:
     """Cuts a byte stream into messages. A message over the limit is an error as soon as its lengths are known.
 
-    `screen` is asked with the number, the name and the size of each call whose head begins with them and is not short.
+    `screen` is called with the number, the name and the size of each long call whose head begins with them.
     A call that it rejects is skipped, and costs no more than its bytes.
     """
 
@@ -143,7 +142,7 @@ def _read(data: bytes, body: bytes, max_marks: int) -> tuple[dict[str, Any], lis
 
 
 def _in_steps(data: bytes) -> Any:
-    """Read long JSON. With functions of ours in between, other threads have their turn.
+    """Parse long JSON. Python hooks during parsing let other threads run.
 
     The collector, which would go through all that was made again and again in one piece, does so once, afterwards.
     """

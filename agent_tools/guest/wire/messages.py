@@ -1,4 +1,4 @@
-"""Jupyter's messages on one byte stream: what a kernel and its host speak. Standard library only.
+"""Jupyter messages on one byte stream between a kernel and the host. Standard library only.
 
     message   u8 channel, u8 number of parts, the size of each part (u32), the parts
     parts     header, parent header, metadata, content: a JSON object each; then buffers

@@ -1,4 +1,4 @@
-"""Several byte streams and a line of words over one pipe: what both ends of the stdio transport speak.
+"""Several byte streams and the lifeline's messages over one pipe, for both ends of the stdio transport.
 
     frame     u32 channel, u32 length (at most MAX_FRAME), payload
     channel 0 one frame is one line of words (words.py)
@@ -62,16 +62,16 @@ class Window:
         self._taken = 0  # bytes of those that were taken off
 
     def grant(self, more: int) -> None:
-        """Note that the other side takes so many more bytes."""
+        """Add bytes that the other side granted."""
         self.may_send = min(WINDOW, self.may_send + more)
 
     def receive(self, size: int) -> bool:
-        """Count bytes that came; return False if they are more than was granted."""
+        """Count received bytes; return False if they are more than was granted."""
         self._received += size
         return self._received <= WINDOW
 
     def take(self, size: int) -> int:
-        """Count received bytes that were taken; return how many to grant now, 0 while they are few."""
+        """Count consumed bytes; return how many to grant now, 0 while they are few."""
         self._taken += size
         if self._taken < WINDOW // 4:
             return 0
@@ -92,7 +92,7 @@ class MuxError(Exception):
 
 
 def frames() -> FrameBuffer:
-    """Return what cuts a pipe into frames; it raises MuxError for one that is too long."""
+    """Return a buffer that cuts a pipe into frames; it raises MuxError for one that is too long."""
     return FrameBuffer(_measure)
 
 
@@ -103,7 +103,7 @@ def cut(buffer: FrameBuffer, data: bytes) -> "Iterator[tuple[int, bytes]]":
 
 
 def credit(channel: int, granted: int) -> bytes:
-    """Return the frame that grants so many more bytes on a channel."""
+    """Return the frame that grants this many more bytes on a channel."""
     return HEADER.pack(CREDIT | channel, 4) + struct.pack(">I", granted)
 
 
@@ -128,7 +128,7 @@ def _measure(buffer: bytearray) -> "tuple[int, int] | None":
 
 
 class MuxStream:
-    """One stream's end on this side: a socket, and what is on its way to it and from it."""
+    """One stream's end on this side: a socket, and its pending bytes."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -138,7 +138,7 @@ class MuxStream:
         self.is_ended = False  # the other side will send no more
 
     def take(self, channel: int) -> bytes:
-        """Read what the socket has and may be sent; the frame for it, b'' if there is nothing."""
+        """Read bytes of the socket within the credit; return them as a frame, b'' if there are none."""
         try:
             data = self.end.recv(min(MAX_FRAME, self.window.may_send))
         except BlockingIOError:
@@ -149,7 +149,7 @@ class MuxStream:
         return HEADER.pack(channel, len(data)) + data
 
     def give(self, channel: int) -> bytes:
-        """Write what is pending to the socket; the frame that grants as much again, b'' while that is little."""
+        """Write pending bytes to the socket; return a frame that grants as many, b'' while they are few."""
         with contextlib.suppress(BlockingIOError):
             sent = self.end.send(self.pending)
             del self.pending[:sent]
@@ -159,7 +159,7 @@ class MuxStream:
 
 
 class Mux:
-    """The streams of one pipe. The owner feeds it what comes, and writes `out` to the pipe when it can."""
+    """The streams of one pipe. The owner passes received bytes to `feed`, and writes `out` to the pipe when it can."""
 
     def __init__(self) -> None:
         self.out = bytearray()
@@ -167,15 +167,15 @@ class Mux:
         self._frames = frames()
 
     def open(self, channel: int, end: socket.socket) -> None:
-        """Carry what `end` says and hears as this channel; it is closed with the channel."""
+        """Connect the socket `end` to this channel; it is closed with the channel."""
         self.streams[channel] = MuxStream(end)
 
     def say(self, words: bytes) -> None:
-        """Send one line of words."""
+        """Send one message of the lifeline."""
         self.out += HEADER.pack(WORDS, len(words)) + words
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take in bytes of the pipe; yield each line of words before looking at the bytes after it.
+        """Decode bytes of the pipe; yield each message of the lifeline before reading the bytes after it.
 
         So the owner can open a channel that a line asks for before the first bytes for it are read. Read it to its end.
 
@@ -189,14 +189,14 @@ class Mux:
                 self._accept(channel, payload)
 
     def wants(self) -> tuple[list[socket.socket], list[socket.socket]]:
-        """The sockets worth waiting for: to read from, and to write to."""
+        """Return the sockets to wait for: to read from, and to write to."""
         has_room = len(self.out) < MAX_OUT
         streams = self.streams.values()
         readers = [stream.end for stream in streams if has_room and stream.window.may_send and not stream.is_ended]
         return readers, [stream.end for stream in streams if stream.pending]
 
     def exchange(self, ready: set[int]) -> None:
-        """Move what can be moved on the sockets whose descriptors are ready."""
+        """Transfer bytes of the sockets whose descriptors are ready."""
         for channel, stream in list(self.streams.items()):
             if stream.end.fileno() not in ready:
                 continue
@@ -211,24 +211,24 @@ class Mux:
                 self._take(channel, stream)
 
     def drain(self) -> None:
-        """Move all that the sockets hold and that may be sent, so that what is said next comes after it."""
+        """Send all bytes of the sockets within the credit, so that the next message comes after them."""
         for channel, stream in list(self.streams.items()):
             while not stream.is_ended and self._take(channel, stream):
                 pass
 
     def close(self, channel: int) -> None:
-        """Forget a channel without a word."""
+        """Drop a channel without a message."""
         stream = self.streams.pop(channel, None)
         if stream:
             stream.end.close()
 
     def close_all(self) -> None:
-        """Forget every channel."""
+        """Drop every channel."""
         for channel in list(self.streams):
             self.close(channel)
 
     def _take(self, channel: int, stream: MuxStream) -> bool:
-        """Move one frame from a socket to the pipe; whether there may be more."""
+        """Move one frame from a socket to the pipe; return whether there may be more."""
         frame = stream.take(channel) if stream.window.may_send else b""
         self.out += frame
         if len(frame) == HEADER.size:  # the socket's end
@@ -236,7 +236,7 @@ class Mux:
         return len(frame) > HEADER.size
 
     def _accept(self, channel: int, payload: bytes) -> None:
-        """Take in one frame of a stream; what comes for a stream that is gone is dropped."""
+        """Handle one frame of a stream; frames for a closed stream are dropped."""
         stream = self.streams.get(channel & ~CREDIT)
         if stream is None:
             return

@@ -1,4 +1,4 @@
-"""Pairs of sockets of which one end goes to code that is not trusted. Standard library only.
+"""Pairs of sockets with one end for untrusted code. Standard library only.
 
 Theory of operation
     A unix socket carries descriptors, and whoever receives one owns the open file: the last reference is dropped by the
@@ -16,7 +16,7 @@ SO_PASSRIGHTS = 83  # asm-generic/socket.h
 
 
 def pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
-    """Return our end, which takes no descriptors, and the one that code gets."""
+    """Return the trusted end, which accepts no descriptors, and the end for code."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, kind) if hasattr(socket, "AF_UNIX") else socket.socketpair()
     with contextlib.suppress(OSError):  # an older kernel
         ours.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
@@ -32,17 +32,17 @@ def await_input(descriptor: int, seconds: "float | None" = None) -> bool:
 
 
 def await_room(descriptor: int, seconds: "float | None" = None) -> bool:
-    """Wait until something may be written, or nobody reads any more; return whether so. None waits for ever."""
+    """Wait until writing is possible or the other end is closed; return whether it is. None waits for ever."""
     return _await(descriptor, select.POLLOUT, seconds)
 
 
 def await_either(descriptor: int, seconds: "float | None" = None) -> bool:
-    """Wait until something may be read or written; return whether it may. None waits for ever."""
+    """Wait until reading or writing is possible; return whether it is. None waits for ever."""
     return _await(descriptor, select.POLLIN | select.POLLOUT, seconds)
 
 
 def await_hang_up(descriptor: int, seconds: "float | None" = None) -> bool:
-    """Wait until the other side has hung up, whatever there is to read; return whether it has. None waits for ever."""
+    """Wait until the other end is closed, even with unread bytes; return whether it is. None waits for ever."""
     return _await(descriptor, 0, seconds)  # a hang-up is told unasked
 
 

@@ -1,7 +1,7 @@
 """A short spin before sleeping: the guest spins for a call's answer, the host for the next call.
 
 Waking a thread takes longer than most calls, most of all on a core that sleeps as well. Other threads get the core
-meanwhile. Where several event loops of a process would spin, none does for a while: they have enough to do.
+meanwhile. If several event loops of a process would spin, none does for a while: they are busy.
 Standard library only.
 """
 
@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 
 
 class SpinWait:
-    """The time until which it pays to spin."""
+    """The time limit of spinning."""
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class SpinWait:
 
 
 class SpinLock:
-    """The right to spin, for one event loop at a time."""
+    """A lock for spinning: one event loop at a time."""
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class SpinLock:
         self._free_at = 0.0
 
     def take(self) -> bool:
-        """Take the right; return False if another loop has it, or several wanted it lately."""
+        """Acquire the lock; return False if another loop has it, or several wanted it recently."""
         if self._clock() < self._free_at:
             return False
         is_mine = self._taken.acquire(blocking=False)
@@ -56,7 +56,7 @@ class SpinLock:
         return is_mine
 
     def leave(self) -> None:
-        """Release the right."""
+        """Release the lock."""
         self._taken.release()
 
 

@@ -1,4 +1,4 @@
-"""Python values as JSON and attachments, the same on both sides of the wall. Standard library only; never pickle.
+"""Python values as JSON and attachments, for host and guest. Standard library only; never pickle.
 
     None, bool, str, int, float, list, dict with str keys     themselves
     {"$": tag, "v": ...}                                      everything else, by the table below
@@ -36,7 +36,7 @@ Rich = Callable[[str, bytes, Budget], Any]
 
 
 class NotEncodable(ValueError):
-    """A value, or a part of one, cannot cross. `path` says which part."""
+    """A value, or a part of it, cannot be sent. `path` names the part."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path} {what}")
@@ -44,19 +44,19 @@ class NotEncodable(ValueError):
 
 
 def encode(value: Any, path: str = "value") -> Encoded:
-    """Return what `json.dumps` takes for a value, and its attachments.
+    """Return a value in a form for `json.dumps`, and its attachments.
 
     Raises:
-        NotEncodable: a part of it is of a type that does not cross, or it is nested too deep.
+        NotEncodable: a part of it is of a type that cannot be sent, or it is nested too deep.
     """
     attachments: list[bytes] = []
     return _encode(value, path, attachments, 0), attachments
 
 
 def decode(data: Any, attachments: list[bytes], rich: Rich | None = None, budget: Budget | None = None) -> Any:
-    """The value that was encoded. `rich` makes a value of a frame, an array or a PNG; else they are what is attached.
+    """Decode a value. `rich` decodes frames, arrays and PNGs; without it they are returned as their attachments.
 
-    `budget` bounds what that costs; by default it is that of a message of the attachments alone.
+    `budget` limits the cost; the default is for a message that has only the attachments.
 
     Raises:
         ValueError: it is not such an encoding, or costs more than it may (`TooCostly`).
@@ -122,7 +122,7 @@ def _encode_dict(value: dict[Any, Any], path: str, attachments: list[bytes], dep
 
 
 def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -> Any:
-    """Bytes, what data libraries make, and subclasses of plain types (enums, named tuples, str subclasses)."""
+    """Encode bytes, values of data libraries, and subclasses of plain types (enums, named tuples, str subclasses)."""
     attached = _attachment(value, path)
     if attached is not None:
         tag, content = attached
@@ -150,7 +150,7 @@ def _encode_other(value: Any, path: str, attachments: list[bytes], depth: int) -
 
 
 def _of_numpy(value: Any) -> Any:
-    """Return what Python has for a numpy scalar: of times, numpy's own way gives nanoseconds as an int."""
+    """Return the Python value of a numpy scalar; numpy's own conversion of times gives nanoseconds as an int."""
     if value.dtype.kind in "mM":
         value = value.astype(f"{value.dtype.kind}8[us]")
     return value.item()
@@ -238,7 +238,7 @@ class _Decoder:
     def _tagged(self, tag: Any, inner: Any, depth: int) -> Any:
         if isinstance(tag, str) and tag in _TAGGED_LISTS:
             if not isinstance(inner, list):
-                raise ValueError(f"a {tag} of what is no list")
+                raise ValueError(f"a {tag} that is not made of a list")
             self._budget.parts(len(inner))
             return self._tagged_list(tag, inner, depth)
         try:
@@ -256,13 +256,13 @@ class _Decoder:
 
     def _pair(self, pair: Any, depth: int) -> tuple[Any, Any]:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise ValueError("a dict of what is no pair")
+            raise ValueError("a dict that is not made of pairs")
         return self.value(pair[0], depth + 1), self.value(pair[1], depth + 1)
 
     def _attached(self, tag: Any, index: Any) -> Any:
         known = isinstance(tag, str) and tag in ("bytes", "text", "frame", "array", "png")
         if not known or type(index) is not int or not 0 <= index < len(self._attachments):
-            raise ValueError("an attachment that is not there")
+            raise ValueError("an attachment that does not exist")
         self._budget.name(index)
         content = self._attachments[index]
         if tag == "text":

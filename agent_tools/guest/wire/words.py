@@ -1,4 +1,4 @@
-"""The words of the lifeline, as values: what the host orders PID 1 to do, and what PID 1 reports.
+"""The messages of the lifeline: orders of the host to PID 1, and reports of PID 1.
 
 One line of ASCII is one word with its arguments; on the mounted socket a line is a datagram, over stdio a frame of
 channel 0 (mux.py).
@@ -42,7 +42,7 @@ MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 @dataclass(frozen=True)
 class Start:
-    """Fork a fresh kernel, after all that the last one left is gone. Sockets: its messages, its host calls."""
+    """Fork a fresh kernel, after ending all processes of the last one. Sockets: its messages, its host calls."""
 
     number: int
     sockets: ClassVar[int] = 2
@@ -50,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Wake:
-    """Have the newest copy that was left after `run`, or before it, go on as the kernel. Sockets as for Start."""
+    """Make the newest checkpoint after `run`, or before it, the kernel. Sockets as for Start."""
 
     number: int
     run: int
@@ -67,7 +67,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Spawn:
-    """Run a command, which one socket says and answers for."""
+    """Run a command, which comes over one socket."""
 
     number: int
     sockets: ClassVar[int] = 1
@@ -83,7 +83,7 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Arm:
-    """Interrupt the kernel after so many seconds, and kill it after a grace, unless another order comes.
+    """Interrupt the kernel after a time in seconds, and kill it after a grace, unless another order comes.
 
     The grace of `kill` seconds is of the kernel's processor time, and at most MAX_GRACES times as long.
     """
@@ -94,7 +94,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Disarm:
-    """Forget what was armed."""
+    """Cancel the last Arm."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ class Interrupt:
 
 @dataclass(frozen=True)
 class Mark:
-    """Keep the copy that was left after this run, whatever comes later; say whether there is one."""
+    """Keep the checkpoint after this run; report whether there is one."""
 
     run: int
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Have the copy that was left after `run` fork a supervisor (supervisor.py); say whether there is such a copy.
+    """Let the checkpoint after `run` fork a supervisor (supervisor.py); report whether there is one.
 
     The socket is the supervisor's lifeline: words and channels as over stdio.
     """
@@ -147,12 +147,12 @@ class Pause:
 
 @dataclass(frozen=True)
 class Resume:
-    """Let them go on."""
+    """Continue all processes."""
 
 
 @dataclass(frozen=True)
 class Rouse:
-    """Wake those who serve files, commands and the network: code may have stopped them."""
+    """Continue the servers of files, commands and the network: code may have stopped them."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Failed:
-    """The kernel of a generation could not start; NO_COPY: there is no checkpoint that could go on."""
+    """The kernel of a generation could not start; NO_COPY: there is no checkpoint to continue."""
 
     generation: int
     traceback: str
@@ -180,7 +180,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Marked:
-    """The copy that was left after a run is kept; 0: there is none."""
+    """The checkpoint after a run is kept; 0: there is none."""
 
     generation: int
     run: int
@@ -188,7 +188,7 @@ class Marked:
 
 @dataclass(frozen=True)
 class Printed:
-    """Text that the kernel of a generation had written last to a stream."""
+    """The last text that the kernel of a generation wrote to a stream."""
 
     generation: int
     stream: Literal["stdout", "stderr"]
@@ -245,7 +245,7 @@ def write_report(report: Report) -> bytes:
 
 
 def read_order(line: bytes) -> "Order | None":
-    """Return the order in a line, None for words that are unknown."""
+    """Parse an order; return None for an unknown one."""
     word, *values = line.decode("ascii", "replace").split() or [""]
     kind = _KINDS.get(word)
     if kind is None or len(values) != len(fields(kind)):
@@ -258,7 +258,7 @@ def read_order(line: bytes) -> "Order | None":
 
 
 def read_report(line: bytes) -> "Report | None":
-    """Return the report in a line of an untrusted guest, None for anything else."""
+    """Parse a report of an untrusted guest; return None for anything else."""
     words = line[:MAX_WORDS].decode("ascii", "replace").split(maxsplit=2)
     if words == ["ready"]:
         return Ready()
@@ -294,7 +294,7 @@ def _read_exit(generation: int, words: "list[str]") -> "Exit | None":
 
 
 def _number(word: str) -> "int | None":
-    """Return a whole number that is not absurd, None for anything else."""
+    """Parse a whole number of reasonable length; return None for anything else."""
     if not word.isascii() or not word.isdigit() or len(word) > 10:
         return None
     return number if (number := int(word)) < MAX_NUMBER else None

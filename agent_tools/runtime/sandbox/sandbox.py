@@ -163,7 +163,7 @@ class RunningSandbox(KernelHolder):
         return kernel
 
     def wake_kernel(self, patience: float) -> Variables:
-        """Have the latest checkpoint go on in place of a kernel that has ended; say what became of the variables."""
+        """Replace an ended kernel by the latest checkpoint; report on the variables."""
         if self.has_ended or not self.has_work_dir:
             return LOST
         deadline = time.monotonic() + patience
@@ -440,9 +440,7 @@ def await_guest(
 
     lifeline = transport.await_guest(sandbox.stdio, time.monotonic() + patience, still_runs)
     if lifeline is None:
-        raise SandboxStartError(
-            f"The sandbox of image {asked.image} did not come up: {neutralise(words.strip())}", words
-        )
+        raise SandboxStartError(f"The sandbox of image {asked.image} did not start: {neutralise(words.strip())}", words)
     return lifeline
 
 

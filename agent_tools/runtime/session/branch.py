@@ -145,7 +145,7 @@ class KernelBranch(KernelHolder):
         return self._root.use()
 
     def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
-        """Return what the sandbox's code did on its network since this was last asked, whichever kernel's it was."""
+        """Return the network connections of the whole sandbox since the last call."""
         return self._root.take_connections()
 
     def running(self) -> AbstractContextManager[Callable[[], Iterator[Output]]]:

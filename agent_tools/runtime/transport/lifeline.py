@@ -31,7 +31,7 @@ class Lifeline:
         self.is_armed = False
         """True while PID 1 has a time limit to enforce."""
         self.has_ended = False
-        """True if PID 1 has hung up, or was given up: the sandbox is gone, or as good as gone."""
+        """True if PID 1 has closed the lifeline, or does not answer: the sandbox counts as gone."""
         abandon_after_fork(self)
 
     def fileno(self) -> int:
@@ -74,7 +74,7 @@ class Lifeline:
         return reports
 
     def is_hung_up(self, wait: float = 0.0) -> bool:
-        """Return whether PID 1 has hung up, or does within `wait` seconds. Reads nothing, so it is for any thread."""
+        """Return whether PID 1 closes the lifeline within `wait` seconds. Reads nothing, so any thread may call it."""
         descriptor = self.fileno()
         return descriptor < 0 or self.has_ended or await_hang_up(descriptor, wait)
 
