@@ -38,7 +38,7 @@ from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import docker_runtime
 from agent_tools.sandbox import Sandbox
 
-TIMEOUT = 5.0  # seconds that a script of the check may run
+TIMEOUT = 10.0  # seconds that a script of the check may run
 GONE_SECONDS = 60.0
 PATIENCE = 3_600.0  # of the client
 LOOK = "sleep 1; ls -d ../s-*; for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done | grep -c [m]ain.py"

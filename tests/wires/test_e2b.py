@@ -171,7 +171,7 @@ def test_files_go_in_and_out(served: Served) -> None:
     assert sandbox.ask("GET", "/files", params={"path": "raw"}).content == raw["content"]
     assert sandbox.text("open('a/1').read()") == "one"
     entries = sandbox.rpc("files", "ListDir", path="~", depth=2)["entries"]
-    assert [each["path"] for each in entries] == [f"/home/user/{name}" for name in ("2", "a", "raw", "a/1")]
+    assert [each["path"] for each in entries] == [f"/home/user/{name}" for name in ("2", "a", "a/1", "raw")]
     entry = sandbox.rpc("files", "Stat", path="a/1")["entry"]
     assert (entry["size"], entry["type"], entry["permissions"][:4]) == ("3", "FILE_TYPE_FILE", "-rw-")
     assert sandbox.rpc("files", "MakeDir", path="b/c")["entry"]["type"] == "FILE_TYPE_DIRECTORY"

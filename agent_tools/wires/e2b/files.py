@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import tempfile
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -141,21 +140,25 @@ async def _remove(call: E2BRequest, path: str) -> Any:
 
 
 def listed(sandbox: Sandbox, path: str, depth: int) -> list[tuple[str, FileInfo]]:
-    """Return the entries of a folder and, down to a depth, of those below it, each with its path.
+    """Return the entries of a folder and, down to a depth, of folders in it, each behind its folder and with its path.
 
     Raises:
         HTTPException: 413, there are too many.
     """
-    found, folders = list[tuple[str, FileInfo]](), deque([(path, 1)])
-    while folders:
-        folder, level = folders.popleft()
-        for info in sandbox.list_files(in_sandbox(folder)):
-            where = f"{folder.rstrip('/')}/{info.name}"
-            found.append((where, info))
-            if info.is_dir and level < depth:
-                folders.append((where, level + 1))
+    found = list[tuple[str, FileInfo]]()
+    open_ = [(path, iter(sandbox.list_files(in_sandbox(path))))]
+    while open_:
+        folder, entries = open_[-1]
+        info = next(entries, None)
+        if info is None:
+            open_.pop()
+            continue
+        where = f"{folder.rstrip('/')}/{info.name}"
+        found.append((where, info))
         if len(found) > MAX_ENTRIES:
             raise HTTPException(413, f"The folder has more than {MAX_ENTRIES:,} entries: ask for a smaller depth.")
+        if info.is_dir and len(open_) < depth:
+            open_.append((where, iter(sandbox.list_files(in_sandbox(where)))))
     return found
 
 
