@@ -183,13 +183,13 @@ def test_a_task_that_is_unknown_or_of_another_key_is_an_error(converse: Converse
     mine = tasks.add(ran("a", owner="me"), lambda _: mcp_types.CallToolResult(content=[]))
     assert tasks.find("me", mine.id) is mine
     for owner, id_ in (("another", mine.id), ("me", "x"), ("me", "")):
-        with pytest.raises(MCPError, match="There is no such task here") as failure:
+        with pytest.raises(MCPError, match="There is no such task") as failure:
             tasks.find(owner, id_)
         assert failure.value.error.code == mcp_types.INVALID_PARAMS
 
     async def talk(client: Client, _: Tasks) -> None:
         for method in ("get", "update", "cancel"):
-            with pytest.raises(MCPError, match="There is no such task here"):
+            with pytest.raises(MCPError, match="There is no such task"):
                 await ask(client, method, mine.id)
 
     with_tasks(converse, talk)
