@@ -1,6 +1,6 @@
 """The conversations that clients create by `/v1/conversations`: their items, which responses append to, and limits.
 
-An item is a row of its own, numbered in its conversation, so that two answers that end at once both find their place.
+Each item is a numbered row of its conversation, so that two answers that end at once can both append.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class McpConnections:
 
     Attributes:
         config: the gateway's settings.
-        servers: the servers that may be spoken to.
+        servers: the allowed servers.
     """
 
     def __init__(self, config: GatewayConfig, servers: AllowedServers) -> None:

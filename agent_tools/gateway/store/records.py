@@ -1,4 +1,4 @@
-"""The rows of responses, conversations and keys, as values.
+"""Dataclasses for the rows of responses, conversations and keys.
 
 A class with some of its table's columns is read without the others.
 """
