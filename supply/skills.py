@@ -38,7 +38,7 @@ COMMANDS = {
         "python $S/scripts/office/unpack.py in.docx d",
         "python $S/scripts/comment.py d 0 'A comment'",
         "python $S/scripts/office/pack.py d out.docx --original in.docx",
-        "python $S/scripts/office/validate.py in.docx",
+        "python $S/scripts/office/validate.py out.docx --original in.docx",
         "python $S/scripts/accept_changes.py in.docx accepted.docx",
         f'node -e "{_DOCX}"',
     ),
@@ -47,7 +47,8 @@ COMMANDS = {
         "python $S/scripts/extract_form_field_info.py in.pdf fields.json",
         "python $S/scripts/extract_form_structure.py in.pdf structure.json",
         "mkdir -p pages && python $S/scripts/convert_pdf_to_images.py in.pdf pages",
-        "pdftotext in.pdf - | grep Forty-two && qpdf --check in.pdf && tesseract pages/page_1.png - | grep Forty",
+        "pdftotext in.pdf - | grep Forty-two && qpdf --check in.pdf && pdftoppm -r 200 -png in.pdf page && "
+        "tesseract page-1.png - | grep Forty",
     ),
     "xlsx": (
         "python $S/scripts/recalc.py in.xlsx | grep success",
