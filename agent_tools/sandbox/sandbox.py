@@ -31,9 +31,7 @@ from agent_tools.results.variables import RestorePoint, SavedState, VariablesRep
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.session.raw_kernel import local
-from agent_tools.runtime.session.session import fork
-from agent_tools.sandbox.opening import Opening
+from agent_tools.sandbox.opening import ForkedOpening, Opening
 from agent_tools.sandbox.options import (
     Config,
     Keywords,
@@ -56,41 +54,9 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.engines.engine import Container
     from agent_tools.runtime.commands.process import Process
-    from agent_tools.runtime.session.session import Session
     from agent_tools.runtime.sessions import FilesLike, Sessions
     from agent_tools.sandbox.audit import AuditedRun
     from agent_tools.skills.skill import Skill
-
-
-# The opening of a fork: its session is open from the beginning and cannot be opened again.
-
-
-class ForkedOpening(Opening):
-    """Holds a reference to the sandbox that it was forked from, which stays open at least as long as the fork."""
-
-    def __init__(self, parent: Opening) -> None:
-        runtime = parent._open_runtime()
-        super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
-        self._parent = parent
-        self._session: Session = fork(local(parent.session(), "A fork"))
-        self._end = weakref.finalize(self, self._session.close)
-
-    def session(self) -> Session:
-        """Return the session; once it is closed, its methods raise `SessionClosed`."""
-        return self._session
-
-    def find(self) -> Session | None:
-        """Return the session if it is open, else None."""
-        return None if self._session.is_closed else self._session
-
-    @property
-    def workspace(self) -> Workspace:
-        """The sandbox's work_dir on the host."""
-        return self._parent.workspace
-
-    def close(self) -> None:
-        """Close the fork."""
-        self._end()
 
 
 _EMPTY = "get_ipython().reset(new_session=True)"
