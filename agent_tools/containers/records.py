@@ -335,7 +335,7 @@ class ContainerLeases:
         return not is_there
 
     def held(self) -> list[ContainerRecord]:
-        """List the rows of the containers that this process holds."""
+        """List the rows of the containers whose sandbox this process has."""
         return self._rows.find(ContainerRecord, gateway=self.holder)
 
 

@@ -47,7 +47,7 @@ from agent_tools.runtime.session.session import Session
 # An order of the caller is one message of several that may overtake each other; so they are numbered, from 1 in each
 # run.
 
-ACKNOWLEDGED_BYTES = MAX_UNREAD // 4  # of answers, after which the caller is told that so much was taken
+ACKNOWLEDGED_BYTES = MAX_UNREAD // 4  # bytes of answers after which the caller gets a report on received bytes
 
 Order = Literal["answer", "hold", "go", "read_on"]
 """Of a caller: the bytes of an answer; let the run's clock stand, or go; read what the code sends, or leave it."""
@@ -251,7 +251,7 @@ class LeasedSession:
         with self._lock:
             self._is_closed = True
             host_runs = list(self._runs.values())
-        for host_run in host_runs:  # first: one that nobody reads would hold up the ends of the others
+        for host_run in host_runs:  # first: one without a reader would delay the ends of the others
             host_run.abandon()
         self._spools.close()
         try:

@@ -355,7 +355,7 @@ class Conversation:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Hang up, and release the socket."""
+        """Close the connection."""
         self._socket.close()
 
     def _in_time(self, move: Callable[[], T]) -> T:

@@ -118,7 +118,7 @@ class Relay:
             return False
 
     def fail(self) -> None:
-        """End, and hang up beside the loop: ending an ssh process takes a while."""
+        """End the relay, and close it in another thread: ending an ssh process takes a while."""
         if self._end() and not begun(self._hang_up, "agent-tools-hang-up"):
             self._hang_up()
 

@@ -222,7 +222,7 @@ def test_one_that_is_not_deleted_in_time_is_told_so_and_left_to_its_holder(
     id_ = one.create("me", ContainerSpec("c")).id
     service.run("one", id_, "x = 1")
     monkeypatch.setattr(records, "DELETE_PATIENCE", 0.2)
-    with pytest.raises(Exception, match="tried again"):
+    with pytest.raises(Exception, match="this is retried"):
         two.delete("me", id_)
     assert two.sweep() == 0
     assert two.folder(id_).exists()

@@ -127,7 +127,7 @@ def test_what_is_no_policy_and_no_functions_is_refused() -> None:
 
     with pytest.raises(TypeError, match="is not a Policy"):
         Toolset().add(f, policy={"max_calls": 1})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="no list of functions"):
+    with pytest.raises(TypeError, match="not a list of functions"):
         Toolset(3)  # type: ignore[arg-type]
 
 
