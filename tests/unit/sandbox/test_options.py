@@ -74,7 +74,7 @@ def test_a_pool_has_a_size_and_modules() -> None:
         ({"pool": 1, "preload": [""]}, "list of modules"),
         ({"pool": 1, "preload": [1]}, "list of modules"),
         ({"preload": ["numpy"]}, "pool=1"),
-        ({"pool": 1, "preload": ["numpy"], "network": {"allow": ["pypi"]}}, "network by list"),
+        ({"pool": 1, "preload": ["numpy"], "network": {"allow": ["pypi"]}}, "egress allowlist"),
         ({"idle_stop": 0.5}, "at least 1 s"),
         ({"idle_stop": -1}, "idle_stop"),
         ({"idle_stop": "soon"}, "idle_stop"),
