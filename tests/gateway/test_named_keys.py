@@ -212,12 +212,12 @@ def test_names_and_keys_are_used_once(store: Store, monkeypatch: pytest.MonkeyPa
     named = NamedKeys(store)
     key = named.add("a", NO_LIMITS)
     for name, given in (("a", ""), ("b", key)):
-        with pytest.raises(InvalidParams, match="was given before"):
+        with pytest.raises(InvalidParams, match="was used before"):
             named.add(name, NO_LIMITS, given)
     with pytest.raises(InvalidParams, match="fewer than 8"):
         named.add("b", NO_LIMITS, "short")
     named.revoke("a")
-    with pytest.raises(InvalidParams, match="was given before"):
+    with pytest.raises(InvalidParams, match="was used before"):
         named.add("a", NO_LIMITS)
     for use in (named.revoke, lambda name: named.limit(name, NO_LIMITS)):
         with pytest.raises(InvalidParams, match="no key 'nobody'"):

@@ -142,7 +142,7 @@ USAGE = {
     "no port": (["jupyter", "serve", "--port", "65536"], "is not in the range"),
     "no kernels": (["jupyter", "serve", "--max-kernels", "0"], "is not in the range"),
     "no time": (["jupyter", "serve", "--idle-timeout", "nan"], "is not a valid integer"),
-    "a server that is there": (["mcp", "--http", "localhost:1", "config", "cursor"], "clients start this one"),
+    "a server that runs already": (["mcp", "--http", "localhost:1", "config", "cursor"], "clients start this one"),
 }
 
 

@@ -33,7 +33,7 @@ def test_doctor_shows_a_claim_of_the_probe_with_its_advice(found: Verdict, verdi
     [
         (PoolState(0, {"hit": 1}), "ok", "12 ms from nothing", ""),
         (PoolState(1, {"folder": 1}), "warn", "missed: folder", "on one file system"),
-        (PoolState(0, {"failed": 1}, ("No engine",)), "warn", "missed: failed No engine", "made ahead"),
+        (PoolState(0, {"failed": 1}, ("No engine",)), "warn", "missed: failed No engine", "started in advance"),
         (PoolState(0, {"ended": 1}), "warn", "missed: ended", "memory"),
         (PoolState(0, {"empty": 1}), "warn", "missed: empty", "slow"),
     ],

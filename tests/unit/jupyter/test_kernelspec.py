@@ -73,7 +73,7 @@ def test_bad_arguments_say_what_to_do(tmp_path: Path, arguments: list[str], word
     ("options", "work_dir", "words"),
     [
         ({"memry": 1}, "cwd", "memry"),
-        ({"work_dir": "/x"}, "cwd", "name a work_dir"),
+        ({"work_dir": "/x"}, "cwd", "have a work_dir"),
         ({}, "here", "'cwd' or 'fresh'"),
         ({"privileged": True}, "cwd", "break the isolation"),
     ],
