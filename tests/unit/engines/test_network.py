@@ -116,7 +116,7 @@ def test_a_target_is_written_as_it_is_asked_for() -> None:
         ({"allow": [], "private": ["10.0.0.1/8"]}, "in private"),
         ({"allow": [], "limits": {"max_sent": -1}}, "not a positive number"),
         ({"allow": [], "limits": {"max_speed": 1}}, "max_connections"),
-        ({"allow": [], "headers": []}, "no dict of hosts"),
+        ({"allow": [], "headers": []}, "not a dict of hosts"),
         ({"allow": ["a.org"], "headers": {"b.org": {}}}, "does not allow on port 443"),
         ({"allow": ["a.org:80"], "headers": {"a.org": {}}}, "does not allow on port 443"),
         *(
