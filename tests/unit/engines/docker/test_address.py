@@ -84,7 +84,7 @@ def test_a_context_without_an_address_is_an_error_that_says_what_to_do(
 ) -> None:
     put_context(folder, "odd", endpoints)
     monkeypatch.setenv("DOCKER_CONTEXT", "odd")
-    with pytest.raises(EngineUnavailable, match=r"'odd' is not there.*docker context ls"):
+    with pytest.raises(EngineUnavailable, match=r"'odd' does not exist.*docker context ls"):
         environment()
 
 
@@ -96,5 +96,5 @@ def test_settings_that_say_nothing_choose_nothing(folder: Path, config: str) -> 
 
 def test_a_context_that_was_removed_is_an_error(folder: Path) -> None:
     (folder / "config.json").write_text('{"currentContext": "gone"}')
-    with pytest.raises(EngineUnavailable, match="'gone' is not there"):
+    with pytest.raises(EngineUnavailable, match="'gone' does not exist"):
         environment()
