@@ -321,7 +321,7 @@ class Sandbox:
         Raises:
             InvalidParams: an argument is of another type.
             OSError: the error that user code would get, such as `FileNotFoundError`; EFBIG if `max_bytes` was not given
-            and the file has more than `max_transfer_bytes` (100 MiB).
+                and the file has more than `max_transfer_bytes` (100 MiB).
             SandboxGone: the sandbox ended in the meantime.
         """
         most = None if max_bytes is None else whole_number(max_bytes, "max_bytes")
