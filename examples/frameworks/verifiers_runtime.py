@@ -1,4 +1,4 @@
-"""verifiers: a runtime whose programs run in a sandbox. What bootstraps `uv` needs a network by list."""
+"""verifiers: a runtime whose programs run in a sandbox. What bootstraps `uv` needs an egress allowlist."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attacks of code on a network by list, each with what is said to its one door, if anything comes back.
+"""Attacks of code on an egress allowlist, each with what is said to its one door, if anything comes back.
 
 In the code, `S` is the port of a server of the host's that must never be reached, on every address of the host; `T` is
 the port of one that is listed as `localhost`, and must hear nothing but TLS that names it; `ask(target, *parts)` asks

@@ -1,4 +1,4 @@
-"""A network by list in real sandboxes: what models do works unchanged, and 60 ways around it stay closed."""
+"""An egress allowlist in real sandboxes: what models do works unchanged, and 60 ways around it stay closed."""
 
 from __future__ import annotations
 

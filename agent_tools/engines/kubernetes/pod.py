@@ -70,7 +70,7 @@ class KubernetesOptions:
     nothing: then the network policy must be enforced."""
     network_policy: NetworkPolicies = "unknown"
     """'enforced' if the cluster's network holds policies, and there is one for the namespace. By default nobody counts
-    on that: sandboxes have no sockets of the internet at all, and a network by list is refused."""
+    on that: sandboxes have no sockets of the internet at all, and an egress allowlist is refused."""
     user_namespaces: bool = False
     """Run the pods in user namespaces (`hostUsers: false`), where the nodes can."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -310,7 +310,7 @@ class PodMaker:
         if limits.gpus == "all":
             raise SandboxStartError("gpus='all' is not possible with Kubernetes: give a number.")
         if (limits.policy or runtime) and not self.options.holds_policies:
-            what = "a network by list needs sockets" if limits.policy else f"the runtime {runtime!r} has its own kernel"
+            what = "an egress allowlist needs sockets" if limits.policy else f"the runtime {runtime!r} has its own kernel"
             raise SandboxStartError(
                 f"Nothing here seals such a sandbox: {what}, so only a network policy can. If the cluster's network "
                 "holds policies, set AGENT_TOOLS_KUBERNETES_NETWORK_POLICY=enforced."

@@ -30,7 +30,7 @@ class AllowedServers:
     """The servers of one list. Thread-safe.
 
     Args:
-        servers: names and addresses, with ports, as for a network by list.
+        servers: names and addresses, with ports, as for an egress allowlist.
         private: blocks of addresses beside the public internet in which the names may lie.
         max_servers: how many of them one request may name.
         look_up: returns the addresses of a name.

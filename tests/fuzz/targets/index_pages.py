@@ -1,4 +1,4 @@
-"""A page of the package index, as a sandbox's network by list shows it: files of one server, by their hash alone."""
+"""A page of the package index, as a sandbox's egress allowlist shows it: files of one server, by their hash alone."""
 
 from __future__ import annotations
 

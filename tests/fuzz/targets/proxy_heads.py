@@ -1,4 +1,4 @@
-"""The heads of requests to a sandbox's network by list: what may be asked for is on the list, and nothing else is.
+"""The heads of requests to a sandbox's egress allowlist: what may be asked for is on the list, and nothing else is.
 
 The first byte of the input is the size of a piece, 0 for all at once (see pieces.py); the rest is what is sent.
 """

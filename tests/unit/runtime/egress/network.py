@@ -1,4 +1,4 @@
-"""A whole network by list without a sandbox: the guest's proxy in a thread, the host's end, and servers to reach."""
+"""A whole egress allowlist without a sandbox: the guest's proxy in a thread, the host's end, and servers to reach."""
 
 from __future__ import annotations
 
