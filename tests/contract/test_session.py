@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -20,7 +21,7 @@ from agent_tools.errors import KernelDied, SessionBusy, SessionClosed
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine.owner import Owner, private_base
 from agent_tools.machine.removal import empty_folder
-from agent_tools.results.execution import Died, Display, Error, Restarted, Result, Stream, TimedOut
+from agent_tools.results.execution import Died, Display, Error, Output, Restarted, Result, Stream, TimedOut
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.kernels import SessionSpec
@@ -28,6 +29,7 @@ from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.tools.code_interpreter import markdown
 from tests.contract.images import image_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.docker
 PATIENCE = 3.0  # seconds a call may take beyond its time limit
@@ -340,6 +342,33 @@ def test_running_code_is_ended_and_told_that_its_variables_are_gone(session: Ses
     assert (ending.reason, ending.variables.kept) == (reason, False)
     anew.join()
     assert session.run("print('x' in globals())", 30).stdout == "False\n"
+
+
+@pytest.mark.parametrize(("how", "reason"), [("restart", "it was restarted"), ("reset", "it was reset")])
+def test_code_whose_sandbox_is_still_starting_is_ended_too(own_session: Session, how: str, reason: str) -> None:
+    recovery, is_starting, may_start = own_session.recovery, threading.Event(), threading.Event()
+    start = recovery._start
+
+    def slowly(*args: Any) -> Any:
+        is_starting.set()
+        assert may_start.wait(60)
+        return start(*args)
+
+    recovery._start = slowly
+    endings: list[Output] = []
+    code = threading.Thread(target=lambda: endings.extend(own_session.run("while True: pass", 60).outputs))
+    code.start()
+    assert is_starting.wait(60)
+    order = threading.Thread(target=getattr(own_session, how))
+    order.start()
+    until(lambda: own_session._ends_next)
+    may_start.set()
+    code.join()
+    order.join()
+    (ending,) = endings
+    assert isinstance(ending, Died)
+    assert ending.reason == reason
+    assert own_session.run("6 * 7", 30).result == Result({"text/plain": "42"})
 
 
 def test_a_restart_that_is_interrupted_is_done_by_the_next_call(

@@ -238,6 +238,7 @@ class Session:
         self._owner_pid = os.getpid()
         self._lock = RunLock()
         self._current: threading.Event | None = None
+        self._ends_next = ""  # why the kernel that is being started must end before it runs code; '' if it need not
         self._closed = False
 
     def open(self) -> None:
@@ -260,6 +261,10 @@ class Session:
                 return record.execution()
             kernel = self.recovery.kernel()
             self._refuse_closed()
+            if self._ends_next:
+                self.recovery.is_condemned = True
+                kernel.kill(self._ends_next)
+                self._ends_next = ""
             record.start(self.spec)
             if lost := self.recovery.take_lost():
                 yield record.add(lost)
@@ -358,8 +363,7 @@ class Session:
 
     def reset(self) -> None:
         """Remove the sandbox with its commands, and empty work_dir; the next use starts another sandbox."""
-        self._condemn("it was reset")
-        with self.locked():
+        with self._ended("it was reset"):
             if sandbox := self.recovery.take_sandbox():
                 sandbox.close()
             empty_folder(self.spec.work_dir)
@@ -371,18 +375,29 @@ class Session:
 
     def restart(self) -> None:
         """Replace the kernel by a fresh one: variables are gone, files stay. Running code ends as `Died`."""
-        self._condemn("it was restarted")
-        with self.locked():
+        with self._ended("it was restarted"):
             self.recovery.is_condemned = True  # again: another caller may have run first, with a fresh kernel
             self.recovery.kernel()
 
-    def _condemn(self, reason: str) -> None:
-        """End the kernel. The next use starts a new one, even if this call is interrupted while waiting."""
+    @contextlib.contextmanager
+    def _ended(self, reason: str) -> Iterator[None]:
+        """End the kernel, also one that is being started, and lock the session.
+
+        The next use starts a new kernel, even if this call is interrupted while waiting.
+        """
         self._refuse_host_function()
         self._lock.refuse_owner()
-        if kernel := self._kernel_now():
-            self.recovery.is_condemned = True
-            kernel.kill(reason)
+        self._ends_next = reason if self._lock.is_locked else ""  # before looking, or a kernel could slip through
+        try:
+            if kernel := self._kernel_now():
+                self._ends_next = ""
+                self.recovery.is_condemned = True
+                kernel.kill(reason)
+            with self.locked():
+                self._ends_next = ""
+                yield
+        finally:
+            self._ends_next = ""
 
     def close(self) -> None:
         """End all code and remove the sandbox. Closing again, or in a forked child, does nothing."""
