@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import os
 import resource
+import socket
 import struct
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import idna
 
-# Network addresses: tells whether one is on the public internet, and returns the canonical form of a host name.
+# Network addresses: resolves names, and tells whether an address is on the public internet.
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # all allocated IPv6 addresses
@@ -36,6 +37,17 @@ _SPECIAL = tuple(
         "3fff::/20",  # documentation
     )
 )
+
+
+def addresses_of(host: str, port: int) -> list[str]:
+    """Return the addresses of a name, in the system's order, each once.
+
+    Raises:
+        OSError: it has none.
+        UnicodeError: the name is malformed.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def is_public(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""The flavour `agent` on an egress allowlist: curl, git, pip and libraries reach what is listed, and are as they were."""
+"""The flavour `agent` on an egress allowlist: curl, git, pip and libraries reach what is listed, unchanged."""
 
 from __future__ import annotations
 

@@ -310,7 +310,8 @@ class PodMaker:
         if limits.gpus == "all":
             raise SandboxStartError("gpus='all' is not possible with Kubernetes: give a number.")
         if (limits.policy or runtime) and not self.options.holds_policies:
-            what = "an egress allowlist needs sockets" if limits.policy else f"the runtime {runtime!r} has its own kernel"
+            reason = f"the runtime {runtime!r} has its own kernel"
+            what = "an egress allowlist needs sockets" if limits.policy else reason
             raise SandboxStartError(
                 f"Nothing here seals such a sandbox: {what}, so only a network policy can. If the cluster's network "
                 "holds policies, set AGENT_TOOLS_KUBERNETES_NETWORK_POLICY=enforced."

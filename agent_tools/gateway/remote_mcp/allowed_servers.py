@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from agent_tools.engines.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.machine.machine import ascii_name, is_public
+from agent_tools.machine.machine import addresses_of, ascii_name, is_public
 from agent_tools.models.base import JsonObject
-from agent_tools.runtime.egress.dialling import system_look_up
 
 MAX_SERVERS = 8  # of one request
 MAX_URL = 2_048  # characters
@@ -44,7 +43,7 @@ class AllowedServers:
         servers: Sequence[str],
         private: Sequence[str] = (),
         max_servers: int = MAX_SERVERS,
-        look_up: Callable[[str, int], list[str]] = system_look_up,
+        look_up: Callable[[str, int], list[str]] = addresses_of,
     ) -> None:
         self._policy = NetworkPolicy.read({"allow": list(servers), "private": list(private)})
         self.max_servers = max_servers

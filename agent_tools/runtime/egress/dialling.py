@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.loop_thread import LoopThread
-from agent_tools.machine.machine import ascii_name
+from agent_tools.machine.machine import addresses_of, ascii_name
 from agent_tools.runtime.egress.link import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # seconds for the lookup of a name and the connection
@@ -32,21 +32,11 @@ MAX_ADDRESSES = 8  # addresses of one name that are tried
 MAX_PROXY_HEAD = 8 * 1024  # bytes of a proxy's answer
 
 
-def system_look_up(host: str, port: int) -> list[str]:
-    """Return the addresses of a name, in the system's order, each once.
-
-    Raises:
-        OSError: it has none.
-    """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """Access to this machine's resolver, which may block, and to its proxy settings."""
 
-    look_up: Callable[[str, int], list[str]] = system_look_up
+    look_up: Callable[[str, int], list[str]] = addresses_of
     next_hop: Callable[[str, int], str | None] = settings.next_hop
 
 

@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
-from agent_tools.machine.machine import ascii_name, is_public
+from agent_tools.machine.machine import addresses_of, ascii_name, is_public
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
@@ -83,10 +83,9 @@ def _public_address(parts: SplitResult, allow_private: bool) -> str:
     """Return an address of the host; all its addresses must be public."""
     host = parts.hostname or ""
     try:
-        found = socket.getaddrinfo(host, parts.port or _default_port(parts), type=socket.SOCK_STREAM)
+        addresses = addresses_of(host, parts.port or _default_port(parts))
     except (OSError, UnicodeError) as exc:
         raise FileRejected(f"{host} has no address") from exc
-    addresses = [str(entry[4][0]) for entry in found]
     if not allow_private:
         for address in addresses:
             if not is_public(address):
