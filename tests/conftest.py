@@ -54,8 +54,11 @@ def pytest_report_header() -> str:
 
 def pytest_collection() -> None:
     """Import and collect without looking for garbage, of which there is none."""
-    import hypothesis  # noqa: F401  (which looks for garbage when it is imported: here there is little to look at)
+    import hypothesis  # looks for garbage when it is imported: here there is little to look at
 
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=slow)  # time decides no test
+    hypothesis.settings.load_profile("untimed")
     gc.disable()
 
 

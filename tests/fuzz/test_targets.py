@@ -32,7 +32,7 @@ def test_the_corpus_is_stood(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_input_is_stood(name: str, data: st.DataObject) -> None:
     judge(target(name), data.draw(_inputs(name)), slowness=2.0)

@@ -4,7 +4,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.text import fence, fold_lines, neutralise, one_line, shorten
@@ -110,7 +110,6 @@ def test_neutralising_costs_in_proportion_to_the_text() -> None:
         assert seconds(piece * 100_000) < 60 * short + 0.05, piece
 
 
-@settings(deadline=None)
 @given(HOSTILE_TEXT)
 def test_neutralised_text_encodes_and_holds_no_control_characters(text: str) -> None:
     clean = neutralise(text)
@@ -119,7 +118,6 @@ def test_neutralised_text_encodes_and_holds_no_control_characters(text: str) -> 
     assert not re.search("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", clean)
 
 
-@settings(deadline=None)
 @given(HOSTILE_TEXT)
 def test_neutralise_is_idempotent(text: str) -> None:
     assert neutralise(neutralise(text)) == neutralise(text)
@@ -140,7 +138,6 @@ def test_a_name_stays_on_its_line(name: str, shown: str) -> None:
     assert one_line(name) == shown
 
 
-@settings(deadline=None)
 @given(HOSTILE_TEXT)
 def test_nothing_moves_a_name_off_its_line(name: str) -> None:
     assert len(one_line(name).splitlines()) <= 1
@@ -174,7 +171,6 @@ def test_fence_is_longer_than_any_run_of_backticks_inside(inner: int) -> None:
     assert fence(text) == "`" * (inner + 1) + f"\n{text}\n" + "`" * (inner + 1)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="`~ \t\n\ra", max_size=60))
 def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
     fenced = fence(text)
@@ -205,7 +201,6 @@ def test_shorten_keeps_both_ends_around_a_note(text: str, limit: int, shown: str
     assert shorten(text, limit) == shown
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="abc", max_size=3000), st.integers(0, 2000))
 def test_shorten_keeps_exactly_the_limit_and_states_the_exact_count(text: str, limit: int) -> None:
     shown = shorten(text, limit)

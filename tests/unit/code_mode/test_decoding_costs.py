@@ -560,7 +560,7 @@ def has_more_parts(data: Any, most: int) -> bool:
     return seen > most
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(MESSAGES, st.permutations(CONTENTS))
 def test_any_message_costs_a_small_multiple_of_its_bytes(data: Any, attachments: list[bytes]) -> None:
     assume(not has_more_parts(data, 300_000))  # lists of lists of one list: what is small here is terabytes of text

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
@@ -213,7 +213,6 @@ def test_anything_but_a_plain_requirement_is_refused(entry: object) -> None:
         validated(["polars", entry])  # type: ignore[list-item]
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="a'\"\\\\n\nrx0127u8# -=;$", max_size=12))
 def test_an_entry_is_one_line_or_refused(text: str) -> None:
     for entry in (f"x; os_name == '{text}'", f'x; os_name == "{text}"', f"x {text}"):

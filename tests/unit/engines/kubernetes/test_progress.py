@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.engines.kubernetes.api import progress_of
@@ -77,7 +77,6 @@ deep = st.dictionaries(st.sampled_from(NAMES), tables | st.lists(tables, max_siz
 
 
 @given(st.dictionaries(st.sampled_from(["status", "metadata"]), scalars | tables | deep, max_size=2))
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_any_status_is_read(found: dict[str, Any]) -> None:
     progress = progress_of(found)
     assert not progress.is_running

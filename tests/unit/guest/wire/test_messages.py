@@ -9,7 +9,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_tools.guest.wire.messages import (
@@ -188,7 +188,6 @@ PARTS = st.lists(st.binary(max_size=20) | st.integers(250, 600).map(bytes), min_
 ANY_MESSAGES = st.lists(st.tuples(st.integers(SHELL, STDIN), PARTS), max_size=8)
 
 
-@settings(deadline=None)
 @given(ANY_MESSAGES, st.lists(st.integers(1, 700), max_size=30))
 @example([(IOPUB, [b"ab", b"", bytes(300), b""]), (SHELL, [b""] * 4)], [1] * 400)
 def test_pieces_of_any_size_make_the_same_messages(messages: list[Found], lengths: list[int]) -> None:
@@ -199,7 +198,6 @@ def test_pieces_of_any_size_make_the_same_messages(messages: list[Found], length
     assert found == messages
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=2000))
 def test_arbitrary_bytes_are_whole_messages_or_refused(data: bytes) -> None:
     with contextlib.suppress(MessageError):
@@ -213,7 +211,6 @@ HEAD = st.builds(lambda channel, found: sizes(channel, *found), st.integers(0, 6
 PIECE = st.binary(max_size=60) | HEAD | st.builds(message, st.integers(1, 4), PARTS)
 
 
-@settings(deadline=None)
 @given(st.lists(PIECE, max_size=12), st.integers(0, 2000))
 def test_any_pieces_are_messages_within_the_limits_or_refused(pieces: list[bytes], limit: int) -> None:
     reader = MessageReader(limit)
@@ -224,7 +221,6 @@ def test_any_pieces_are_messages_within_the_limits_or_refused(pieces: list[bytes
                 assert sum(map(len, parts)) <= limit
 
 
-@settings(deadline=None)
 @given(ANY_MESSAGES, st.binary(max_size=9))
 def test_noise_after_messages_takes_none_of_them_back(messages: list[Found], noise: bytes) -> None:
     found: list[Found] = []

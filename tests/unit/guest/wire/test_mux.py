@@ -259,7 +259,7 @@ def _carry(one: Side, two: Side, chunk: int = MAX_OUT * 2) -> None:
         other.exchange()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     payloads=st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(1, 200_000)), max_size=12),
     chunks=st.lists(st.integers(1, 100_000), min_size=1, max_size=20),

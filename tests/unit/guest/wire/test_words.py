@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.guest.wire.words import (
@@ -224,7 +224,6 @@ def test_a_loosely_written_report_is_read_for_what_it_says(line: bytes, report: 
     assert read_report(line) == report
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=5000) | st.lists(WORD | st.just("exit") | st.just("1"), max_size=6).map(" ".join))
 def test_no_line_raises(line: bytes | str) -> None:
     data = line if isinstance(line, bytes) else line.encode()

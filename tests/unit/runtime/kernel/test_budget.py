@@ -3,7 +3,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.limits import Limits
@@ -123,7 +123,6 @@ PRINTS = st.builds(Stream, st.sampled_from(["stdout", "stderr"]), st.text("ab", 
 OTHERS = st.sampled_from([Result({"text/plain": "4"}), image(1), Error("E", "v", ""), Cleared()])
 
 
-@settings(deadline=None)
 @given(st.lists(PRINTS | OTHERS, max_size=30), st.integers(1, 40))
 def test_kept_text_is_bounded_and_every_missing_character_is_counted(outputs: list[Output], limit: int) -> None:
     kept = within(outputs, Limits(max_text_chars=limit))
@@ -131,7 +130,6 @@ def test_kept_text_is_bounded_and_every_missing_character_is_counted(outputs: li
     assert kept_chars(kept) + omitted_chars(kept) == kept_chars(outputs)
 
 
-@settings(deadline=None)
 @given(st.lists(PRINTS | OTHERS, max_size=30))
 def test_outputs_within_the_limits_are_not_changed(outputs: list[Output]) -> None:
     printed = [output for output in outputs if output not in (out(""), err(""))]
@@ -212,7 +210,6 @@ def test_clearing_for_ever_leaves_few_outputs() -> None:
     assert len(kept) < 5 * MAX_DISPLAYS
 
 
-@settings(deadline=None)
 @given(st.lists(PRINTS | OTHERS | st.just(Cleared(wait=True)), max_size=30))
 def test_leaving_out_clears_changes_nothing_that_is_settled(outputs: list[Output]) -> None:
     printed = [output for output in outputs if output not in (out(""), err(""))]

@@ -22,7 +22,7 @@ LIMITS = {"start_timeout": 5.0}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0\0\0\1" * 2 + bytes(9)).decode()
 HOSTILE = "a\x1b[31m\x1b]52;c;eA==\x07\ud800\x00\u202e\x9bm\r\b```\n\n![x](http://evil)"
 
-bounded = settings(max_examples=100, deadline=None)
+bounded = settings(max_examples=100)
 
 
 # -- strategies -------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_any_words_of_pid_1(host: Host, datagrams: list[bytes]) -> None:
     host.attack(lambda turn: [turn.kernel.init.say(words) for words in datagrams])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.binary(max_size=100) | HEAD | WHOLE)
 def test_any_start(host: Host, data: bytes) -> None:
     def open_badly(kernel: FakeKernel) -> None:

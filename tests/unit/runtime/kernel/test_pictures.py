@@ -6,7 +6,7 @@ import tracemalloc
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -155,7 +155,6 @@ def test_exactly_the_most_bytes_are_kept_however_the_base64_is_wrapped() -> None
     assert check_picture("image/png", base64.encodebytes(data).decode(), limits) == data
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["image/png", "image/jpeg"]), st.sampled_from([b"", PNG[:8], b"\xff\xd8\xff"]), st.binary())
 def test_no_bytes_raise_anything_else(mime: str, magic: bytes, rest: bytes) -> None:
     with contextlib.suppress(PictureRefused):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.errors import ProtocolViolation
@@ -229,7 +229,6 @@ def test_parents_are_told_apart_however_many_there_are_and_few_are_remembered() 
 PART = st.binary(max_size=20) | st.sampled_from([b"{}", b"[]", b"null", b'{"a": NaN}', json.dumps(HEADER).encode()])
 
 
-@settings(deadline=None)
 @given(st.lists(PART, min_size=4, max_size=12))
 def test_arbitrary_parts_raise_only_violations(parts: list[bytes]) -> None:
     try:
@@ -557,7 +556,6 @@ FIELD = st.sampled_from(
 CONTENT = st.dictionaries(FIELD, JSON | st.dictionaries(MIME | st.just("display_id"), JSON, max_size=4), max_size=6)
 
 
-@settings(deadline=None)
 @given(st.sampled_from([*KINDS, "status", ""]), CONTENT)
 def test_no_content_raises(kind: str, content: dict[str, Any]) -> None:
     for output in shown(kind, content):
