@@ -18,7 +18,7 @@ from agent_tools.fleet.protocol import MAX_INLINE_BYTES, PIECE_BYTES, Files, Run
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
-from agent_tools.runtime.files.mirror import is_plain_name
+from agent_tools.runtime.files.mirror import is_plain_name, refuse_full_disk, snapshot_of
 
 Changed = Mapping[str, Union[Facts, None]]
 """Files by name; None for one that was deleted."""
@@ -46,10 +46,7 @@ class Likeness:
             FileRejected: there are more entries than `max_work_dir_entries`.
         """
         self.replaced.clear()
-        limit = self._limits.max_work_dir_entries
-        now, is_all = folder.snapshot(self.path, limit)
-        if not is_all:
-            raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
+        now = snapshot_of(self.path, self._limits)
         news: dict[str, Facts | None] = dict.fromkeys(self._known.keys() - now.keys())
         changed = (name for name, facts in now.items() if self._known.get(name) != facts)
         return {**news, **{name: now[name] for name in changed if is_plain_name(name)}}
@@ -130,9 +127,7 @@ class Likeness:
         needed = sum(sizes)
         if needed > self._limits.max_work_dir_bytes:
             raise FileRejected(f"the files are {needed:,} bytes, more than max_work_dir_bytes")
-        free = folder.free(self.path)
-        if needed and free - needed < min(self._limits.min_disk_free, free // 2):
-            raise FileRejected(f"bringing {needed:,} bytes over would leave too little disk free (min_disk_free)")
+        refuse_full_disk(self.path, needed, self._limits)
 
 
 @contextlib.contextmanager

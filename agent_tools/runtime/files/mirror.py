@@ -97,7 +97,7 @@ class Mirror:
             raise
 
     def _push(self) -> None:
-        now = self._snapshot()
+        now = {name: facts for name, facts in snapshot_of(self._path, self._limits).items() if is_plain_name(name)}
         for name in self._here.keys() - now.keys():
             self._ask({"op": "delete", "name": name})
             del self._here[name]
@@ -124,9 +124,7 @@ class Mirror:
         total, needed = _total(now), _total(changed)
         if total > self._limits.max_work_dir_bytes:
             raise FileRejected(f"work_dir holds {total:,} bytes, more than max_work_dir_bytes")
-        free = folder.free(self._path)
-        if needed and free - needed < min(self._limits.min_disk_free, free // 2):
-            raise FileRejected(f"fetching {needed:,} bytes would leave too little disk free (min_disk_free)")
+        refuse_full_disk(self._path, needed, self._limits)
         self._may_fetch = self._limits.max_work_dir_bytes - (total - needed)
 
     def _put(self, name: str, facts: Facts) -> None:
@@ -165,13 +163,6 @@ class Mirror:
             size -= len(data)
             yield data
 
-    def _snapshot(self) -> Snapshot:
-        limit = self._limits.max_work_dir_entries
-        found, is_all = folder.snapshot(self._path, limit)
-        if not is_all:
-            raise FileRejected(f"work_dir holds more than {limit:,} entries (max_work_dir_entries)")
-        return {name: facts for name, facts in found.items() if is_plain_name(name)}
-
     def _list(self) -> Snapshot:
         limit = self._limits.max_work_dir_entries
         head = self._ask({"op": "list", "limit": limit})
@@ -198,6 +189,29 @@ class Mirror:
         if self._conversation is None:
             raise OSError("the sandbox ended")
         return self._conversation
+
+
+def snapshot_of(path: Path, limits: Limits) -> Snapshot:
+    """Return the files below a folder.
+
+    Raises:
+        FileRejected: there are more entries than `max_work_dir_entries`.
+    """
+    found, is_all = folder.snapshot(path, limits.max_work_dir_entries)
+    if not is_all:
+        raise FileRejected(f"work_dir holds more than {limits.max_work_dir_entries:,} entries (max_work_dir_entries)")
+    return found
+
+
+def refuse_full_disk(path: Path, needed: int, limits: Limits) -> None:
+    """Check that so many bytes may be written below a folder.
+
+    Raises:
+        FileRejected: they would leave too little disk free.
+    """
+    free = folder.free(path)
+    if needed and free - needed < min(limits.min_disk_free, free // 2):
+        raise FileRejected(f"fetching {needed:,} bytes would leave too little disk free (min_disk_free)")
 
 
 def _entry(entry: object) -> tuple[str, Facts]:
