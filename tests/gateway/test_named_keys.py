@@ -242,7 +242,7 @@ def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
     assert key.startswith("sk-at-")
     assert keys("add", "bob", "--stdin", given="a-key-of-before\n") == "a-key-of-before\n"
     keys(
-        "limit", "alice", "--max-requests-per-minute", "60", told="alice has max_requests_per_minute=60; gateways know"
+        "limit", "alice", "--max-requests-per-minute", "60", told="alice has max_requests_per_minute=60; gateways apply"
     )
     keys("revoke", "bob", told="bob is revoked")
     server = keys("add", "open-webui", "--for-users").strip()

@@ -54,8 +54,8 @@ def test_every_framework_has_its_file_its_page_or_example_and_pins_what_it_comes
         assert f'run_page("{name}"' in file.read_text()
         assert (ROOT / "docs" / "integrations" / f"{name}.md").is_file()
     else:
-        pages = [(ROOT / "docs" / page).read_text() for page in ("jupyter.md", "upstreams.md", "fleet.md")]
-        assert any(name in page for page in pages)
+        pages = [(ROOT / "docs" / page).read_text() for page in ("jupyter.md", "upstreams.md", "fleet.md", "skills.md")]
+        assert any(name in page.lower() for page in pages)
     pinned = (*framework.packages, *framework.beside)
     assert all(re.fullmatch(r"[\w-]+==[\d.]+((post|dev)\d+)?", package) for package in pinned)
 

@@ -33,7 +33,7 @@ from collections.abc import Callable
 
 from ..wire.messages import pack
 from ..wire.sockets import await_room
-from .streams import OutputStream, UnsentText, send_at_once
+from .streams import OutputStream, UnsentText
 
 ONE_PIECE = 16 * 1024  # bytes that a unix socket takes in one piece
 MAX_CHILD_MESSAGE = 128 * 1024  # bytes of a message of a forked child; a longer one is left out
@@ -106,7 +106,7 @@ class MessageWriter:
     def _write(self, message: bytes) -> int:
         """Write without waiting; return how many bytes went out: all, if the host has hung up."""
         try:
-            return send_at_once(self.socket, message)
+            return self.socket.send(message, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
         except OSError:

@@ -11,8 +11,7 @@ Theory of operation
     (IPython flushes before it shows anything), and at the end of the cell. Code that prints after a pause may have
     waited for a process, whose text comes before its own: it is taken in first.
 
-    Between the pipe and the host's socket text is in this process alone. Code that ends the process does not run
-    meanwhile: the thread that reads keeps the GIL until it has sent the text (`read_at_once`, `send_at_once`).
+    Between the pipe and the host's socket, text is in this process alone, so each piece is sent as soon as it is read.
 
     The handler of a signal may print and flush while the code does, and so holds the lock already. There is one lock
     for the list, the pipes and the message writer: of two, the watcher could hold one and wait for the other.
@@ -25,10 +24,8 @@ Theory of operation
 
 import codecs
 import contextlib
-import ctypes
 import io
 import os
-import socket
 import sys
 import threading
 import time
@@ -323,7 +320,7 @@ class OutputStream(io.TextIOBase):
         is_open = True
         with self._printed.lock, contextlib.suppress(BlockingIOError):
             while most > 0 and is_open:
-                data = read_at_once(self.pipe)
+                data = os.read(self.pipe, PIPE_BYTES)
                 is_open = bool(data)  # or code has closed the descriptor
                 most -= len(data)
                 if text := self._decoder.decode(data):
@@ -345,27 +342,6 @@ def _capture(descriptor: int, reader: int, writer: int) -> int:
     os.dup2(writer, descriptor)
     os.close(writer)
     return reader
-
-
-_libc = ctypes.PyDLL(None, use_errno=True)  # whose functions keep the GIL
-_read = ctypes.create_string_buffer(PIPE_BYTES)
-
-
-def read_at_once(descriptor: int) -> bytes:
-    """Read up to PIPE_BYTES from a descriptor that does not block; no other thread runs Python meanwhile."""
-    return ctypes.string_at(_read, _checked(_libc.read(descriptor, _read, PIPE_BYTES)))
-
-
-def send_at_once(connected: socket.socket, data: bytes) -> int:
-    """Send without waiting, and return how many bytes went out; no other thread runs Python meanwhile."""
-    return _checked(_libc.send(connected.fileno(), data, len(data), socket.MSG_DONTWAIT))
-
-
-def _checked(size: int) -> int:
-    if size < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return size
 
 
 def _write_all(descriptor: int, text: str) -> None:

@@ -278,7 +278,7 @@ def test_calls_are_limited_in_number(new_gateway: NewGateway) -> None:
     ran, refused = shown(body)
     assert (ran["status"], refused["status"]) == ("completed", "incomplete")
     assert ran["output"][0]["stdout"] == "a\n"
-    assert "used up" in refused["output"][0]["stderr"]
+    assert "is reached" in refused["output"][0]["stderr"]
     assert body["status"] == "completed"
 
 
