@@ -78,6 +78,7 @@ class TurnSpans:
         self._calls: dict[str, Any] = {}
         self._replied_at: int | None = None  # nanoseconds: when the reply of this round ended
         self._is_finished = False
+        self._chat: Any = None  # until the turn begins, which it may never do
         if tracer:
             self._turn = tracer.start_span(
                 f"invoke_agent {AGENT}",
@@ -111,7 +112,8 @@ class TurnSpans:
         """End all spans of the turn, those under way with a failure's code if there was one."""
         if self._tracer is None:
             return
-        under_way = [*self._calls.values(), *([] if self._is_finished or self._replied_at else [self._chat])]
+        is_asked = self._chat and not self._is_finished and not self._replied_at
+        under_way = [*self._calls.values(), *([self._chat] if is_asked else [])]
         for span in (*under_way, self._turn):
             if failure:
                 _mark(span, failure)

@@ -118,3 +118,10 @@ def test_without_a_client_s_trace_or_with_one_that_is_not_valid_a_turn_has_its_o
     turns = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
     assert [span.parent for span in turns] == [None, None]
     assert len({span.context.trace_id for span in turns}) == 2
+
+
+def test_a_turn_that_never_began_has_a_span_of_its_own_alone(exporter: InMemorySpanExporter, tracer: Tracer) -> None:
+    tracer.turn("m", "http://127.0.0.1:1/v1").end("server_error")
+    (turn,) = exporter.get_finished_spans()
+    assert turn.attributes
+    assert turn.attributes["error.type"] == "server_error"
