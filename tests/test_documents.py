@@ -32,6 +32,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
+SHELL = re.compile(r"^ *```(?:sh|bash)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PROGRAMS = frozenset(
+    (
+        *("agent-tools", "cd", "cp", "docker", "echo", "export", "helm", "install", "jupyter", "kubectl", "ln"),
+        *("pip", "python", "python3", "ray", "rm", "sh", "systemctl", "tar", "useradd", "userdel", "vllm"),
+    )
+)
+"""What the shell blocks of the pages call, beside files of the checkout or of a bundle."""
 MCP = next(block for name, block in BLOCKS if name == "mcp.md")
 PAGES = sorted(ROOT.glob("docs/integrations/*.md"))
 SANDBOX = next(block for name, block in BLOCKS if name == "python.md" and "AsyncSandbox() as" in block)
@@ -82,6 +90,19 @@ def test_a_block_can_be_read_and_has_what_it_imports(block: str) -> None:
         if isinstance(node, ast.ImportFrom):
             module = importlib.import_module(str(node.module))
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS + PAGES, ids=lambda path: path.name)
+def test_every_line_of_a_shell_block_is_a_command(path: Path) -> None:
+    blocks = [re.sub(r"\\\n", " ", block) for block in SHELL.findall(path.read_text())]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    called = [re.sub(r"^(?:[A-Z_]+=\S* *)+", "", line).split() for line in lines if line and line[0] != "#"]
+    wrong = [words for words in called if words and words[0][0] != "#" and not _is_program(words[0])]
+    assert wrong == []
+
+
+def _is_program(word: str) -> bool:
+    return word in PROGRAMS or word.startswith(("scripts/", ".venv/bin/", "agent-tools/bin/"))
 
 
 def run(block: str) -> Names:
