@@ -10,8 +10,8 @@ Theory of operation
         Over         with an `Answer`, or because the kernel is gone
 
     Two things change the state. An event (`Replied`, `Cancelled`, `Closed`, `Broke`, `Condemned`, `Exited`, `Lost`)
-    changes it by TABLE; an event without an entry has no effect. If nothing happens until `due`, `lapse` returns the
-    next state. On entering a state the host may send PID 1 an order: `order_on_entering`.
+    changes it by the table in `advance`. If nothing happens until `due`, `lapse` returns the next state. On entering a
+    state the host may send PID 1 an order: `order_on_entering`.
 
     The time limit is enforced three times: by the countdown inside the guest, by PID 1, and, a little later, by
     `lapse`. So a kernel that was killed by SIGKILL after its deadline was stopped for its time, whoever did it first.
@@ -23,10 +23,9 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Union
+from typing import Union
 
 from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order
 from agent_tools.limits import GIB, Limits
@@ -170,9 +169,41 @@ class Moment:
 
 
 def advance(state: State, event: Event, moment: Moment) -> State:
-    """Return the state after an event."""
-    move = TABLE[type(state)].get(type(event))
-    return move(state, event, moment) if move else state
+    """Return the state after an event; it stays the same where the event changes nothing.
+
+    A reply after the kill was ordered, for example, changes nothing: PID 1 carries the order out whatever the kernel
+    says.
+    """
+    match state, event:
+        case Running() | Interrupted(), Replied():
+            return Over(Answer(moment.now))
+        case Running(), Cancelled(grace):
+            return Interrupted(moment.now, grace)
+        case Running() | Interrupted(), Closed():
+            return HungUp(moment.now)
+        case Running() | Interrupted() | HungUp(), Broke(detail):
+            return Killed(moment.now, Why.BROKE, detail, "protocol_violation")
+        case Running() | Interrupted() | HungUp(), Condemned(detail, cause):
+            return Killed(moment.now, Why.CONDEMNED, detail, cause)
+        case Running() | Interrupted() | HungUp(), Lost():
+            return Over(Ended(Gone()))
+        case Running() | Interrupted() | HungUp(), Exited(exit_):
+            return Over(Ended(exit_, _why_ended(state, exit_, moment)))
+        case Killed(_, why, detail, cause), Lost():
+            return Over(Ended(Gone(), why, detail, cause))
+        case Killed(_, why, detail, cause), Exited(exit_):
+            return Over(Ended(exit_, why, detail, cause))
+    return state
+
+
+def _why_ended(state: State, exit_: Exit, moment: Moment) -> Why | None:
+    """Return why PID 1 killed a kernel without an order of the host; None if the kernel ended by itself."""
+    if exit_.signal != signal.SIGKILL or exit_.oom:
+        return None
+    if moment.now >= moment.deadline:
+        return Why.OVERDUE
+    is_deaf = isinstance(state, Interrupted) and state.at + state.grace <= moment.now
+    return Why.DEAF if is_deaf else None
 
 
 def due(state: State, deadline: float, limits: Limits) -> float:
@@ -214,78 +245,6 @@ def order_on_entering(state: State) -> Order | None:
         case Killed(why=why):
             return None if why is Why.CONDEMNED else Kill()  # the part that condemned it has ordered the kill
     return None
-
-
-def _answer(_state: State, _event: Event, moment: Moment) -> State:
-    return Over(Answer(moment.now))
-
-
-def _interrupt(_state: State, event: Any, moment: Moment) -> State:
-    return Interrupted(moment.now, event.grace)
-
-
-def _hang_up(_state: State, _event: Event, moment: Moment) -> State:
-    return HungUp(moment.now)
-
-
-def _break(_state: State, event: Any, moment: Moment) -> State:
-    return Killed(moment.now, Why.BROKE, event.detail, "protocol_violation")
-
-
-def _condemn(_state: State, event: Any, moment: Moment) -> State:
-    return Killed(moment.now, Why.CONDEMNED, event.detail, event.cause)
-
-
-def _lose(_state: State, _event: Event, _moment: Moment) -> State:
-    return Over(Ended(Gone()))
-
-
-def _lose_killed(state: Any, _event: Event, _moment: Moment) -> State:
-    return Over(Ended(Gone(), state.why, state.detail, state.cause))
-
-
-def _end_interrupted(state: Any, event: Any, moment: Moment) -> State:
-    was_stopped = event.exit.signal == signal.SIGKILL and not event.exit.oom
-    if was_stopped and state.at + state.grace <= moment.now < moment.deadline:
-        return Over(Ended(event.exit, Why.DEAF))
-    return _end(state, event, moment)
-
-
-def _end(_state: State, event: Any, moment: Moment) -> State:
-    was_stopped = event.exit.signal == signal.SIGKILL and not event.exit.oom
-    return Over(Ended(event.exit, Why.OVERDUE if was_stopped and moment.now >= moment.deadline else None))
-
-
-def _end_killed(state: Any, event: Any, _moment: Moment) -> State:
-    return Over(Ended(event.exit, state.why, state.detail, state.cause))
-
-
-# A state that lacks an event lets it pass: a reply after the kill was ordered changes nothing, for example, because
-# PID 1 carries the order out whatever the kernel says.
-Move = Callable[[State, Event, Moment], State]
-
-TABLE: Mapping[type[State], Mapping[type[Event], Move]] = {
-    Running: {
-        Replied: _answer,
-        Cancelled: _interrupt,
-        Closed: _hang_up,
-        Broke: _break,
-        Condemned: _condemn,
-        Exited: _end,
-        Lost: _lose,
-    },
-    Interrupted: {
-        Replied: _answer,
-        Closed: _hang_up,
-        Broke: _break,
-        Condemned: _condemn,
-        Exited: _end_interrupted,
-        Lost: _lose,
-    },
-    HungUp: {Broke: _break, Condemned: _condemn, Exited: _end, Lost: _lose},
-    Killed: {Exited: _end_killed, Lost: _lose_killed},
-    Over: {},
-}
 
 
 # The end of a kernel as a sentence, made only here.
