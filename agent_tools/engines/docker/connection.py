@@ -8,60 +8,24 @@ import json
 import os
 import re
 import socket
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import docker.errors
+import docker.transport.unixconn
 import requests
 
+import docker
 from agent_tools import settings
 from agent_tools.engines.docker.payload import EngineName, engine_name
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.extras import pip_install
 from agent_tools.text import one_line, shorten
 
-# Import the docker SDK without paramiko, which only ssh engines need and which is a third of the SDK's imports.
-#
-# The SDK imports its ssh adapter class at import; here it gets a function instead, which imports the class when called.
-
 __all__ = ["docker"]
-
-_SSH = "docker.transport.sshconn"
-
-
-def _ssh_adapter(*args: Any, **kwargs: Any) -> Any:
-    """Return an adapter for an engine reached over ssh."""
-    try:
-        from docker.transport.sshconn import SSHHTTPAdapter  # loads paramiko
-    except ImportError as exc:
-        raise NameError("SSHHTTPAdapter") from exc  # the SDK reads this as paramiko missing
-    return SSHHTTPAdapter(*args, **kwargs)
-
-
-def _without_ssh() -> ModuleType | None:
-    """Replace the class by the function, unless the SDK was imported before."""
-    if "docker" in sys.modules:
-        return None
-    stand_in = ModuleType(_SSH)
-    stand_in.SSHHTTPAdapter = _ssh_adapter  # type: ignore[attr-defined]
-    sys.modules[_SSH] = stand_in
-    return stand_in
-
-
-_stand_in = _without_ssh()
-try:
-    import docker.errors
-    import docker.transport.unixconn
-
-    import docker
-finally:
-    if _stand_in:
-        del sys.modules[_SSH]
-
 
 SEE_DOCTOR = " `agent-tools doctor` shows what is wrong."
 START_ENGINE_HINT = (
