@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.containers.records import Upload
-from agent_tools.gateway.store.records import BackgroundClaim, StoredEvents, StoredResponse
+from agent_tools.gateway.store.records import StoredConversation, StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import table_of
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import code, is_idle, post, until
@@ -18,10 +18,10 @@ def test_a_database_that_is_away_does_not_end_the_sweeping(
 ) -> None:
     services = new_gateway({}).services
     engine = sa.create_engine(services.config.database_url)
-    table_of(BackgroundClaim).drop(engine)
+    table_of(StoredConversation).drop(engine)
     assert services.sweep() == services.sweep_failures == 1
     assert "sweeping failed: OperationalError" in caplog.text
-    table_of(BackgroundClaim).create(engine)
+    table_of(StoredConversation).create(engine)
     engine.dispose()
     assert services.sweep() == 0
 

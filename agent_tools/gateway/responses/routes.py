@@ -166,7 +166,7 @@ async def delete_response(request: Request) -> Response:
     job, head = await _job_and_head(request)
     if job:
         jobs_of(request).abandon(job)
-    elif head.status in ACTIVE and (answer := await _from_its_gateway(request)):
+    elif head.status in ACTIVE and (answer := await _from_its_gateway(request, head)):
         return answer
     await run_in_threadpool(forget, services_of(request).store, head.id)
     return JsonResponse({"id": head.id, "object": "response.deleted", "deleted": True})
@@ -178,7 +178,7 @@ async def cancel_response(request: Request) -> Response:
     if head is None or not head.background:
         raise invalid("Cannot cancel a synchronous response.")
     if job is None and head.status in ACTIVE:
-        return await _from_its_gateway(request) or _elsewhere()
+        return await _from_its_gateway(request, head) or _elsewhere()
     if job and not job.log.is_closed:
         jobs_of(request).abandon(job)
         await ended(job.log, request)
@@ -258,7 +258,7 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
 async def _stream_again(request: Request, head: ResponseHead, start: int) -> Response:
     """Stream stored events; of a response whose gateway was lost, only its end is known."""
     if head.status in ACTIVE:
-        return await _from_its_gateway(request) or _elsewhere()
+        return await _from_its_gateway(request, head) or _elsewhere()
     if not head.background:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
     services = services_of(request)
@@ -279,13 +279,12 @@ def _end(now: ResponseBody, number: int) -> Logged:
     return Logged(kind, f'{{"type":"{kind}","response":{now.body},"sequence_number":{number}}}'.encode())
 
 
-async def _from_its_gateway(request: Request) -> Response | None:
+async def _from_its_gateway(request: Request, head: ResponseHead) -> Response | None:
     """Forward the request to the gateway that makes the response; None if it cannot be reached."""
     services = services_of(request)
-    gateway_id = await run_in_threadpool(services.background.gateway_of, request.path_params["response_id"])
     try:
         if not request.scope["is_forwarded"]:
-            await run_in_threadpool(services.peers.look, gateway_id)
+            await run_in_threadpool(services.peers.look, head.gateway)
     except Elsewhere as exc:
         return await services.peers.forward(request, b"", exc.gateway)
     return None

@@ -76,17 +76,12 @@ class ResponseStorage:
         self._owner = owner
         self._id = id_
         self._input_size = 0
-        self._is_claimed = False  # as one that goes on in the background
+        self._is_active = False  # stored as one that goes on in the background
 
     def begin(self, snapshot: Snapshot) -> None:
         """Store a response that is only begun, so that it can be asked for."""
-        self._services.background.begin(self._id)
-        try:
-            self._store.add(self._record(snapshot))
-        except BaseException:
-            self._services.background.end(self._id)
-            raise
-        self._is_claimed = True
+        self._store.add(self._record(snapshot))
+        self._is_active = True
 
     def end(self, body: JsonObject, snapshot: Snapshot, hidden: Hidden, events: Sequence[Logged]) -> bool:
         """Store a response that has ended; return False if that failed. Raises nothing.
@@ -108,15 +103,13 @@ class ResponseStorage:
             _log.error("a response could not be stored: %s", type(exc).__name__)
             self.close()
             return False
-        if is_background:
-            self._is_claimed = False
-            self._services.background.end(self._id)
+        self._is_active = False
         return True
 
     def close(self) -> None:
         """Mark a response that goes on in the background and has not been stored as failed. Raises nothing."""
-        if self._is_claimed:
-            self._is_claimed = False
+        if self._is_active:
+            self._is_active = False
             self._services.background.give_up(self._id)
 
     def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
@@ -130,6 +123,7 @@ class ResponseStorage:
             created_at=time.time(),
             status=snapshot.status,
             background=self._request.background,
+            gateway=self._services.background.gateway,
             bytes=self._input_size + len(snapshot.body) + len(conversation) + more,
             container_id=snapshot.container_id,
             body=snapshot.body,

@@ -29,7 +29,7 @@ from agent_tools.gateway.config import DATABASE, GatewayConfig
 from agent_tools.gateway.named_keys import READ_EVERY
 from agent_tools.gateway.peers import is_gone
 from agent_tools.gateway.skills import sweep_copies
-from agent_tools.gateway.store.records import BackgroundClaim, GatewayRow, StoredEvents, metadata
+from agent_tools.gateway.store.records import GatewayRow, StoredEvents, metadata
 from agent_tools.gateway.store.store import Store
 from agent_tools.machine.removal import remove_tree
 
@@ -62,7 +62,6 @@ def _delete(config: GatewayConfig, store: Store, owner: str) -> bool:
     ids = store.delete_owned(owner)
     for id_ in ids:
         store.delete(StoredEvents, id=id_)
-        store.delete(BackgroundClaim, id=id_)
     _remove_files(config.data_dir, ids)
     remove_uploads_of(owner, config.data_dir)
     sweep_copies(config, store, 0.0)

@@ -20,6 +20,7 @@ class ResponseHead(Record):
     owner: str
     status: str
     background: bool
+    gateway: str
     bytes: int
 
 
@@ -71,13 +72,17 @@ class ResponseTurn(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResponse(Record):
-    """A whole response. `bytes` counts its texts, its events, and the results of calls that the model read."""
+    """A whole response. `bytes` counts its texts, its events, and the results of calls that the model read.
+
+    `gateway` is the id of the gateway that makes it.
+    """
 
     table = "responses"
     owner: str
     created_at: float
     status: str
     background: bool
+    gateway: str
     bytes: int
     container_id: str | None
     body: str
@@ -127,16 +132,6 @@ class StoredMark(Record):
     created_at: float
     container_id: str | None
     asked: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackgroundClaim(Record):
-    """The gateway that makes a response in the background, and its last sign of life."""
-
-    table = "background"
-    created_at: float
-    gateway: str
-    seen_at: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,9 +251,8 @@ def _add_table(kind: type[Record], *indices: str, constraint: sa.UniqueConstrain
     return sa.Table(kind.table, metadata, *columns, *keys, *([constraint] if constraint is not None else ()))
 
 
-_add_table(StoredResponse, "created_at", "owner bytes")  # so that no row is read to add bytes up
+_add_table(StoredResponse, "created_at", "status", "owner bytes")  # so that no row is read to add bytes up
 _add_table(StoredItem, "created_at", "response_id")
-_add_table(BackgroundClaim)
 _add_table(StoredEvents, "created_at")
 _add_table(StoredCall, "created_at")
 _add_table(StoredMark, "created_at")

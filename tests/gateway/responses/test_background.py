@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,17 +15,10 @@ import pytest
 import sqlalchemy as sa
 
 from agent_tools.containers.containers import Containers
-from agent_tools.gateway.background import MAX_SILENCE, BackgroundResponses
+from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.responses.job import ResponseJob
-from agent_tools.gateway.store.records import (
-    BackgroundClaim,
-    ResponseBody,
-    ResponseHead,
-    StoredEvents,
-    StoredResponse,
-)
-from agent_tools.gateway.store.store import Store, packed
-from agent_tools.machine.owner import Owner
+from agent_tools.gateway.store.records import GatewayRow, ResponseBody, ResponseHead, StoredEvents, StoredResponse
+from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import (
     CODE_TOOL,
@@ -141,24 +133,27 @@ def test_only_what_was_made_in_the_background_is_streamed_again(new_gateway: New
 
 
 @pytest.mark.parametrize("sign", ["process", "silence"])
-def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, sign: str) -> None:
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, sign: str, is_swept: bool) -> None:
     gateway = new_gateway({"m": lambda _: code(SLEEP)})
     other = beside(new_gateway, gateway)
     id_ = post(gateway, background=True).json()["id"]
     assert retrieve(other, id_).json()["status"] == "in_progress"
     elsewhere = retrieve(other, id_, "?stream=true"), httpx.post(f"{other.url}/v1/responses/{id_}/cancel")
     assert [each.status_code for each in elsewhere] == [409, 409]
-    silent = {"gateway": packed(dict(Owner.current().labels)), "seen_at": -2 * MAX_SILENCE}  # of no gateway there is
-    gone = {"gateway": labels_of_a_process_that_ended()} if sign == "process" else silent
-    other.services.store.change(BackgroundClaim, id_, **gone)
-    if sign == "silence":
+    store = other.services.store
+    row = store.get(GatewayRow, gateway.services.presence.id)
+    gone = {"owner": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": 0.0}
+    store.add(replace(row, id="gone", **gone))
+    store.change(StoredResponse, id_, gateway="gone")
+    if is_swept:
         other.services.sweep()
+        assert store.get(ResponseHead, id_).status == "failed"
     body = check_response(retrieve(other, id_).json())
     assert body.error is not None
     assert (body.status, body.error.message) == ("failed", STOPPED)
     (event,) = events_of(retrieve(other, id_, "?stream=true&starting_after=6").text)
     assert (event["type"], event["sequence_number"]) == ("response.failed", 7)
-    assert other.services.store.count(BackgroundClaim) == 0
 
 
 def labels_of_a_process_that_ended() -> str:
@@ -166,12 +161,16 @@ def labels_of_a_process_that_ended() -> str:
     return subprocess.run([sys.executable, "-c", say], capture_output=True, check=True, text=True).stdout
 
 
-def test_what_is_under_way_gives_signs_and_stays(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda _: code(SLEEP)})
-    id_ = post(gateway, background=True).json()["id"]
-    gateway.services.store.change(BackgroundClaim, id_, seen_at=0)
-    gateway.services.sweep()
-    assert retrieve(gateway, id_).json()["status"] == "in_progress"
+def test_an_active_response_of_a_live_gateway_is_not_swept(new_gateway: NewGateway) -> None:
+    go_on = threading.Event()
+    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)})
+    other = beside(new_gateway, gateway)
+    id_ = post(gateway, background=True, tools=[]).json()["id"]
+    for each in (gateway, other):
+        each.services.sweep()
+        assert retrieve(each, id_).json()["status"] in ("queued", "in_progress")
+    go_on.set()
+    assert until(lambda: has_ended(other, id_))["status"] == "completed"
 
 
 def test_two_gateways_share_a_store(new_gateway: NewGateway) -> None:
@@ -224,7 +223,7 @@ def test_one_that_ends_while_it_is_asked_for_is_not_taken_for_another_gateways(
 ) -> None:
     go_on = threading.Event()
     gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)})
-    late = LateBackground(gateway.services.store)
+    late = LateBackground(gateway.services.store, gateway.services.presence.id)
     late.go_on, late.has_ended, gateway.services.background = go_on, lambda: is_idle(gateway), late
     id_ = post(gateway, background=True, tools=[]).json()["id"]
     if how == "resume":
@@ -267,8 +266,6 @@ def test_one_whose_end_fails_has_failed(new_gateway: NewGateway, monkeypatch: py
     monkeypatch.setattr(ResponseJob, "_end", broken)
     id_ = post(gateway, background=True).json()["id"]
     assert until(lambda: has_ended(gateway, id_))["status"] == "failed"
-    until(lambda: is_idle(gateway))
-    assert gateway.services.store.count(BackgroundClaim) == 0
 
 
 def test_one_whose_container_cannot_be_measured_completes(
@@ -284,19 +281,15 @@ def test_one_whose_container_cannot_be_measured_completes(
     assert until(lambda: has_ended(gateway, id_))["status"] == "completed"
 
 
-def test_one_whose_start_cannot_be_stored_is_no_claim(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_whose_start_cannot_be_stored_is_refused(new_gateway: NewGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = new_gateway({"m": ["Ok."]})
-    store, add = gateway.services.store, gateway.services.store.add
 
-    def locked(*records: Any) -> None:
-        if isinstance(records[0], StoredResponse):
-            raise sa.exc.OperationalError("", {}, Exception("database is locked"))
-        add(*records)
+    def locked(*_: Any) -> None:
+        raise sa.exc.OperationalError("", {}, Exception("database is locked"))
 
-    monkeypatch.setattr(store, "add", locked)
+    monkeypatch.setattr(gateway.services.store, "add", locked)
     assert post(gateway, background=True).status_code == 503
-    assert store.count(BackgroundClaim) == 0
-    assert gateway.services.background._ours == set()
+    assert gateway.services.store.count(StoredResponse) == 0
 
 
 def test_one_that_has_ended_is_not_overwritten_by_who_takes_it_for_lost(new_gateway: NewGateway) -> None:
@@ -316,15 +309,3 @@ def test_one_that_has_ended_is_not_overwritten_by_who_takes_it_for_lost(new_gate
     BackgroundResponses(late)._fail(id_, "lost")
     late.close()
     assert store.get(ResponseHead, id_).status == "completed"
-
-
-def test_one_of_a_gateway_that_sweeps_for_long_goes_on(new_gateway: NewGateway) -> None:
-    go_on = threading.Event()
-    gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)})
-    other = beside(new_gateway, gateway)
-    id_ = post(gateway, background=True, tools=[]).json()["id"]
-    other.services.store.change(BackgroundClaim, id_, seen_at=time.time() - 2 * MAX_SILENCE)
-    other.services.background.sweep()
-    assert retrieve(other, id_).json()["status"] in ("queued", "in_progress")
-    go_on.set()
-    assert until(lambda: has_ended(other, id_))["status"] == "completed"

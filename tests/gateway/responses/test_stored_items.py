@@ -41,6 +41,7 @@ def test_a_response_whose_items_are_named_is_read_once_and_within_bounds(work_di
         created_at=1.0,
         status="completed",
         background=False,
+        gateway="",
         bytes=1,
         container_id=None,
         body=body,
