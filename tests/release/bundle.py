@@ -77,6 +77,7 @@ def island(docker_engine: DockerEngine) -> Iterator[Island]:
         yield island
     finally:
         island.stop()
+        subprocess.run(["umount", "--quiet", "--lazy", f"{folder}/exec/netns/default"], check=False)
         subprocess.run(["rm", "-rf", str(folder)], check=False)
 
 

@@ -52,7 +52,12 @@ class Proxy(socketserver.BaseRequestHandler):
             return
         host, _, port = head.split()[1].decode().rpartition(":")
         self.asked.append(host)
-        with socket.create_connection((host, int(port)), 30) as far:
+        try:
+            far = socket.create_connection((host, int(port)), 30)
+        except OSError:
+            self.request.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+            return
+        with far:
             self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
             back = threading.Thread(target=_copy, args=(far, self.request), daemon=True)
             back.start()
