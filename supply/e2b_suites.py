@@ -22,10 +22,11 @@ from supply.wires import NODE, gateway, npm
 
 LEAST = 0.9
 RUN_SECONDS = 3_600
+SDK = "E2B/packages/python-sdk"
 SUITES = {
     "interpreter-python": ("code-interpreter/python", ("tests",)),
     "interpreter-js": ("code-interpreter/js", ("tests",)),
-    "sdk-python": ("E2B/packages/python-sdk", tuple(f"tests/{kind}" for kind in (
+    "sdk-python": (SDK, tuple(f"tests/{kind}" for kind in (
         "sync/api_sync", "sync/sandbox_sync", "async/api_async", "async/sandbox_async"))),
     "sdk-js": ("E2B/packages/js-sdk", ("tests/api", "tests/sandbox")),
 }  # fmt: skip
@@ -62,27 +63,31 @@ def main(arguments: list[str]) -> int:
             place, parts = SUITES[name]
             report = folder / f"{name}.xml"
             run = by_vitest if name.endswith("js") else by_pytest
-            run(clones / place, parts, report, {**os.environ, **given})
+            run(clones, place, parts, report, {**os.environ, **given})
             counts += told(name, report)
     share = counts["passed"] / max(1, counts["passed"] + counts["failed"])
     print(f"the subset: {counts['passed']} of {counts['passed'] + counts['failed']} passed ({share:.0%})")
     return int(share < LEAST)
 
 
-def by_pytest(clone: Path, parts: tuple[str, ...], report: Path, environment: dict[str, str]) -> None:
+def by_pytest(clones: Path, place: str, parts: tuple[str, ...], report: Path, environment: dict[str, str]) -> None:
     """Run tests in Python, with the SDKs of the clones."""
     venv = VENVS / "e2b-suites"
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([UV, "venv", "-q", "--python", sys.executable, venv], check=True, timeout=600)
-    packages = ["pytest", "pytest-asyncio", "pytest-xdist", "pytest-timeout", "python-dotenv", str(clone)]
+    packages = ["pytest", "pytest-asyncio", "pytest-xdist", "pytest-timeout", "python-dotenv"]
+    packages += {str(clones / each) for each in (SDK, place)}  # its own version of the base SDK
     subprocess.run([UV, "pip", "install", "-q", "--python", python, *packages], check=True, timeout=1_800)
     command = [str(python), "-m", "pytest", "-q", "-n", "2", "--timeout", "120", f"--junitxml={report}", *parts]
-    subprocess.run(command, cwd=clone, env=environment, check=False, stdout=subprocess.DEVNULL, timeout=RUN_SECONDS)
+    subprocess.run(
+        command, cwd=clones / place, env=environment, check=False, stdout=subprocess.DEVNULL, timeout=RUN_SECONDS
+    )
 
 
-def by_vitest(clone: Path, parts: tuple[str, ...], report: Path, environment: dict[str, str]) -> None:
+def by_vitest(clones: Path, place: str, parts: tuple[str, ...], report: Path, environment: dict[str, str]) -> None:
     """Run tests in JavaScript, with the SDK that stands beside them."""
+    clone = clones / place
     npm(clone, "vitest", "dotenv", "msw", "typescript", "error-stack-parser-es")
     (clone / "agent-tools.config.mts").write_text(CONFIG)
     vitest = [str(NODE), "node_modules/vitest/vitest.mjs", "run", "--config", "agent-tools.config.mts"]

@@ -10,16 +10,18 @@ import errno
 import hashlib
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import anyio
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ValidationError, create_model
 from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -29,6 +31,10 @@ from agent_tools.limits import MIB
 from agent_tools.runtime.in_thread import in_thread
 
 MAX_BODY = 16 * MIB
+PIECE = MIB  # of a file that is sent
+Base64 = Annotated[
+    bytes, BeforeValidator(lambda given: base64.b64decode(given, validate=True) if isinstance(given, str) else given)
+]
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 T = TypeVar("T")
 _STATUSES: dict[type[AgentToolsError], int] = {
@@ -41,6 +47,15 @@ _STATUSES: dict[type[AgentToolsError], int] = {
     failures.DiskFull: 507,
     InvalidParams: 400,
 }
+
+
+class Call:
+    """A request, the owner of its key, and the state of its wire."""
+
+    def __init__(self, request: HTTPConnection) -> None:
+        self.request = cast("Request", request)  # but for a WebSocket
+        self.owner: str = request.scope["owner"]
+        self.wire: Any = request.app.state.wire
 
 
 @dataclass(frozen=True)
@@ -63,10 +78,16 @@ class Operation:
 class Routes:
     """The routes of a wire. A function is called with the caller's side of the request, then with its parameters."""
 
-    def __init__(self, call: Callable[[Request], Any], max_body: int = MAX_BODY) -> None:
+    def __init__(
+        self,
+        call: Callable[[Request], Any],
+        max_body: int = MAX_BODY,
+        read: Callable[[Request, int], Awaitable[Any]] | None = None,
+    ) -> None:
         self.operations: list[Operation] = []
         self._call = call
         self._max_body = max_body
+        self._read = read or json_of
 
     def on(
         self, method: str, path: str, *, query: Collection[str] = (), is_tool: bool = False
@@ -100,7 +121,7 @@ class Routes:
             given = {name: value for name, value in request.path_params.items() if name in known}
             given |= query_of(request, operation.query)
             if operation.body.model_fields:
-                given |= checked(operation.body, await json_of(request, self._max_body), "body")
+                given |= checked(operation.body, await self._read(request, self._max_body), "body")
             answer = await operation.handler(call, **given)
             return answer if isinstance(answer, Response) else Json(answer)
 
@@ -118,28 +139,39 @@ class Json(Response):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def application(routes: list[BaseRoute], failed: Callable[[str, int], Response] | None = None) -> Starlette:
+def application(routes: list[BaseRoute], failed: Callable[[Request, Any, int], Response] | None = None) -> Starlette:
     """Return the application of a wire; `failed` makes the answer of a failure, {"detail": ...} by default."""
-    show = failed or (lambda detail, status: Json({"detail": detail}, status))
-    handlers: Any = {kind: partial(answer_to, show) for kind in (HTTPException, AgentToolsError, OSError)}
+    show = failed or (lambda _, detail, status: Json({"detail": detail}, status))
+
+    async def answer(request: Request, exc: Exception) -> Response:
+        return show(request, *failure_of(exc))
+
+    handlers: Any = dict.fromkeys((HTTPException, AgentToolsError, OSError), answer)
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
 
 
-async def answer_to(show: Callable[[Any, int], Response], _: object, exc: Exception) -> Response:
-    """Answer a failure of a request, of containers, or of a path in the sandbox."""
+async def health(_: Request) -> Json:
+    """Answer GET /health."""
+    return Json({"status": "ok"})
+
+
+def failure_of(exc: Exception) -> tuple[Any, int]:
+    """Return the detail and the status for a failure of a request, of containers, or of a sandbox's path or process."""
     match exc:
         case HTTPException():
-            return show(exc.detail, exc.status_code)
+            return exc.detail, exc.status_code
         case FileNotFoundError() | NotADirectoryError():
-            return show("File not found", 404)
+            return "File not found", 404
+        case TimeoutError():
+            return str(exc), 504
         case OSError():
             statuses = {errno.EFBIG: 413, errno.EACCES: 403, errno.EPERM: 403}
-            return show(exc.strerror or str(exc), statuses.get(exc.errno or 0, 400))
+            return exc.strerror or str(exc), statuses.get(exc.errno or 0, 400)
         case _:
             status = next((status for kind, status in _STATUSES.items() if isinstance(exc, kind)), 503)
-            return show(getattr(exc, "message", "") or str(exc), status)
+            return getattr(exc, "message", "") or str(exc), status
 
 
 def query_of(request: Request, model: type[BaseModel]) -> dict[str, Any]:
@@ -202,6 +234,36 @@ def digest(*parts: str) -> str:
 def bundle(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return an output's data by MIME type as JSON values: bytes are base64."""
     return {mime: base64.b64encode(each).decode() if isinstance(each, bytes) else each for mime, each in data.items()}
+
+
+async def uploads(request: Request, most: int) -> AsyncIterator[UploadFile]:
+    """Yield the files of a form, at most this number."""
+    async with request.form(max_files=most, max_fields=32) as form:
+        for _, file in form.multi_items():
+            if isinstance(file, UploadFile):
+                yield file
+
+
+async def in_pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None]]) -> AsyncGenerator[bytes, None]:
+    """Yield a file of this size, which `read` reads from an offset on; a file that has become shorter ends early."""
+    sent = 0
+    while sent < size and (piece := await read(sent, min(PIECE, size - sent))):
+        sent += len(piece)
+        yield piece
+
+
+async def begun(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Wait for the first item of a stream, or for its failure; return the stream, with this item."""
+    first = await anext(items, None)
+
+    async def every() -> AsyncGenerator[T, None]:
+        async with aclosing(items):
+            if first is not None:
+                yield first
+            async for item in items:
+                yield item
+
+    return every()
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:

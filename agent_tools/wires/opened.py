@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from starlette.exceptions import HTTPException
 
 from agent_tools.containers.containers import Containers
-from agent_tools.results.execution import Execution
+from agent_tools.results.execution import CommandOutput, Cursor, Execution
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
@@ -23,7 +23,8 @@ from agent_tools.wires.http import aside
 PATIENCE = 30.0  # seconds that a request waits for a place
 MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFTER` seconds
 FORGET_AFTER = 300.0
-SHELL, COMMAND = 1, 2  # ranks: what is parked first has the lowest
+UNPACED = 2**62  # bytes
+SHELL, COMMAND = 1, 2  # ranks
 Place = tuple[str, ...]
 """The owner, the name of the container in a wire, and the part of it that the thing belongs to."""
 T = TypeVar("T")
@@ -41,37 +42,30 @@ class Opened(Generic[T]):
     created_at: float = field(default_factory=time.time)
     used_at: float = field(default_factory=time.monotonic)
     ended_at: float | None = None
-    label: str = ""
+    label: Any = None
     was_killed: bool = False
     is_attached: bool = False
 
 
+@dataclass(eq=False)
 class Shelf(Generic[T]):
     """All things of one kind, at most `most` in a container. For one event loop.
 
-    Args:
+    Attributes:
+        rank: what is parked first has the lowest.
         noun: the kind, in the plural.
-        end: ends a thing, for good.
+        ends: ends a thing, for good.
         is_over: returns whether it has ended by itself; such a thing does not count.
     """
 
-    def __init__(
-        self,
-        containers: Containers[Any],
-        rank: int,
-        most: int,
-        noun: str,
-        end: Callable[[T], object],
-        is_over: Callable[[T], bool] = lambda _: False,
-    ) -> None:
-        self._containers = containers
-        self._rank = rank
-        self._most = most
-        self._noun = noun
-        self._end = end
-        self._is_over = is_over
-        self._things: dict[str, Opened[T]] = {}
-        self._starting: Counter[Place] = Counter()
+    containers: Containers[Any]
+    rank: int
+    most: int
+    noun: str
+    ends: Callable[[T], object]
+    is_over: Callable[[T], bool] = lambda _: False
+    _things: dict[str, Opened[T]] = field(default_factory=dict)
+    _starting: Counter[Place] = field(default_factory=Counter)
 
     async def open(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
         """Open a thing in a container, which is found or created in a thread.
@@ -80,9 +74,9 @@ class Shelf(Generic[T]):
             HTTPException: 429, too many are open in it.
         """
         room = place[:2]
-        open_ = sum(not self._is_over(each.it) for each in self._things.values() if each.place[:2] == room)
-        if open_ + self._starting[room] >= self._most:
-            raise HTTPException(429, f"{self._most} {self._noun} are open in this container already: end one of them.")
+        open_ = sum(not self.is_over(each.it) for each in self._things.values() if each.place[:2] == room)
+        if open_ + self._starting[room] >= self.most:
+            raise HTTPException(429, f"{self.most} {self.noun} are open in this container already: end one of them.")
         self._starting[room] += 1
         try:
             thing = await aside(self._begun, place, container, begin)
@@ -95,8 +89,8 @@ class Shelf(Generic[T]):
     def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
         with ExitStack() as stack:
             id_ = container()
-            it = stack.enter_context(self._containers.attended(id_, self._rank, begin, PATIENCE))
-            stack.callback(self._end, it)
+            it = stack.enter_context(self.containers.attended(id_, self.rank, begin, PATIENCE))
+            stack.callback(self.ends, it)
             return Opened(place, id_, it, stack.pop_all().close)
 
     def of(self, place: Place) -> list[Opened[T]]:
@@ -125,21 +119,22 @@ class Processes(Shelf[AsyncProcess]):
         super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, place: Place, container: Callable[[], str], **command: Any) -> Opened[AsyncProcess]:
+    async def start(
+        self, place: Place, container: Callable[[], str], label: Any = None, pace: int = UNPACED, **command: Any
+    ) -> Opened[AsyncProcess]:
         """Start a command, with the arguments of `Sandbox.start_command`. Errors as for `open`.
 
-        With `pace` it pauses after about this many bytes of stdout, until `Process.pace` lets it go on.
+        It pauses after about `pace` bytes of stdout, until `followed` lets it go on.
         """
-        pace = command.pop("pace", None)
 
         def begin(sandbox: Sandbox) -> AsyncProcess:
             process = sandbox.start_command(**command)
-            if pace is not None:
-                process.pace(pace)
+            process.pace(pace)
             return AsyncProcess(process)
 
         self._forget()
         thing = await self.open(place, container, begin)
+        thing.label = label
         task = asyncio.create_task(self._follow(thing))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -172,14 +167,59 @@ class Processes(Shelf[AsyncProcess]):
                     del self._things[thing.id]
 
 
-class CodeRun:
-    """Code that a thread runs in the kernel of a container, and that may be cancelled from another thread."""
+async def followed(
+    process: AsyncProcess, cursor: Cursor, ahead: int | None = None, silence: float | None = None
+) -> AsyncGenerator[CommandOutput, None]:
+    """Yield the output of a command from a cursor on, to its end; an empty output after `silence` seconds without any.
+
+    With `ahead` the command pauses while its reader is this many bytes of stdout behind, as long as there is a reader.
+    """
+    try:
+        while True:
+            if ahead is not None:
+                process.sync.pace(cursor.stdout + ahead)
+            is_over, new = process.is_over, process.sync.read(cursor)
+            cursor = new.cursor
+            if new.stdout or new.stderr or new.omitted:
+                yield new
+            elif is_over:
+                return
+            else:
+                try:
+                    await asyncio.wait_for(process.changed(cursor), silence)
+                except asyncio.TimeoutError:
+                    yield new
+    finally:
+        if ahead is not None:
+            process.sync.pace(UNPACED)
+
+
+class CodeStop:
+    """Ends code that other threads run in kernels; variables stay."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._kernels: list[Sandbox] = []
+
+    def of(self, kernel: Sandbox) -> Sandbox:
+        """Return a kernel, whose code `cancel` ends from now on."""
+        self._kernels.append(kernel)
+        return kernel
+
+    def cancel(self) -> None:
+        """End the code."""
+        self.event.set()
+        for kernel in self._kernels:
+            kernel.cancel(self.event)
+
+
+class CodeRun(CodeStop):
+    """Code that a thread runs in the kernel of a container."""
 
     def __init__(self, containers: Containers[Any], container: Callable[[], str]) -> None:
+        super().__init__()
         self._containers = containers
         self._container = container
-        self._cancelled = threading.Event()
-        self._kernels: list[Sandbox] = []
 
     def run(
         self, code: str, seconds: float | None = None, kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox
@@ -187,11 +227,5 @@ class CodeRun:
         """Run code; return the execution and the note on variables that came back, or ''. Blocking."""
         with self._containers.held(self._container(), PATIENCE) as (interpreter, woken):
             note = woken.result()
-            self._kernels.append(kernel := kernel_of(interpreter.as_sandbox))
-            return kernel.run_code(code, timeout=seconds, cancelled=self._cancelled), note
-
-    def cancel(self) -> None:
-        """End it; variables stay."""
-        self._cancelled.set()
-        for kernel in self._kernels:
-            kernel.cancel(self._cancelled)
+            kernel = self.of(kernel_of(interpreter.as_sandbox))
+            return kernel.run_code(code, timeout=seconds, cancelled=self.event), note

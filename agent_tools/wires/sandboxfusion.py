@@ -36,7 +36,8 @@ from agent_tools.results.execution import CommandResult, Error, Execution
 from agent_tools.results.outputs import Died, Display, Result, TimedOut
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Routes, application, aside, while_connected
+from agent_tools.wires.http import Call, Routes, application, aside, bundle, while_connected
+from agent_tools.wires.opened import CodeStop
 
 MAX_BODY = 64 * MIB
 MAX_OUTPUT = MIB  # bytes of each stream that are answered, the last ones
@@ -63,9 +64,9 @@ class _Wire:
         self._scripts = 0
         self._ends: set[asyncio.Task[None]] = set()
 
-    async def run(self, call: _Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
+    async def run(self, call: Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
         """Run a function in a sandbox, in its own folder; return None if the client has disconnected."""
-        if call.is_shared:
+        if "/shared/" in call.request.scope["path"]:
             self._scripts += 1
             name = f"shared-{self._scripts // SHARED_SCRIPTS}"
             async with self._shared:
@@ -109,22 +110,12 @@ class _Wire:
         await asyncio.gather(*self._ends)
 
 
-class _Call:
-    """A request."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.owner: str = request.scope["owner"]
-        self.wire: _Wire = request.app.state.wire
-        self.is_shared = "/shared/" in request.scope["path"]
-
-
-ROUTES = Routes(_Call, MAX_BODY)
+ROUTES = Routes(Call, MAX_BODY)
 
 
 @ROUTES.on("POST", "/run_code")
 async def _run_code(
-    call: _Call,
+    call: Call,
     code: str,
     language: str,
     stdin: str | None = None,
@@ -136,7 +127,7 @@ async def _run_code(
 ) -> Any:
     if language not in COMMANDS:
         return _failure(f"language {language!r:.40} is not available here: use {', '.join(COMMANDS)}.")
-    cancelled = threading.Event()
+    stop = CodeStop()
 
     def work(sandbox: Sandbox, folder: str) -> dict[str, Any]:
         _put(
@@ -153,35 +144,34 @@ async def _run_code(
             cwd=folder,
             timeout=max(run_timeout, 0.01),
             max_output=MAX_OUTPUT,
-            cancelled=cancelled,
+            cancelled=stop.event,
         )
         if language == "pytest" and b"No module named pytest" in ran.stderr:
             return _failure("pytest is not in this image: serve with --package pytest.")
         told = {"compile_result": None, "run_result": result_of(ran), "files": _got(sandbox, folder, fetch_files)}
         return {"status": "Success" if ran.ok else "Failed", "message": "", "executor_pod_name": None, **told}
 
-    return await _answered(call, work, cancelled.set)
+    return await _answered(call, work, stop)
 
 
 @ROUTES.on("POST", "/run_jupyter")
 async def _run_jupyter(
-    call: _Call,
+    call: Call,
     cells: Annotated[list[str], Field(max_length=1_000)],
     cell_timeout: Seconds = 0,
     total_timeout: Seconds = 45,
     files: Annotated[Files | None, Field(max_length=1_000)] = None,
     fetch_files: Annotated[list[str] | None, Field(max_length=100)] = None,
 ) -> Any:
-    cancelled, kernels = threading.Event(), list[Sandbox]()
+    stop = CodeStop()
 
     def work(sandbox: Sandbox, folder: str) -> dict[str, Any]:
         _put(sandbox, folder, files or {})
         if folder:
             sandbox = sandbox.fresh_kernel()
             sandbox.run_code(f"import os; os.chdir({folder!r})")
-        kernels.append(sandbox)
         try:
-            shown, driver = _cells(sandbox, cells, cell_timeout, total_timeout, cancelled)
+            shown, driver = _cells(stop.of(sandbox), cells, cell_timeout, total_timeout, stop.event)
             told = {"driver": driver, "cells": shown, "files": _got(sandbox, folder, fetch_files)}
         finally:
             if folder:
@@ -189,22 +179,17 @@ async def _run_jupyter(
         is_done = driver["status"] == "Finished" and not any(each["error"] for each in shown)
         return {"status": "Success" if is_done else "Failed", "message": "", "executor_pod_name": None, **told}
 
-    def cancel() -> None:
-        cancelled.set()
-        for kernel in kernels:
-            kernel.cancel(cancelled)
-
-    return await _answered(call, work, cancel)
+    return await _answered(call, work, stop)
 
 
 async def _ping(_: Request) -> Response:
     return PlainTextResponse("pong")
 
 
-async def _answered(call: _Call, work: Callable[[Sandbox, str], Any], cancel: Callable[[], object]) -> Any:
+async def _answered(call: Call, work: Callable[[Sandbox, str], Any], stop: CodeStop) -> Any:
     """Return the answer; a failure of the server has a status for which clients retry."""
     try:
-        return await call.wire.run(call, work, cancel) or _failure("The client has left.")
+        return await call.wire.run(call, work, stop.cancel) or _failure("The client has left.")
     except (AgentToolsError, OSError) as exc:
         return _failure(str(exc))
 
@@ -252,10 +237,7 @@ def cell_of(done: Execution) -> dict[str, Any]:
     for output in done.outputs:
         match output:
             case Result() | Display():
-                encoded = {
-                    m: base64.b64encode(v).decode() if isinstance(v, bytes) else v for m, v in output.data.items()
-                }
-                display.append(encoded)
+                display.append(bundle(output.data))
             case Error():
                 error.append({"ename": output.name, "evalue": output.value, "traceback": output.text.splitlines()})
             case TimedOut() | Died():

@@ -167,6 +167,7 @@ MEANT = {
     "archive missing": "the sentence names no path",
     "execute unknown": "the shell is bash",
     "input": "pieces of output are cut as they come",
+    "input after": "the sentence is that of all wires",
     "cell error": "the error is the code's own, with the number of its cell",
 }
 VOLATILE = {"id", "modified", "created_at", "pid", "log_path", "next_offset"}

@@ -6,12 +6,13 @@ container of the key that made it. Both SDKs name the sandbox in a header, so on
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.routing import Mount as Tree
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -19,39 +20,32 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import Rows
 from agent_tools.wires.e2b import code, control, files, processes, watch
-from agent_tools.wires.e2b.calls import E2BRequest, E2BWire
+from agent_tools.wires.e2b.calls import ROUTES, E2BRequest, E2BWire
 from agent_tools.wires.e2b.connect import failure
-from agent_tools.wires.http import Json, Routes, application
+from agent_tools.wires.http import Json, application
 
-__all__ = ["MOUNT", "ROUTES", "watch"]  # whose import adds its routes
-ROUTES = (control.ROUTES, code.ROUTES, files.ROUTES, files.RPC, processes.ROUTES)
-_HEALTH = Routes(E2BRequest)
+__all__ = ["MOUNT", "ROUTES", "code", "control", "files", "processes", "watch"]  # whose import adds their routes
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_RPC = re.compile(r"/(filesystem\.Filesystem|process\.Process)/")
 
 
-@_HEALTH.on("GET", "/health")
+@ROUTES.on("GET", "/health")
 async def _health(call: E2BRequest) -> Any:
     await call.here()
-    return Json({}, 200)
+    return {}
 
 
-def _failed(detail: object, status: int) -> Json:
+def _failed(request: Request, detail: object, status: int) -> Response:
+    if _RPC.search(request.scope["path"]):
+        return failure(request, detail, status)
     return Json({"code": status, "message": detail if isinstance(detail, str) else str(detail)}, status)
 
 
 @asynccontextmanager
 async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGIApp]:
-    absent = [Route(path, control.absent(why), methods=_METHODS) for path, why in control.ABSENT.items()]
-    plain = [route for routes in (*ROUTES[:3], _HEALTH) for route in routes.made()]
-    apps = {
-        "/filesystem.Filesystem": application(files.RPC.made(), failure),
-        "/process.Process": application(processes.ROUTES.made(), failure),
-        "": application([*plain, *absent], _failed),
-    }
-    wire = E2BWire(containers, rows)
-    for app in apps.values():
-        app.state.wire = wire
-    yield Starlette(routes=[Tree(path, app=app) for path, app in apps.items()])
+    app = application([*ROUTES.made(), Route("/{path:path}", control.absent, methods=_METHODS)], _failed)
+    app.state.wire = wire = E2BWire(containers, rows)
+    yield app
     await wire.close()
 
 

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainersError
 from agent_tools.containers.records import ContainerRecord, Rows, WireValue
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside
+from agent_tools.wires.e2b.connect import message_of
+from agent_tools.wires.http import Call, Routes, aside
 from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
 from agent_tools.wires.paths import Home
 
@@ -53,7 +53,6 @@ class Context:
 
     kernel: Sandbox
     cwd: str
-    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,22 +84,22 @@ class E2BWire:
             containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close()
         )
         self.watchers: dict[str, Any] = {}
-        self.formed: WeakSet[Sandbox] = WeakSet()  # kernels that show results in E2B's forms
-        self.counts: dict[str, int] = {}  # runs of code in the first kernel of each sandbox
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._ends: set[asyncio.Task[None]] = set()
+        self.counts: WeakKeyDictionary[Sandbox, int] = WeakKeyDictionary()  # of runs, by kernels that show E2B's forms
+        self._timers: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, owner: str, id_: str) -> Box | None:
         """Return a sandbox of an owner; None if there is none. It blocks: for a thread."""
-        stored = self.rows.get(WireValue, f"e2b-{id_}", owner=owner) if _ID.fullmatch(id_) else None
-        if stored is None:
-            return None
+        facts = self._facts(owner, id_) if _ID.fullmatch(id_) else None
         with suppress(ContainersError):
-            row = self.containers.find(owner, id_)
-            facts = Facts.model_validate_json(stored.value)
-            if row.status == "active" and (facts.is_paused or facts.ends > time.time()):
-                return Box(row, facts)
+            if facts and (facts.is_paused or facts.ends > time.time()):
+                row = self.containers.find(owner, id_)
+                return Box(row, facts) if row.status == "active" else None
         return None
+
+    def _facts(self, owner: str, id_: str) -> Facts | None:
+        stored = self.rows.get(WireValue, f"e2b-{id_}", owner=owner)
+        return Facts.model_validate_json(stored.value) if stored else None
 
     def all_of(self, owner: str) -> list[Box]:
         """List an owner's sandboxes, newest first, and forget sandboxes that are gone. It blocks."""
@@ -123,33 +122,24 @@ class E2BWire:
         """End or pause a sandbox once its time is up."""
         self._forget_timer(box.id)
         if not box.facts.is_paused:
-            seconds = max(0.0, box.facts.ends - time.time())
-            self._timers[box.id] = asyncio.get_running_loop().call_later(seconds, self._due, box.row.owner, box.id)
+            self._timers[box.id] = task = asyncio.create_task(self._end_in_time(box))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _forget_timer(self, id_: str) -> None:
         if timer := self._timers.pop(id_, None):
             timer.cancel()
 
-    def _due(self, owner: str, id_: str) -> None:
-        del self._timers[id_]
-        task = asyncio.create_task(self._end_if_due(owner, id_))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
-
-    async def _end_if_due(self, owner: str, id_: str) -> None:
-        def stored() -> Facts | None:
-            row = self.rows.get(WireValue, f"e2b-{id_}", owner=owner)
-            return Facts.model_validate_json(row.value) if row else None
-
-        facts = await aside(stored)
-        if facts is None or facts.is_paused:
-            return
-        box = Box(await aside(self.containers.find, owner, id_), facts)
-        if facts.ends > time.time() + 0.1:  # another process has changed it
-            self.time(box)
-        elif facts.auto_pause:
-            await self.pause(box)
-        else:
+    async def _end_in_time(self, box: Box) -> None:
+        owner, id_ = box.place
+        facts: Facts | None = box.facts
+        while facts and not facts.is_paused and (left := facts.ends - time.time()) > 0:
+            await asyncio.sleep(left)
+            facts = await aside(self._facts, owner, id_)  # another process may have changed it
+        del self._timers[id_]  # so that nobody cancels the end
+        if facts and facts.auto_pause and not facts.is_paused:
+            await self.pause(Box(box.row, facts))
+        elif facts and not facts.is_paused:
             await self.end(owner, id_)
 
     async def pause(self, box: Box) -> None:
@@ -164,7 +154,6 @@ class E2BWire:
         self._forget_timer(id_)
         await aside(self.containers.discard, owner, id_)
         await self._close_opened((owner, id_))
-        self.counts.pop(id_, None)
         await aside(lambda: self.rows.delete(WireValue, id=f"e2b-{id_}"))
 
     async def _close_opened(self, place: Place) -> None:
@@ -179,18 +168,15 @@ class E2BWire:
         """End all open commands, watchers and kernels."""
         for id_ in list(self._timers):
             self._forget_timer(id_)
-        await asyncio.gather(*self._ends, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.contexts.close()
         await self.commands.close()
 
 
-class E2BRequest:
+class E2BRequest(Call):
     """A request."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.owner: str = request.scope["owner"]
-        self.wire: E2BWire = request.app.state.wire
+    wire: E2BWire
 
     async def box(self, id_: str) -> Box:
         """Return the sandbox of an id.
@@ -238,3 +224,7 @@ class E2BRequest:
                 return work(sandbox)
 
         return await aside(done)
+
+
+ROUTES = Routes(E2BRequest, read=message_of)
+"""All routes of the wire, which the files of this folder add to."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Generator
 from contextlib import aclosing
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -18,9 +18,9 @@ from agent_tools.results.execution import Display, Error, Execution, Notice, Omi
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, Box, Context, E2BRequest, in_sandbox, path_of
-from agent_tools.wires.http import Routes, bundle, while_connected
-from agent_tools.wires.opened import PATIENCE, Opened
+from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, Context, E2BRequest, in_sandbox, path_of
+from agent_tools.wires.http import bundle, while_connected
+from agent_tools.wires.opened import PATIENCE, CodeStop, Opened
 
 DEFAULT = "default"
 """The id of the first kernel, as a context."""
@@ -46,7 +46,6 @@ _RESET = (
     "    os.environ.pop(k, None) if v is None else os.environ.update({k: v})"
 )
 Variables = Annotated[dict[str, str], Field(max_length=1_000)]
-ROUTES = Routes(E2BRequest)
 
 
 @ROUTES.on("POST", "/execute")
@@ -58,15 +57,9 @@ async def _execute(
     env_vars: Variables | None = None,
 ) -> Any:
     _check(language)
-    box, cancelled, kernels = await call.here(), threading.Event(), list[Sandbox]()
-    context = None if context_id in (None, "", DEFAULT) else _context(call, box, str(context_id))
-
-    def cancel() -> None:
-        cancelled.set()
-        for kernel in kernels:
-            kernel.cancel(cancelled)
-
-    lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, cancelled, kernels), cancel)
+    box, stop = await call.here(), CodeStop()
+    context = None if context_id in (None, "", DEFAULT) else _context(call, box, str(context_id)).it
+    lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, stop), stop.cancel)
     await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure
 
     async def sent() -> Any:
@@ -78,54 +71,43 @@ async def _execute(
 
 
 def _lines(
-    call: E2BRequest,
-    box: Box,
-    context: Opened[Context] | None,
-    code: str,
-    envs: dict[str, str],
-    cancelled: threading.Event,
-    kernels: list[Sandbox],
+    call: E2BRequest, box: Box, context: Context | None, code: str, envs: dict[str, str], stop: CodeStop
 ) -> Generator[str, None, None]:
     """Yield '' once the sandbox runs, then the lines of the answer."""
+    counts = call.wire.counts
     with call.wire.containers.held(box.id, PATIENCE) as (interpreter, woken):
         note = woken.result()
-        kernels.append(kernel := context.it.kernel if context else interpreter.as_sandbox)
-        if kernel not in call.wire.formed:
-            _hidden(kernel, _FORMS_ADDED, cancelled)
-            call.wire.formed.add(kernel)
+        kernel = stop.of(context.kernel if context else interpreter.as_sandbox)
+        if kernel not in counts:
+            _hidden(kernel, _FORMS_ADDED, stop.event)
+            counts[kernel] = 0
         every = {**box.facts.envs, **envs}
-        if every and (error := _hidden(kernel, _SET.format(own=list(envs), every=every), cancelled).error):
+        if every and (error := _hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):
             raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
         yield ""
         if note:
             yield _line({"type": "stderr", "text": f"[{note}]\n", "timestamp": time.time_ns()})
+        counts[kernel] += 1
+        count = counts[kernel]
         try:
-            for output in kernel.stream(code, max(1.0, box.facts.ends - time.time()), cancelled):
+            for output in kernel.stream(code, max(1.0, box.facts.ends - time.time()), stop.event):
                 if isinstance(output, Died | Restarted):
-                    call.wire.formed.discard(kernel)  # unless a checkpoint has them, and then again
+                    counts.pop(kernel, None)  # its forms, unless a checkpoint has them, and then they are added again
                 if shown := line_of(output):
                     yield _line(shown)
         finally:
             if envs:
                 _hidden(kernel, _RESET)
-        yield _line({"type": "number_of_executions", "execution_count": _counted(call, box, context)})
+        yield _line({"type": "number_of_executions", "execution_count": count})
 
 
-def _hidden(kernel: Sandbox, code: str, cancelled: threading.Event | None = None) -> Execution:
+def _hidden(kernel: Sandbox, code: str, cancelled: Event | None = None) -> Execution:
     """Run code that leaves no names, and no result."""
     return kernel.run_code(f"exec({code!r}, {{}})", cancelled=cancelled)
 
 
 def _line(shown: dict[str, Any]) -> str:
     return json.dumps(shown, separators=(",", ":")) + "\n"
-
-
-def _counted(call: E2BRequest, box: Box, context: Opened[Context] | None) -> int:
-    if context:
-        context.it.count += 1
-        return context.it.count
-    call.wire.counts[box.id] = call.wire.counts.get(box.id, 0) + 1
-    return call.wire.counts[box.id]
 
 
 def line_of(output: Output) -> dict[str, Any] | None:
@@ -199,15 +181,11 @@ async def _restart_context(call: E2BRequest, context: str) -> Any:
     def restart(sandbox: Sandbox) -> None:
         kernel = found.it.kernel if found else sandbox
         kernel.restart()
-        call.wire.formed.discard(kernel)
+        call.wire.counts.pop(kernel, None)
         if found:
             _enter(kernel, found.it.cwd)
 
     await call.use(restart, box)
-    if found:
-        found.it.count = 0
-    else:
-        call.wire.counts.pop(box.id, None)
     return {}
 
 

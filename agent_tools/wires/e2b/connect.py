@@ -13,15 +13,16 @@ from contextlib import aclosing
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
-from agent_tools.wires.e2b.calls import E2BRequest
-from agent_tools.wires.http import Json, answer_to
+from agent_tools.wires.http import Json, failure_of, json_of
 
 MAX_MESSAGE = 4 * MIB
 MAX_MILLISECONDS = 86_400_000
+MEDIA = "application/connect+json"
 END = 2
 _HEAD = struct.Struct(">BI")
 _CODES = {
@@ -41,10 +42,21 @@ _CODES = {
 }
 
 
-def failure(detail: object, status: int) -> Json:
-    """Return the answer of a unary call that failed."""
+def is_stream(request: Request) -> bool:
+    """Return True if a request is of streams, not of a unary call."""
+    return request.headers.get("content-type", "").startswith(MEDIA)
+
+
+def failure(request: Request, detail: object, status: int) -> Response:
+    """Return the answer of a call that failed."""
+    if is_stream(request):
+        return Response(envelope({"error": _error(detail, status)}, END), media_type=MEDIA)
+    return Json(_error(detail, status), status)
+
+
+def _error(detail: object, status: int) -> dict[str, Any]:
     message = detail if isinstance(detail, str) else json.dumps(detail)
-    return Json({"code": _CODES.get(status, "internal"), "message": message}, status)
+    return {"code": _CODES.get(status, "internal"), "message": message}
 
 
 def envelope(message: dict[str, Any], flags: int = 0) -> bytes:
@@ -92,28 +104,30 @@ def _object(data: bytes) -> dict[str, Any]:
     return found
 
 
-async def messages(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the messages of a request. Errors as for `Envelopes.feed`."""
+async def messages(request: Request) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the messages of a stream. Errors as for `Envelopes.feed`."""
     envelopes = Envelopes()
-    async for piece in call.request.stream():
+    async for piece in request.stream():
         for message in envelopes.feed(piece):
             yield message
 
 
-async def first_message(call: E2BRequest) -> dict[str, Any]:
-    """Return the one message of a request. Errors as for `Envelopes.feed`."""
-    async for message in messages(call):
+async def message_of(request: Request, most: int) -> Any:
+    """Return the one message of a request. Errors as for `json_of` and `Envelopes.feed`."""
+    if not is_stream(request):
+        return await json_of(request, most)
+    async for message in messages(request):
         return message
     raise HTTPException(400, "The request has no message.")
 
 
-def seconds_of(call: E2BRequest) -> float | None:
+def seconds_of(request: Request) -> float | None:
     """Return the time limit that a request names, None for none.
 
     Raises:
         HTTPException: 400, it is no number of milliseconds, or too large.
     """
-    given = call.request.headers.get("connect-timeout-ms")
+    given = request.headers.get("connect-timeout-ms")
     if given is None:
         return None
     if not (given.isascii() and given.isdigit() and len(given) < 10 and 0 < int(given) <= MAX_MILLISECONDS):
@@ -121,11 +135,8 @@ def seconds_of(call: E2BRequest) -> float | None:
     return int(given) / 1_000
 
 
-async def streamed(answers: AsyncGenerator[dict[str, Any], None]) -> StreamingResponse:
-    """Return a streamed answer, once its first message is ready; a later failure ends the stream.
-
-    The request is read before the first message, as starlette waits for a disconnect from then on.
-    """
+def streamed(answers: AsyncGenerator[dict[str, Any], None]) -> StreamingResponse:
+    """Return a streamed answer; a failure ends the stream."""
 
     async def sent() -> AsyncGenerator[bytes, None]:
         end: dict[str, Any] = {}
@@ -134,16 +145,7 @@ async def streamed(answers: AsyncGenerator[dict[str, Any], None]) -> StreamingRe
                 async for answer in answers:
                     yield envelope(answer)
         except (HTTPException, AgentToolsError, OSError) as exc:
-            end = {"error": json.loads(bytes((await answer_to(failure, None, exc)).body))}
+            end = {"error": _error(*failure_of(exc))}
         yield envelope(end, END)
 
-    pieces = sent()
-    first = await anext(pieces)
-
-    async def every() -> AsyncGenerator[bytes, None]:
-        async with aclosing(pieces):
-            yield first
-            async for piece in pieces:
-                yield piece
-
-    return StreamingResponse(every(), media_type="application/connect+json")
+    return StreamingResponse(sent(), media_type=MEDIA)

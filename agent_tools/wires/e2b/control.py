@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
@@ -19,8 +18,8 @@ from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import KIB, MIB
-from agent_tools.wires.e2b.calls import ORIGIN, Box, E2BRequest, Facts
-from agent_tools.wires.http import Json, Routes, aside
+from agent_tools.wires.e2b.calls import ORIGIN, ROUTES, Box, E2BRequest, Facts
+from agent_tools.wires.http import Json, aside
 
 VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, without metadata
 TEMPLATES = ("base", "code-interpreter-v1")
@@ -28,17 +27,16 @@ MAX_SECONDS = 86_400
 METRICS_EVERY = 5  # seconds that a client may take to ask for what is now
 MAX_FACTS = 64 * 1024  # characters of metadata and variables
 ABSENT = {
-    "/templates{rest:path}": "Templates are not available here: every sandbox has the image of this server.",
-    "/v2/templates{rest:path}": "Templates are not available here: every sandbox has the image of this server.",
-    "/v3/templates{rest:path}": "Templates are not available here: every sandbox has the image of this server.",
-    "/volumes{rest:path}": "Volumes are not available here: files live in their sandbox.",
-    "/sandboxes/{sandbox}/fork": "Sandboxes cannot be forked here: create another one.",
-    "/sandboxes/{sandbox}/snapshots": "Snapshots are not available here: pause a sandbox to keep it.",
-    "/snapshots": "Snapshots are not available here: pause a sandbox to keep it.",
-    "/sandboxes/{sandbox}/network": "The network of a sandbox cannot be changed here: create another one.",
-    "/sandboxes/{sandbox}/logs": "Logs of sandboxes are not available here.",
-    "/v2/sandboxes/{sandbox}/logs": "Logs of sandboxes are not available here.",
+    "templates": "Templates are not available here: every sandbox has the image of this server.",
+    "volumes": "Volumes are not available here: files live in their sandbox.",
+    "fork": "Sandboxes cannot be forked here: create another one.",
+    "snapshots": "Snapshots are not available here: pause a sandbox to keep it.",
+    "network": "The network of a sandbox cannot be changed here: create another one.",
+    "logs": "Logs of sandboxes are not available here.",
+    "resume": "This way to resume a sandbox is not available here: connect to it.",
+    "refreshes": "This way to extend a sandbox's time is not available here: set its timeout.",
 }
+"""Parts of E2B's API that are not supported, by a name in their paths."""
 USED_SECONDS = 0.2  # over which the use of the CPU is measured
 _USAGE = f"""cd /sys/fs/cgroup
 cpu() {{ if [ -r cpu.stat ]; then read -r _ n < cpu.stat; echo ${{n}}000; else cat cpuacct/cpuacct.usage; fi; }}
@@ -48,7 +46,6 @@ cpu; sleep {USED_SECONDS}; cpu"""
 """Prints memory and cached memory (bytes), and twice the CPU time (nanoseconds), for cgroups of both versions."""
 Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
 Texts = Annotated[dict[str, str], Field(max_length=1_000)]
-ROUTES = Routes(E2BRequest, MIB)
 
 
 @ROUTES.on("POST", "/v2/sandboxes")
@@ -133,11 +130,6 @@ async def _list(
     return page
 
 
-@ROUTES.on("GET", "/sandboxes")
-async def _list_running(call: E2BRequest, metadata: str = "") -> Any:
-    return await _list(call, "running", metadata)
-
-
 @ROUTES.on("GET", "/sandboxes/{sandbox}")
 async def _get(call: E2BRequest, sandbox: str) -> Any:
     box = await call.box(sandbox)
@@ -185,12 +177,6 @@ async def _set_timeout(call: E2BRequest, sandbox: str, timeout: Seconds) -> Any:
     return Response(status_code=204)
 
 
-@ROUTES.on("POST", "/sandboxes/{sandbox}/refreshes")
-async def _refresh(call: E2BRequest, sandbox: str, duration: Seconds = 300) -> Any:
-    await call.resume(await call.box(sandbox), duration)
-    return Response(status_code=204)
-
-
 @ROUTES.on("POST", "/sandboxes/{sandbox}/pause")
 async def _pause(call: E2BRequest, sandbox: str) -> Any:
     box = await call.box(sandbox)
@@ -198,14 +184,6 @@ async def _pause(call: E2BRequest, sandbox: str) -> Any:
         raise HTTPException(409, "The sandbox is paused already.")
     await call.wire.pause(box)
     return Response(status_code=204)
-
-
-@ROUTES.on("POST", "/sandboxes/{sandbox}/resume")
-async def _resume(call: E2BRequest, sandbox: str, timeout: Seconds = 300) -> Any:
-    box = await call.box(sandbox)
-    if not box.facts.is_paused:
-        raise HTTPException(409, "The sandbox runs already.")
-    return await _connect(call, sandbox, timeout)
 
 
 @ROUTES.on("POST", "/v2/sandboxes/{sandbox}/connect")
@@ -219,13 +197,16 @@ async def _connect(call: E2BRequest, sandbox: str, timeout: Seconds = 300) -> An
 ROUTES.on("POST", "/sandboxes/{sandbox}/connect")(_connect)
 
 
-def absent(why: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of a part of E2B's API that is not supported."""
+async def absent(request: Request) -> Response:
+    """Answer a request to a part of E2B's API that is not supported, or to none.
 
-    async def absent(_: Request) -> Response:
-        return Json({"code": 501, "message": why}, 501)
-
-    return absent
+    Raises:
+        HTTPException: 501, with a sentence; 404.
+    """
+    for part in request.path_params["path"].split("/"):
+        if part in ABSENT:
+            raise HTTPException(501, ABSENT[part])
+    raise HTTPException(404, "Not Found")
 
 
 def _described(call: E2BRequest, box: Box) -> dict[str, Any]:

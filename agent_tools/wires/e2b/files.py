@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import stat
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import partial
 from typing import Annotated, Any, BinaryIO
 
 from pydantic import Field
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, Box, E2BRequest, check_spared, in_sandbox, path_of
-from agent_tools.wires.http import Routes, aside
+from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, E2BRequest, check_spared, in_sandbox, path_of
+from agent_tools.wires.http import PIECE, aside, in_pieces, uploads
 
 MAX_FILES = 200  # of one request
 MAX_ENTRIES = 10_000  # of one listing
-PIECE = MIB
 _KINDS = {"folder": "FILE_TYPE_DIRECTORY", "file": "FILE_TYPE_FILE", "link": "FILE_TYPE_SYMLINK"}
 Depth = Annotated[int, Field(ge=0, le=2**32)]
-ROUTES = Routes(E2BRequest)
-RPC = Routes(E2BRequest)
+MAX_LEVELS = 64  # of folders in a listing
 
 
 @ROUTES.on("GET", "/files")
@@ -37,22 +32,11 @@ async def _download(call: E2BRequest, path: str) -> Any:
     if info.kind != "file":
         raise HTTPException(400, f"path '{full[:200]}' is a directory")
 
-    async def pieces() -> AsyncIterator[bytes]:
-        sent = 0
-        while sent < info.size:
-            most = min(PIECE, info.size - sent)
-            piece = await call.use(partial(_read, in_sandbox(full), sent, most), box)
-            if not piece:
-                return
-            sent += len(piece)
-            yield piece
+    def read(offset: int, most: int) -> Awaitable[bytes]:
+        return call.use(lambda sandbox: sandbox.read_file(in_sandbox(full), offset=offset, max_bytes=most), box)
 
     headers = {"Content-Length": str(info.size), "X-Content-Type-Options": "nosniff"}
-    return StreamingResponse(pieces(), media_type="application/octet-stream", headers=headers)
-
-
-def _read(path: str, offset: int, most: int, sandbox: Sandbox) -> bytes:
-    return sandbox.read_file(path, offset=offset, max_bytes=most)
+    return StreamingResponse(in_pieces(info.size, read), media_type="application/octet-stream", headers=headers)
 
 
 @ROUTES.on("POST", "/files", query=("path",))
@@ -68,11 +52,10 @@ async def _upload(call: E2BRequest, path: str = "") -> Any:
                 await aside(spool.write, piece)
             spool.seek(0)
             return [await _written(call, box, path, spool)]  # type: ignore[arg-type]
-    written = []
-    async with call.request.form(max_files=MAX_FILES, max_fields=8) as form:
-        for _, file in form.multi_items():
-            if isinstance(file, UploadFile):
-                written.append(await _written(call, box, path or file.filename or "", file.file))
+    written = [
+        await _written(call, box, path or file.filename or "", file.file)
+        async for file in uploads(call.request, MAX_FILES)
+    ]
     if not written:
         raise HTTPException(400, "The request has no file.")
     return written
@@ -86,20 +69,20 @@ async def _written(call: E2BRequest, box: Box, path: str, content: BinaryIO) -> 
     return {"name": full.rpartition("/")[2], "type": "file", "path": full}
 
 
-@RPC.on("POST", "/Stat")
+@ROUTES.on("POST", "/filesystem.Filesystem/Stat")
 async def _stat(call: E2BRequest, path: str = "") -> Any:
     full = path_of(path)
     return {"entry": entry_of(await call.use(lambda sandbox: sandbox.stat(in_sandbox(full))), full)}
 
 
-@RPC.on("POST", "/ListDir")
+@ROUTES.on("POST", "/filesystem.Filesystem/ListDir")
 async def _list(call: E2BRequest, path: str = "", depth: Depth = 1) -> Any:
     full = path_of(path)
     found = await call.use(lambda sandbox: listed(sandbox, full, depth or 1))
     return {"entries": [entry_of(info, where) for where, info in found]}
 
 
-@RPC.on("POST", "/MakeDir")
+@ROUTES.on("POST", "/filesystem.Filesystem/MakeDir")
 async def _make_dir(call: E2BRequest, path: str) -> Any:
     full = path_of(path)
 
@@ -114,7 +97,7 @@ async def _make_dir(call: E2BRequest, path: str) -> Any:
     return {"entry": entry_of(await call.use(work), full)}
 
 
-@RPC.on("POST", "/Move")
+@ROUTES.on("POST", "/filesystem.Filesystem/Move")
 async def _move(call: E2BRequest, source: str, destination: str) -> Any:
     before, after = path_of(source), path_of(destination)
     check_spared(before)
@@ -126,7 +109,7 @@ async def _move(call: E2BRequest, source: str, destination: str) -> Any:
     return {"entry": entry_of(await call.use(work), after)}
 
 
-@RPC.on("POST", "/Remove")
+@ROUTES.on("POST", "/filesystem.Filesystem/Remove")
 async def _remove(call: E2BRequest, path: str) -> Any:
     full = path_of(path)
     check_spared(full)
@@ -146,19 +129,13 @@ def listed(sandbox: Sandbox, path: str, depth: int) -> list[tuple[str, FileInfo]
         HTTPException: 413, there are too many.
     """
     found = list[tuple[str, FileInfo]]()
-    open_ = [(path, iter(sandbox.list_files(in_sandbox(path))))]
-    while open_:
-        folder, entries = open_[-1]
-        info = next(entries, None)
-        if info is None:
-            open_.pop()
-            continue
-        where = f"{folder.rstrip('/')}/{info.name}"
+    for info in sandbox.list_files(in_sandbox(path)):
+        where = f"{path.rstrip('/')}/{info.name}"
         found.append((where, info))
+        if info.is_dir and depth > 1:
+            found += listed(sandbox, where, min(depth, MAX_LEVELS) - 1)
         if len(found) > MAX_ENTRIES:
             raise HTTPException(413, f"The folder has more than {MAX_ENTRIES:,} entries: ask for a smaller depth.")
-        if info.is_dir and len(open_) < depth:
-            open_.append((where, iter(sandbox.list_files(in_sandbox(where)))))
     return found
 
 

@@ -9,28 +9,19 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import Box, E2BRequest, path_of
-from agent_tools.wires.e2b.connect import first_message, streamed
-from agent_tools.wires.e2b.files import RPC, listed
-from agent_tools.wires.http import aside, checked
+from agent_tools.wires.e2b.calls import ROUTES, Box, E2BRequest, path_of
+from agent_tools.wires.e2b.connect import streamed
+from agent_tools.wires.e2b.files import MAX_LEVELS, listed
+from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Place
 
 LOOK_EVERY = 0.5  # seconds between two looks of a stream
 KEEPALIVE = 30.0  # seconds of silence between two signs of life
 MAX_WATCHERS = 16  # of a sandbox
-MAX_LEVELS = 64
-
-
-class WatchRequest(BaseModel):
-    """A folder to be watched."""
-
-    path: str = ""
-    recursive: bool = False
 
 
 @dataclass(eq=False)
@@ -62,32 +53,32 @@ def changes(before: Mapping[str, FileInfo], after: Mapping[str, FileInfo], root:
     return [{"name": path[len(root.rstrip("/")) + 1 :], "type": f"EVENT_TYPE_{kind}"} for path, kind in found]
 
 
-@RPC.on("POST", "/CreateWatcher")
+@ROUTES.on("POST", "/filesystem.Filesystem/CreateWatcher")
 async def _create(call: E2BRequest, path: str = "", recursive: bool = False) -> Any:
-    return {"watcherId": (await _begun(call, await call.here(), WatchRequest(path=path, recursive=recursive)))[0]}
+    return {"watcherId": (await _begun(call, await call.here(), path, recursive))[0]}
 
 
-@RPC.on("POST", "/GetWatcherEvents")
+@ROUTES.on("POST", "/filesystem.Filesystem/GetWatcherEvents")
 async def _events(call: E2BRequest, watcherId: str) -> Any:  # noqa: N803
     return {"events": await call.use(_found(call, await call.here(), watcherId).look)}
 
 
-@RPC.on("POST", "/RemoveWatcher")
+@ROUTES.on("POST", "/filesystem.Filesystem/RemoveWatcher")
 async def _remove(call: E2BRequest, watcherId: str) -> Any:  # noqa: N803
     _found(call, await call.here(), watcherId)
     del call.wire.watchers[watcherId]
     return {}
 
 
-@RPC.on("POST", "/WatchDir")
-async def _stream(call: E2BRequest) -> Any:
-    return await streamed(_followed(call))
-
-
-async def _followed(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
+@ROUTES.on("POST", "/filesystem.Filesystem/WatchDir")
+async def _stream(call: E2BRequest, path: str = "", recursive: bool = False) -> Any:
     box = await call.here()
-    id_, watcher = await _begun(call, box, WatchRequest(**checked(WatchRequest, await first_message(call), "body")))
+    return streamed(_followed(call, box, *await _begun(call, box, path, recursive)))
 
+
+async def _followed(
+    call: E2BRequest, box: Box, id_: str, watcher: WatchedFolder
+) -> AsyncGenerator[dict[str, Any], None]:
     def look() -> list[dict[str, str]]:
         with call.wire.containers.looked_at(box.id) as sandbox:
             return watcher.look(sandbox) if sandbox else []
@@ -107,11 +98,11 @@ async def _followed(call: E2BRequest) -> AsyncGenerator[dict[str, Any], None]:
         call.wire.watchers.pop(id_, None)
 
 
-async def _begun(call: E2BRequest, box: Box, given: WatchRequest) -> tuple[str, WatchedFolder]:
+async def _begun(call: E2BRequest, box: Box, path: str, recursive: bool) -> tuple[str, WatchedFolder]:
     watchers = call.wire.watchers
     if sum(each.place == box.place for each in watchers.values()) >= MAX_WATCHERS:
         raise HTTPException(429, f"{MAX_WATCHERS} folders of this sandbox are watched already: stop one of them.")
-    watcher = WatchedFolder(box.place, path_of(given.path), MAX_LEVELS if given.recursive else 1)
+    watcher = WatchedFolder(box.place, path_of(path), MAX_LEVELS if recursive else 1)
     watchers[id_ := secrets.token_hex(8)] = watcher
     try:
         await call.use(watcher.look, box)

@@ -14,9 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -30,7 +28,18 @@ from agent_tools.machine.folder import safe_name
 from agent_tools.results.outputs import pictures_of
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Json, Routes, application, aside, digest, while_connected
+from agent_tools.wires.http import (
+    PIECE,
+    Call,
+    Json,
+    Routes,
+    application,
+    aside,
+    digest,
+    health,
+    uploads,
+    while_connected,
+)
 from agent_tools.wires.librechat.calls import StartedScript, started
 from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
 
@@ -65,33 +74,28 @@ Files = Annotated[list[_File] | None, Field(max_length=MAX_FILES)]
 
 
 class _Wire:
-    """The sessions, and scripts that wait for their tools."""
+    """The sessions, and scripts, each with its `StartedScript` as the label."""
 
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
         self.contents = Contents(containers, rows)
         self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
-        self.scripts: dict[str, StartedScript] = {}
 
 
-class _Call:
-    """A request. Its methods block, except coroutines: call them from a thread."""
+class _Call(Call):
+    """A request. Its methods block: call them from a thread."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.owner: str = request.scope["owner"]
-        self.wire: _Wire = request.app.state.wire
-        self.containers = self.wire.containers
+    wire: _Wire
 
     def find(self, session: str) -> str | None:
         """Return the id of a session's container; None if this owner has no such session."""
-        row = self.containers.find_named(self.owner, ORIGIN, session) if _ID.fullmatch(session) else None
+        row = self.wire.containers.find_named(self.owner, ORIGIN, session) if _ID.fullmatch(session) else None
         return str(row.id) if row else None
 
     def ensure(self, session: str) -> str:
         """Return the id of a session's container, which is made if there is none."""
-        most: int = self.containers.config.max_containers
-        return str(self.containers.named(self.owner, ContainerSpec(session, origin=ORIGIN), most).id)
+        most: int = self.wire.containers.config.max_containers
+        return str(self.wire.containers.named(self.owner, ContainerSpec(session, origin=ORIGIN), most).id)
 
     def choose(self, session_id: str | None, user: str, hint: str, files: list[_File]) -> str:
         """Return the session of a request: by its hint, its id or its files' id; else a new one."""
@@ -120,8 +124,8 @@ class _Call:
             raise HTTPException(404, "File not found")
         return container, name
 
-    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> None:
-        """Copy files of other sessions into this one; a file that is gone is left out."""
+    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> dict[str, Any]:
+        """Copy files of other sessions into this one, then list it; a file that is gone is left out."""
         for each in files:
             if each.storage_session_id == session:
                 continue
@@ -132,6 +136,7 @@ class _Call:
             with self.wire.contents.opened(container, name) as content:
                 if content is not None:
                     sandbox.write_file(_inside(each.name or name), content)
+        return self.listed(session)
 
     def changed(self, session: str, before: dict[str, Any]) -> list[dict[str, Any]]:
         """List the files that are new or changed since a listing, in the form of answers."""
@@ -164,13 +169,12 @@ async def _exec(
     is_new = await aside(call.find, session) is None
     if runtime_session_hint:
         told |= {"runtime_session_id": session, "runtime_status": "new" if is_new else "reused"}
-    run = CodeRun(call.containers, lambda: call.ensure(session))
+    run = CodeRun(call.wire.containers, lambda: call.ensure(session))
     seconds = timeout / 1_000 if timeout else None
 
     def work() -> dict[str, Any]:
-        with call.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
-            call.bring(sandbox, session, files or [])
-            before = call.listed(session)
+        with call.wire.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
+            before = call.bring(sandbox, session, files or [])
             if lang == "bash":
                 command = ["/bin/bash", "-c", code, "bash", *(args or [])]
                 ran = sandbox.run_command(command, timeout=seconds, max_output=MAX_OUTPUT)
@@ -211,10 +215,10 @@ async def _programmatic(
     tool_results: Annotated[list[_Result] | None, Field(max_length=500)] = None,
 ) -> Any:
     if continuation_token:
-        script = call.wire.scripts.get(continuation_token)
-        if script is None or script.thing.place[0] != call.owner:
+        thing = call.wire.processes.find((call.owner,), continuation_token)
+        if thing is None or not thing.label.is_waiting:
             raise HTTPException(404, "There is no such continuation_token: the script has ended.")
-        del call.wire.scripts[continuation_token]
+        script: StartedScript = thing.label
         await script.take([each.model_dump() for each in tool_results or []])
     else:
         if lang != "py":
@@ -225,10 +229,6 @@ async def _programmatic(
     if answer is None:
         script.thing.it.kill()
         return {"status": "error", "error": "The client has left."}
-    if answer["status"] == "tool_call_required":
-        call.wire.scripts[script.thing.id] = script
-        for old in [id_ for id_, each in call.wire.scripts.items() if each.thing.it.is_over]:
-            del call.wire.scripts[old]
     return answer
 
 
@@ -236,25 +236,23 @@ async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
 ) -> StartedScript:
     def bring() -> dict[str, Any]:
-        with call.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
-            call.bring(sandbox, session, files)
-        return call.listed(session)
+        with call.wire.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
+            return call.bring(sandbox, session, files)
 
     before = await aside(bring)
     names = [str(tool.get("name", ""))[:256] for tool in tools]
     thing = await started(call.wire.processes, (call.owner, session), lambda: call.ensure(session), code, names)
-    return StartedScript(thing, session, seconds, lambda: call.changed(session, before))
+    thing.label = script = StartedScript(thing, session, seconds, lambda: call.changed(session, before))
+    return script
 
 
 @ROUTES.on("POST", "/upload")
 async def _upload(call: _Call) -> Any:
     session, stored = secrets.token_urlsafe(16)[:21], list[dict[str, Any]]()
-    async with call.request.form(max_files=MAX_FILES, max_fields=32) as form:
-        for _, file in form.multi_items():
-            if isinstance(file, UploadFile):
-                name = _inside(file.filename or "upload")
-                await aside(lambda name=name, file=file: call.wire.contents.put(call.ensure(session), name, file.file))
-                stored.append({"status": "success", "filename": name, "fileId": _digest(session, name)})
+    async for file in uploads(call.request, MAX_FILES):
+        name = _inside(file.filename or "upload")
+        await aside(lambda name=name, file=file: call.wire.contents.put(call.ensure(session), name, file.file))
+        stored.append({"status": "success", "filename": name, "fileId": _digest(session, name)})
     if not stored:
         raise HTTPException(400, "No files provided")
     ids = {"session_id": session, "storage_session_id": session}
@@ -270,7 +268,7 @@ async def _download(call: _Call, session: str, file: str) -> Any:
 
     def pieces() -> Iterator[bytes]:
         with call.wire.contents.opened(container, name) as content:
-            while content and (piece := content.read(MIB)):
+            while content and (piece := content.read(PIECE)):
                 yield piece
 
     shown = safe_name(posixpath.basename(name)).encode("ascii", "replace").decode()
@@ -312,10 +310,6 @@ async def _delete(call: _Call, session: str, file: str) -> Any:
 ROUTES.on("DELETE", "/files/{session}/{file}")(_delete)
 
 
-async def _health(_: Request) -> Json:
-    return Json({"status": "ok"})
-
-
 def _digest(*parts: str) -> str:
     """Return an id of 21 characters, as LibreChat requires."""
     return digest(*parts)[:21]
@@ -330,8 +324,8 @@ def _inside(name: str) -> str:
 
 @asynccontextmanager
 async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGIApp]:
-    routes = [Route("/health", _health), *ROUTES.made()]
-    app = application(routes, lambda detail, status: Json({"error": detail}, status))
+    routes = [Route("/health", health), *ROUTES.made()]
+    app = application(routes, lambda _, detail, status: Json({"error": detail}, status))
     app.state.wire = wire = _Wire(containers, rows)
     yield app
     await wire.processes.close()

@@ -34,11 +34,6 @@ _PROMPT = (
 )
 
 
-async def health(_: Request) -> Json:
-    """Answer GET /health."""
-    return Json({"status": "ok"})
-
-
 async def features(_: Request) -> Json:
     """Answer GET /api/config: browsers ask without a key, admins with one to check it."""
     return Json({"features": {"terminal": True, "notebooks": True, "system": True}})
@@ -107,7 +102,6 @@ class Admin(TerminalRequest):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        self.owner = self.caller.owner
         if not request.scope["for_users"] or "x-user-id" in request.headers:
             raise HTTPException(403, "Policies need a key made with --for-users and no user in the request.")
 

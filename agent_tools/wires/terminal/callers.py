@@ -1,22 +1,21 @@
-"""The caller of a request: its container, its rights there, and its paths."""
+"""A request: its container, its rights there, and its paths."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents
 from agent_tools.containers.records import NAMED, ContainerRecord, Rows, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import Routes, aside, digest
+from agent_tools.wires.http import Call, Routes, aside, digest
 from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
 from agent_tools.wires.paths import Home
 
@@ -27,7 +26,8 @@ HOME = "/workspace"
 _HOME = Home(HOME, aliases=("/home/user", "/mnt/data", "~"))  # what models write for it
 resolved, inside, in_sandbox, check_spared = _HOME.resolved, _HOME.inside, _HOME.in_sandbox, _HOME.check_spared
 MAX_CWDS = 10_000
-MAX_SHELLS, MAX_COMMANDS, MAX_NOTEBOOKS = 4, 16, 2  # that are open in a container
+MAX_SHELLS, MAX_COMMANDS, MAX_NOTEBOOKS, MAX_ARCHIVES = 4, 16, 2, 4  # that are open in a container
+_USER_HEADERS = ("x-user-id", "x-terminal-context-id")
 _NO_USERS = ("", "system")  # users by whom Open WebUI means itself
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ class TerminalWire:
         self.cwds: OrderedDict[Place, str] = OrderedDict()
         self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
         self.shells = Processes(containers, SHELL, MAX_SHELLS, "shells")
+        self.archives = Processes(containers, COMMAND, MAX_ARCHIVES, "archives")
         self.notebooks: Shelf[Notebook] = Shelf(
             containers, SHELL, MAX_NOTEBOOKS, "notebooks", lambda book: book.kernel.close()
         )
@@ -52,30 +53,39 @@ class TerminalWire:
         return dict(json.loads(row.value)) if row else {}
 
 
-@dataclass(frozen=True)
-class Caller:
-    """A user, or the only user of a key without users. Reading never starts a container.
+class TerminalRequest(Call):
+    """A request, and the container of its user and chat. Reading never starts a container.
+
+    Headers that name users and chats count only with a key that is for users; any other key has one user.
 
     Attributes:
-        owner: the owner of the containers, by the key.
-        room: the name of the caller's container: a digest of policy, user and context.
+        room: the name of the container: a digest of policy, user and context.
         origin: the origin of the user's containers: a digest of the user.
         session: the chat, '' for none. It names working directories, commands and shells within the container.
         policy: the operator's policy for the container, '' for none.
         is_user: a container may be made.
+
+    Raises:
+        HTTPException: 401, no key was sent.
     """
 
     wire: TerminalWire
-    owner: str
-    room: str
-    origin: str
-    session: str
-    policy: str
-    is_user: bool
+
+    def __init__(self, request: HTTPConnection) -> None:
+        super().__init__(request)
+        if not self.owner:
+            raise HTTPException(401, "Send a key: 'Authorization: Bearer KEY'.")
+        headers, for_users = request.headers, request.scope["for_users"]
+        user, context = (headers.get(name, "") if for_users else "" for name in _USER_HEADERS)
+        self.policy: str = request.path_params.get("policy", "") if for_users else ""
+        self.room = digest(self.policy, user, context)[:40]
+        self.origin = f"{NAMED}{digest(user)[:14]}"
+        self.session = headers.get("x-session-id", "")[:128]
+        self.is_user = not for_users or user not in _NO_USERS
 
     @property
     def place(self) -> Place:
-        """The key of what belongs to the caller's chat."""
+        """The key of what belongs to the chat."""
         return self.owner, self.room, self.session
 
     def find(self) -> ContainerRecord | None:
@@ -117,20 +127,32 @@ class Caller:
 
         return await aside(done)
 
-    async def use(self, work: Callable[[Sandbox], T], *, of_what_is_there: bool = False) -> T:
-        """Run a short function on the caller's sandbox, which is started if needed. Errors as for `ensure`.
+    def there(self) -> str:
+        """Return the id of the caller's container. Errors as for `ensure`.
 
         Raises:
-            HTTPException: 404, with `of_what_is_there`, if the caller has no container.
+            HTTPException: 404, there is none.
+        """
+        if self.find() is None:
+            raise HTTPException(404, "File not found")
+        return self.ensure()
+
+    async def use(self, work: Callable[[Sandbox], T], *, of_what_is_there: bool = False) -> T:
+        """Run a short function on the caller's sandbox, which is started if needed.
+
+        Errors as for `ensure`, or with `of_what_is_there` as for `there`.
         """
 
         def done() -> T:
-            if of_what_is_there and self.find() is None:
-                raise HTTPException(404, "File not found")
-            with self.wire.containers.used(self.ensure(), PATIENCE) as (sandbox, _):
+            id_ = self.there() if of_what_is_there else self.ensure()
+            with self.wire.containers.used(id_, PATIENCE) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)
+
+    async def write(self, path: str, content: bytes | BinaryIO) -> None:
+        """Write a file, and the folders above it. Errors as for `use`."""
+        await self.use(lambda sandbox: sandbox.write_file(in_sandbox(path), content))
 
     def path(self, path: str) -> str:
         """Return a path as an absolute one; a relative one counts from the working directory of the chat."""
@@ -150,38 +172,5 @@ class Caller:
                 self.wire.cwds.popitem(last=False)
 
 
-class TerminalRequest:
-    """A request and its caller."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.caller = caller_of(request)
-        self.wire = self.caller.wire
-
-
 ROUTES = Routes(TerminalRequest)
 """All routes of callers, which the files of this folder add to."""
-
-
-def caller_of(connection: HTTPConnection) -> Caller:
-    """Return the caller. Headers that name users and chats count only with a key that is for users.
-
-    Raises:
-        HTTPException: 401, no key was sent.
-    """
-    scope, headers = connection.scope, connection.headers
-    if not scope["owner"]:
-        raise HTTPException(401, "Send a key: 'Authorization: Bearer KEY'.")
-    user = policy = context = ""
-    if scope["for_users"]:
-        user, context = headers.get("x-user-id", ""), headers.get("x-terminal-context-id", "")
-        policy = connection.path_params.get("policy", "")
-    return Caller(
-        connection.app.state.wire,
-        scope["owner"],
-        digest(policy, user, context)[:40],
-        f"{NAMED}{digest(user)[:14]}",
-        headers.get("x-session-id", "")[:128],
-        policy,
-        is_user=not scope["for_users"] or user not in _NO_USERS,
-    )

@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
-import json
 import signal
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
-from starlette.exceptions import HTTPException
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException, WebSocketException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.http import Json, aside
-from agent_tools.wires.opened import Opened, Processes
-from agent_tools.wires.terminal.callers import HOME, ROUTES, Caller, TerminalRequest, caller_of, in_sandbox
+from agent_tools.wires.http import aside
+from agent_tools.wires.opened import Opened, Processes, followed
+from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
 USUAL_WAIT = 10.0  # seconds
-OPTIONS = {"stdin": b"", "terminal": (24, 80), "max_output": MIB}  # of its output, the end is kept
 ENVIRONMENT = {"HOME": HOME, "HISTFILE": "/tmp/.bash_history", "PAGER": "cat", "GIT_PAGER": "cat"}
 """Environment variables: caches lie in HOME, which is kept, and no pager waits for a key."""
 FIRST_SECONDS = 10.0  # for a WebSocket's message with the key
@@ -41,14 +38,22 @@ Wait = Annotated[float | None, Field(ge=0, le=240, description="Seconds to wait 
 Tail = Annotated[Count | None, Field(description="Return only the last lines, at most this number.")]
 Typed = Annotated[str, Field(max_length=100_000, description="The text to type; end a line with a newline.")]
 Process = Opened[AsyncProcess]
-_GONE = {"error": "Session not found"}  # failures of shells have an `error`, which the panel shows
 
 
 async def _start(
-    call: TerminalRequest, shelf: Processes, command: str | list[str], cwd: str, env: dict[str, str]
+    call: TerminalRequest, shelf: Processes, label: str, command: str | list[str], cwd: str, env: dict[str, str]
 ) -> Process:
-    options = {**OPTIONS, "cwd": "" if cwd == HOME else in_sandbox(cwd), "env": {**ENVIRONMENT, **env}}
-    return await shelf.start(call.caller.place, call.caller.ensure, command=command, **options)
+    return await shelf.start(
+        call.place,
+        call.ensure,
+        label,
+        command=command,
+        cwd="" if cwd == HOME else in_sandbox(cwd),
+        env={**ENVIRONMENT, **env},
+        stdin=b"",
+        terminal=(24, 80),
+        max_output=MIB,
+    )
 
 
 @ROUTES.on("POST", "/execute", query=("wait", "tail"), is_tool=True)
@@ -65,9 +70,8 @@ async def run_command(
     The answer comes after at most `wait` seconds (10 by default); a longer command has status running: use
     get_process_status.
     """
-    folder = call.caller.path(cwd or ".")
-    run = await _start(call, call.wire.commands, command, folder, env or {})
-    run.label = command
+    folder = call.path(cwd or ".")
+    run = await _start(call, call.wire.commands, command, command, folder, env or {})
     await _awaited(run, USUAL_WAIT if wait is None else wait)
     return {**_told(run, 0, tail), "cwd": folder}
 
@@ -75,7 +79,7 @@ async def run_command(
 @ROUTES.on("GET", "/execute", is_tool=True)
 async def list_processes(call: TerminalRequest) -> Any:
     """List the commands of this chat that run or ended recently."""
-    return [_shown(run) for run in call.wire.commands.of(call.caller.place)]
+    return [_shown(run) for run in call.wire.commands.of(call.place)]
 
 
 @ROUTES.on("GET", "/execute/{process_id}/status", is_tool=True)
@@ -95,7 +99,7 @@ async def get_process_status(
 @ROUTES.on("POST", "/execute/{process_id}/input", is_tool=True)
 async def send_process_input(call: TerminalRequest, process_id: str, input: Typed) -> Any:  # noqa: A002
     """Type into a running command."""
-    return await _type(_run(call, process_id), input)
+    return await _type(_run(call, process_id).it, input)
 
 
 @ROUTES.on("DELETE", "/execute/{process_id}", is_tool=True)
@@ -117,27 +121,21 @@ async def kill_process(
 
 @ROUTES.on("POST", "/api/terminals")
 async def _create_terminal(call: TerminalRequest) -> Any:
-    """Open a shell; failures have an `error`, which the panel shows."""
-    for shell in call.wire.shells.of(call.caller.place[:2]):
+    for shell in call.wire.shells.of(call.place[:2]):
         if not shell.is_attached and time.time() > shell.created_at + UNATTACHED_SECONDS:
             await call.wire.shells.end(shell)
-    try:
-        return _described(await _start(call, call.wire.shells, ["/bin/bash", "-i"], call.caller.cwd, {}))
-    except HTTPException as exc:
-        return Json({"error": exc.detail}, exc.status_code)
-    except AgentToolsError as exc:
-        return Json({"error": str(exc)}, 503)
+    return _described(await _start(call, call.wire.shells, "", ["/bin/bash", "-i"], call.cwd, {}))
 
 
 @ROUTES.on("GET", "/api/terminals")
 async def _list_terminals(call: TerminalRequest) -> Any:
-    return [_described(shell) for shell in _shells(call.caller)]
+    return [_described(shell) for shell in _shells(call)]
 
 
 @ROUTES.on("GET", "/api/terminals/user/output", is_tool=True)
 async def read_user_terminal(call: TerminalRequest) -> Any:
     """Read the end of the user's own terminal."""
-    process = _users(call.caller).it.sync
+    process = _users(call).it.sync
     new = process.read((max(0, process.place.stdout - SHOWN), 0))
     return {"output": new.stdout.decode("utf-8", "replace")}
 
@@ -145,54 +143,48 @@ async def read_user_terminal(call: TerminalRequest) -> Any:
 @ROUTES.on("POST", "/api/terminals/user/input", is_tool=True)
 async def send_user_terminal_input(call: TerminalRequest, input: Typed) -> Any:  # noqa: A002
     """Type into the user's own terminal."""
-    return await _type(_users(call.caller), input)
+    return await _type(_users(call).it, input)
 
 
 @ROUTES.on("GET", "/api/terminals/{id}")
 async def _terminal(call: TerminalRequest, id: str) -> Any:  # noqa: A002
-    shell = _shell(call.caller, id)
-    return _described(shell) if shell else Json(_GONE, 404)
+    return _described(_shell(call, id))
 
 
 @ROUTES.on("DELETE", "/api/terminals/{id}")
 async def _close_terminal(call: TerminalRequest, id: str) -> Any:  # noqa: A002
-    if (shell := _shell(call.caller, id)) is None:
-        return Json(_GONE, 404)
-    await call.wire.shells.end(shell)
+    await call.wire.shells.end(_shell(call, id))
     return {"status": "deleted"}
 
 
 async def attach(socket: WebSocket) -> None:
     """Serve WS /api/terminals/ID: the first message has the key, then bytes go both ways."""
     await socket.accept()
-    caller = await _first_message(socket)
-    if caller is None:
-        return await socket.close(BAD_KEY, "Invalid API key")
-    shell = _shell(caller, socket.path_params["id"])
-    if shell is None:
-        return await socket.close(NOT_FOUND, "Session not found")
-    if shell.is_attached:
-        return await socket.close(TAKEN, "Session already connected")
-    shell.is_attached = True
-    both = [asyncio.create_task(_outwards(socket, shell.it)), asyncio.create_task(_inwards(socket, caller, shell))]
-    code = 1000
+    call = await _first_message(socket)
     try:
-        done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        code = next((found for task in done if not task.exception() and (found := task.result())), code)
+        shell = _shell(call, socket.path_params["id"])
+    except HTTPException as exc:
+        raise WebSocketException(NOT_FOUND, exc.detail) from None
+    if shell.is_attached:
+        raise WebSocketException(TAKEN, "Session already connected")
+    shell.is_attached = True
+    both = [asyncio.create_task(each) for each in (_outwards(socket, shell.it), _inwards(socket, call, shell))]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in both:
             task.cancel()
         await asyncio.gather(*both, return_exceptions=True)
-        await caller.wire.shells.end(shell)
+        await call.wire.shells.end(shell)
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
-            await socket.close(code)
+            await socket.close()
 
 
 # -- parts --------------------------------------------------------------------------------------------------------
 
 
 def _run(call: TerminalRequest, id_: str) -> Process:
-    run = call.wire.commands.find(call.caller.place, id_)
+    run = call.wire.commands.find(call.place, id_)
     if run is None:
         raise HTTPException(404, "Process not found")
     return run
@@ -203,13 +195,8 @@ async def _awaited(run: Process, seconds: float) -> None:
         await asyncio.wait_for(run.it.wait(), seconds)
 
 
-async def _type(thing: Process, text: str) -> dict[str, str]:
-    try:
-        await thing.it.write_stdin(text.encode("utf-8", "replace"), TYPING_SECONDS)
-    except BrokenPipeError:
-        raise HTTPException(400, "Process has already exited") from None
-    except TimeoutError as exc:
-        raise HTTPException(409, str(exc)) from None
+async def _type(process: AsyncProcess, text: str) -> dict[str, str]:
+    await process.write_stdin(text.encode("utf-8", "replace"), TYPING_SECONDS)
     return {"status": "ok"}
 
 
@@ -242,96 +229,80 @@ def _described(shell: Process) -> dict[str, Any]:
     return {"id": shell.id, "created_at": at, "pid": shell.it.pid}
 
 
-def _shells(caller: Caller) -> list[Process]:
-    """List the running shells of the caller's chat, oldest first."""
-    return [shell for shell in caller.wire.shells.of(caller.place) if not shell.it.is_over]
+def _shells(call: TerminalRequest) -> list[Process]:
+    """List the running shells of the chat, oldest first."""
+    return [shell for shell in call.wire.shells.of(call.place) if not shell.it.is_over]
 
 
-def _shell(caller: Caller, id_: str) -> Process | None:
-    return next((shell for shell in _shells(caller) if shell.id == id_), None)
+def _shell(call: TerminalRequest, id_: str) -> Process:
+    for shell in _shells(call):
+        if shell.id == id_:
+            return shell
+    raise HTTPException(404, "Session not found")
 
 
-def _users(caller: Caller) -> Process:
+def _users(call: TerminalRequest) -> Process:
     """Return the newest shell of the chat to which a client is attached."""
-    for shell in reversed(_shells(caller)):
+    for shell in reversed(_shells(call)):
         if shell.is_attached:
             return shell
     raise HTTPException(404, "No connected user shell")
 
 
-async def _first_message(socket: WebSocket) -> Caller | None:
-    """Return the caller that the first message names by its key; None if it is refused."""
-    try:
+class FirstMessage(BaseModel):
+    """The first message of a WebSocket. The chat counts with a key that is not for users."""
+
+    type: Literal["auth"]
+    token: str
+    chat_id: str | None = None
+
+
+class SizeMessage(BaseModel):
+    """A new size of the terminal."""
+
+    type: Literal["resize"]
+    rows: Annotated[int, Field(strict=True, ge=1, lt=1_000)]
+    cols: Annotated[int, Field(strict=True, ge=1, lt=1_000)]
+
+
+async def _first_message(socket: WebSocket) -> TerminalRequest:
+    """Return the request that the first message makes by its key.
+
+    Raises:
+        WebSocketException: it is refused.
+    """
+    with contextlib.suppress(asyncio.TimeoutError, KeyError, WebSocketDisconnect, ValidationError):
         text = await asyncio.wait_for(socket.receive_text(), FIRST_SECONDS)
-    except (asyncio.TimeoutError, KeyError, WebSocketDisconnect):
-        return None
-    first = read_first(text)
-    if first is None or not await aside(socket.scope["let_in"], first[0]):
-        return None
-    if first[1] and not socket.scope["for_users"]:
-        chat = (b"x-session-id", first[1].encode("latin-1", "replace"))
-        socket.scope["headers"] = [*socket.scope["headers"], chat]
-        socket = WebSocket(socket.scope, socket.receive, socket.send)
-    return caller_of(socket)
+        first = FirstMessage.model_validate_json(text if len(text) <= MAX_FIRST else "")
+        if await aside(socket.scope["let_in"], first.token):
+            call = TerminalRequest(socket)
+            if first.chat_id and not socket.scope["for_users"]:
+                call.session = first.chat_id[:128]
+            return call
+    raise WebSocketException(BAD_KEY, "Invalid API key")
 
 
-async def _outwards(socket: WebSocket, process: AsyncProcess) -> int:
+async def _outwards(socket: WebSocket, process: AsyncProcess) -> None:
     """Send a shell's output, to its end. The shell waits while the client does not read."""
-    cursor = Cursor()
-    while True:
-        process.sync.pace(cursor.stdout + AHEAD)
-        is_over, new = process.is_over, process.sync.read(cursor)
-        cursor = new.cursor
+    async for new in followed(process, Cursor(), AHEAD):
         if new.omitted:  # before the client was there
             await socket.send_bytes(f"\r\n[{new.omitted:,} bytes are left out]\r\n".encode())
-        if new.stdout:
-            await socket.send_bytes(new.stdout)
-        elif is_over:
-            return 0
-        else:
-            await process.changed(cursor)
+        await socket.send_bytes(new.stdout)
 
 
-async def _inwards(socket: WebSocket, caller: Caller, shell: Process) -> int:
-    """Pass on the user's input until the client disconnects; return a code for closing."""
+async def _inwards(socket: WebSocket, call: TerminalRequest, shell: Process) -> None:
+    """Pass on the user's input until the client disconnects, or the shell takes none."""
     touched_at = 0.0
     while (message := await socket.receive())["type"] != "websocket.disconnect":
         data, text = message.get("bytes") or b"", message.get("text") or ""
         if len(data) > MAX_FRAME or len(text) > MAX_FRAME:
-            return TOO_LARGE
+            await socket.close(TOO_LARGE)
+            return
         if data:
             if time.monotonic() > touched_at + TOUCH_EVERY:
                 touched_at = time.monotonic()
-                asyncio.get_running_loop().run_in_executor(None, caller.wire.containers.touch, shell.container)
-            try:
-                await shell.it.write_stdin(data, TYPING_SECONDS)
-            except (TimeoutError, BrokenPipeError):
-                return 0
-        elif size := read_size(text):
-            shell.it.resize(*size)
-    return 0
-
-
-def read_first(text: str) -> tuple[str, str] | None:
-    """Return the key and the chat, '' for none, that a client's first message has; None if it is another message."""
-    first = _object(text) if len(text) <= MAX_FIRST else {}
-    token, chat = first.get("token"), first.get("chat_id")
-    if first.get("type") != "auth" or not isinstance(token, str):
-        return None
-    return token, chat if isinstance(chat, str) else ""
-
-
-def read_size(text: str) -> tuple[int, int] | None:
-    """Return the rows and columns that a message names, None for any other message."""
-    found = _object(text)
-    rows, columns = found.get("rows"), found.get("cols")
-    if found.get("type") == "resize" and type(rows) is int and type(columns) is int:
-        return (rows, columns) if 0 < rows < 1_000 and 0 < columns < 1_000 else None
-    return None
-
-
-def _object(text: str) -> dict[str, Any]:
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else {}
-    return {}
+                asyncio.get_running_loop().run_in_executor(None, call.wire.containers.touch, shell.container)
+            await shell.it.write_stdin(data, TYPING_SECONDS)
+        with contextlib.suppress(ValidationError):  # other messages mean nothing
+            size = SizeMessage.model_validate_json(text)
+            shell.it.resize(size.rows, size.cols)

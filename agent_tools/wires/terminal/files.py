@@ -6,25 +6,22 @@ import contextlib
 import mimetypes
 import os
 import posixpath
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace as replaced
 from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside, unusable
+from agent_tools.wires.http import in_pieces, unusable, uploads
 from agent_tools.wires.terminal.callers import (
     HOME,
     ROUTES,
-    Caller,
     TerminalRequest,
     check_spared,
     in_sandbox,
@@ -33,7 +30,6 @@ from agent_tools.wires.terminal.callers import (
 )
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
-PIECE = MIB
 Line = Annotated[int, Field(ge=1, le=2**53)] | None
 Path = Annotated[str, Field(description="A path; a relative one counts from the working directory.")]
 FIRST = Field(description="The first line, from 1.")
@@ -52,16 +48,16 @@ class Replacement(BaseModel):
 
 @ROUTES.on("GET", "/files/cwd")
 async def _get_cwd(call: TerminalRequest) -> Any:
-    return {"cwd": call.caller.cwd, "home": HOME, "root": {"path": HOME, "label": "Home"}}
+    return {"cwd": call.cwd, "home": HOME, "root": {"path": HOME, "label": "Home"}}
 
 
 @ROUTES.on("POST", "/files/cwd")
 async def _set_cwd(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
     with _not_found("Directory not found"):
-        if path != HOME and not (await _stat(call.caller, path)).is_dir:
+        if path != HOME and not (await _stat(call, path)).is_dir:
             raise NotADirectoryError
-    call.caller.change_cwd(path)
+    call.change_cwd(path)
     return {"cwd": path}
 
 
@@ -70,11 +66,11 @@ async def list_files(
     call: TerminalRequest, directory: Annotated[str, Field(description="The folder to list.")] = "."
 ) -> Any:
     """List a folder."""
-    path = call.caller.path(directory)
-    entries = await call.caller.on_host(path, call.wire.contents.entries)
+    path = call.path(directory)
+    entries = await call.on_host(path, call.wire.contents.entries)
     with _not_found("Directory not found"):
         if entries is None or any(each.kind == "link" for each in entries):
-            entries = await call.caller.look(partial(_listed, in_sandbox(path))) or entries
+            entries = await call.look(partial(_listed, in_sandbox(path))) or entries
         if entries is None and path != HOME:
             raise FileNotFoundError
     is_writable = inside(path) is not None or path == "/tmp" or path.startswith("/tmp/")
@@ -96,12 +92,12 @@ async def read_file(
     call: TerminalRequest, path: Path, start_line: Annotated[Line, FIRST] = None, end_line: Annotated[Line, LAST] = None
 ) -> Any:
     """Read a text file, or some of its lines."""
-    path = call.caller.path(path)
-    async with _opened(call, path) as (size, pieces):
-        if size > MAX_TEXT:
-            message = f"The file has {size:,} bytes, more than {MAX_TEXT:,}: read it in parts, with run_python."
-            raise HTTPException(413, message)
-        data = b"".join([piece async for piece in pieces])
+    path = call.path(path)
+    size, pieces = await _contents(call, path)
+    if size > MAX_TEXT:
+        message = f"The file has {size:,} bytes, more than {MAX_TEXT:,}: read it in parts, with run_python."
+        raise HTTPException(413, message)
+    data = b"".join([piece async for piece in pieces])
     try:
         text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
@@ -117,9 +113,9 @@ async def read_file(
 @ROUTES.on("GET", "/files/display", is_tool=True)
 async def display_file(call: TerminalRequest, path: Path) -> Any:
     """Show a file to the user, in the panel of files."""
-    path, is_there = call.caller.path(path), False
+    path, is_there = call.path(path), False
     with contextlib.suppress(HTTPException, OSError):
-        is_there = not (await _stat(call.caller, path)).is_dir
+        is_there = not (await _stat(call, path)).is_dir
     return {"path": path, "exists": is_there}
 
 
@@ -131,18 +127,9 @@ async def _serve(call: TerminalRequest, path: str) -> Any:
 @ROUTES.on("GET", "/files/view")
 async def _view(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
-    opening = _opened(call, path)
-    size, pieces = await opening.__aenter__()  # it stays open until all is sent
-
-    async def sent() -> AsyncIterator[bytes]:
-        try:
-            async for piece in pieces:
-                yield piece
-        finally:
-            await opening.__aexit__(None, None, None)
-
+    size, pieces = await _contents(call, path)
     mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    return StreamingResponse(sent(), media_type=mime, headers={"Content-Length": str(size)})
+    return StreamingResponse(pieces, media_type=mime, headers={"Content-Length": str(size)})
 
 
 @ROUTES.on("POST", "/files/write", is_tool=True)
@@ -150,8 +137,8 @@ async def write_file(
     call: TerminalRequest, path: Path, content: Annotated[str, Field(description="The whole text of the file.")]
 ) -> Any:
     """Write a text file and replace an existing one; missing folders are created."""
-    path, data = call.caller.path(path), content.encode("utf-8", "surrogatepass")
-    await call.caller.use(lambda sandbox: sandbox.write_file(in_sandbox(path), data))
+    path, data = call.path(path), content.encode("utf-8", "surrogatepass")
+    await call.write(path, data)
     return {"path": path, "size": len(data)}
 
 
@@ -162,7 +149,7 @@ async def replace_file_content(
     replacements: Annotated[list[Replacement], Field(max_length=100, description="Replacements, in this order.")],
 ) -> Any:
     """Replace exact texts in a file."""
-    path = call.caller.path(path)
+    path = call.path(path)
 
     def work(sandbox: Sandbox) -> int:
         data = sandbox.read_file(in_sandbox(path), max_bytes=MAX_TEXT + 1)
@@ -177,25 +164,22 @@ async def replace_file_content(
         sandbox.write_file(in_sandbox(path), text)
         return len(text.encode())
 
-    return {"path": path, "size": await call.caller.use(work, of_what_is_there=True)}
+    return {"path": path, "size": await call.use(work, of_what_is_there=True)}
 
 
 @ROUTES.on("POST", "/files/upload", query=("directory",))
 async def _upload(call: TerminalRequest, directory: str = ".") -> Any:
-    async with call.request.form(max_files=1, max_fields=8) as form:
-        file = form.get("file")
-        if not isinstance(file, UploadFile):
-            raise unusable({"type": "missing", "loc": ["body", "file"], "msg": "Field required"})
+    async for file in uploads(call.request, 1):
         path = posixpath.join(resolved(directory), posixpath.basename(file.filename or "") or "upload")
-        content = file.file
-        await call.caller.use(lambda sandbox: sandbox.write_file(in_sandbox(path), content))
+        await call.write(path, file.file)
         return {"path": path, "size": file.size or 0}
+    raise unusable({"type": "missing", "loc": ["body", "file"], "msg": "Field required"})
 
 
 @ROUTES.on("POST", "/files/mkdir")
 async def _mkdir(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
-    await call.caller.use(lambda sandbox: sandbox.make_dir(in_sandbox(path)))
+    await call.use(lambda sandbox: sandbox.make_dir(in_sandbox(path)))
     return {"path": path}
 
 
@@ -210,7 +194,7 @@ async def _delete(call: TerminalRequest, path: str) -> Any:
         sandbox.remove(in_sandbox(path), recursive=True)
         return "directory" if kind == "folder" else "file"
 
-    return {"path": path, "type": await call.caller.use(work, of_what_is_there=True)}
+    return {"path": path, "type": await call.use(work, of_what_is_there=True)}
 
 
 @ROUTES.on("POST", "/files/move")
@@ -228,7 +212,7 @@ async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
             raise HTTPException(409, "Destination already exists")
         sandbox.move(in_sandbox(source), in_sandbox(to))
 
-    await call.caller.use(work, of_what_is_there=True)
+    await call.use(work, of_what_is_there=True)
     return {"source": source, "destination": to}
 
 
@@ -244,49 +228,41 @@ def _not_found(detail: str) -> Iterator[None]:
         raise HTTPException(404, detail) from None
 
 
-async def _stat(caller: Caller, path: str) -> FileInfo:
+async def _stat(call: TerminalRequest, path: str) -> FileInfo:
     """Return a file or folder.
 
     Raises:
         HTTPException: 404, there is none.
     """
-    info = await caller.on_host(path, caller.wire.contents.stat)
+    info = await call.on_host(path, call.wire.contents.stat)
     if info is None or info.kind == "link":
-        info = await caller.look(lambda sandbox: sandbox.stat(in_sandbox(path)))
+        info = await call.look(lambda sandbox: sandbox.stat(in_sandbox(path)))
     if info is None:
         raise HTTPException(404, "File not found")
     return info
 
 
-@contextlib.asynccontextmanager
-async def _opened(call: TerminalRequest, path: str) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """Open a file; give its size and its bytes in pieces, never more than its size.
+async def _contents(call: TerminalRequest, path: str) -> tuple[int, AsyncGenerator[bytes, None]]:
+    """Return the size of a file, and its bytes in pieces, never more than its size.
 
     Raises:
         HTTPException: 404, there is no such file.
     """
-    with ExitStack() as stack:
-        opened = call.wire.contents.opened
-        file = await call.caller.on_host(path, lambda id_, name: stack.enter_context(opened(id_, name)))
-        if file is not None:
-            size = os.fstat(file.fileno()).st_size
-            yield size, _pieces(size, lambda _, most: aside(file.read, most))
-            return
-        info = await _stat(call.caller, path)
-        if info.kind != "file":
-            raise HTTPException(404, "File not found")
+    info = await _stat(call, path)
+    if info.kind != "file":
+        raise HTTPException(404, "File not found")
 
-        def read(offset: int, most: int) -> Awaitable[bytes | None]:
-            return call.caller.look(lambda each: each.read_file(in_sandbox(path), offset=offset, max_bytes=most))
+    async def read(offset: int, most: int) -> bytes | None:
+        def on_host(id_: str, name: str) -> bytes | None:
+            with call.wire.contents.opened(id_, name) as file:
+                return os.pread(file.fileno(), most, offset) if file else None
 
-        yield info.size, _pieces(info.size, read)
+        found = await call.on_host(path, on_host)
+        if found is None:
+            found = await call.look(lambda each: each.read_file(in_sandbox(path), offset=offset, max_bytes=most))
+        return found
 
-
-async def _pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None]]) -> AsyncIterator[bytes]:
-    sent = 0
-    while sent < size and (piece := await read(sent, min(PIECE, size - sent))):
-        sent += len(piece)
-        yield piece
+    return info.size, in_pieces(info.size, read)
 
 
 def _listed(path: str, sandbox: Sandbox) -> list[FileInfo]:

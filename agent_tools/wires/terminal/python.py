@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from agent_tools.limits import MIB
@@ -46,7 +44,7 @@ async def run_python(
     for picture in (picture for output in done.outputs for picture in pictures_of(output)):
         if len(figures) < MAX_FIGURES and len(picture.data) <= room:
             room -= len(picture.data)
-            figures.append(f"data:{picture.mime};base64,{base64.b64encode(picture.data).decode()}")
+            figures.append(picture.data_url)
     return {
         "ok": done.ok,
         "stdout": done.stdout,
@@ -63,7 +61,7 @@ async def _run(
     call: TerminalRequest, kernel_of: Callable[[Sandbox], Sandbox], code: str, seconds: float | None
 ) -> tuple[Execution, str]:
     """Run code while the client waits for it; return it with a note for the model."""
-    run = CodeRun(call.wire.containers, call.caller.ensure)
+    run = CodeRun(call.wire.containers, call.ensure)
     done = await while_connected(call.request, in_thread(lambda: run.run(code, seconds, kernel_of), run.cancel))
     return done or (Execution(()), "")
 
@@ -83,7 +81,7 @@ class Notebook:
 
 @ROUTES.on("POST", "/notebooks")
 async def _open_notebook(call: TerminalRequest, path: str) -> Any:
-    path, room, shelf = call.caller.path(path), call.caller.place[:2], call.wire.notebooks
+    path, room, shelf = call.path(path), call.place[:2], call.wire.notebooks
 
     def begin(sandbox: Sandbox) -> Notebook:
         _cells(sandbox, path)
@@ -92,12 +90,12 @@ async def _open_notebook(call: TerminalRequest, path: str) -> Any:
     there = sorted(shelf.of(room), key=lambda each: each.used_at)
     for unused in there[: len(there) - MAX_NOTEBOOKS + 1]:
         await shelf.end(unused)
-    book = await shelf.open(room, call.caller.ensure, begin)
+    book = await shelf.open(room, call.ensure, begin)
     return {"id": book.id, "kernel": "python3", "status": "ready"}
 
 
 def _book(call: TerminalRequest, id_: str) -> Opened[Notebook]:
-    book = call.wire.notebooks.find(call.caller.place[:2], id_)
+    book = call.wire.notebooks.find(call.place[:2], id_)
     if book is None:
         raise HTTPException(404, "Session not found")
     book.used_at = time.monotonic()
@@ -124,51 +122,42 @@ async def _run_cell(call: TerminalRequest, id: str, cell_index: int, source: str
         raise HTTPException(409, "Cell already executing")
     book.is_busy = True
     try:
-        content = await call.caller.use(lambda sandbox: _cells(sandbox, book.path))
-        source = source if source is not None else source_of(_cell(content, cell_index))
+        cells = (await call.use(lambda sandbox: _cells(sandbox, book.path))).cells
+        if not 0 <= cell_index < len(cells):
+            raise HTTPException(400, f"cell_index {cell_index} out of range (0..{len(cells) - 1})")
+        source = source if source is not None else source_of(cells[cell_index])
         done = Execution(())
         if source.strip():
             done, _ = await _run(call, lambda _: book.kernel, source, CELL_SECONDS)
         book.count += 1
         outputs = [shown for each in done.outputs if (shown := _cell_output(each, book.count))]
         new = {"source": source, "outputs": outputs, "execution_count": book.count}
-        await call.caller.use(partial(_save, book.path, cell_index, new))
+        await call.use(partial(_save, book.path, cell_index, new))
     finally:
         book.is_busy = False
     return {"status": "ok" if done.ok else "error", "execution_count": book.count, "outputs": outputs}
 
 
-def _cells(sandbox: Sandbox, path: str) -> dict[str, Any]:
+class NotebookFile(BaseModel):
+    """The JSON of a notebook; only its cells matter here."""
+
+    model_config = ConfigDict(extra="allow")
+    cells: list[dict[str, Any]]
+
+
+def _cells(sandbox: Sandbox, path: str) -> NotebookFile:
     """Return a notebook's file.
 
     Raises:
-        HTTPException: 400, it is none.
+        HTTPException: 400, it is none; 404.
     """
     try:
-        content = read_notebook(sandbox.read_file(in_sandbox(path), max_bytes=MAX_NOTEBOOK_BYTES + 1))
+        data = sandbox.read_file(in_sandbox(path), max_bytes=MAX_NOTEBOOK_BYTES + 1)
+        return NotebookFile.model_validate_json(data if len(data) <= MAX_NOTEBOOK_BYTES else b"")
     except FileNotFoundError:
         raise HTTPException(404, f"Notebook not found: {path[:200]}") from None
-    if content is None:
-        raise HTTPException(400, f"Invalid notebook: {path[:200]}")
-    return content
-
-
-def read_notebook(data: bytes) -> dict[str, Any] | None:
-    """Return a notebook's JSON, whose `cells` are a list of objects; None if it is no notebook, or too large."""
-    try:
-        content = json.loads(data) if len(data) <= MAX_NOTEBOOK_BYTES else None
-    except (ValueError, RecursionError):
-        return None
-    cells = content.get("cells") if isinstance(content, dict) else None
-    is_notebook = isinstance(cells, list) and all(isinstance(each, dict) for each in cells)
-    return content if is_notebook and isinstance(content, dict) else None
-
-
-def _cell(content: dict[str, Any], index: int) -> dict[str, Any]:
-    cells = content["cells"]
-    if not 0 <= index < len(cells):
-        raise HTTPException(400, f"cell_index {index} out of range (0..{len(cells) - 1})")
-    return dict(cells[index])
+    except ValidationError:
+        raise HTTPException(400, f"Invalid notebook: {path[:200]}") from None
 
 
 def source_of(cell: dict[str, Any]) -> str:
@@ -179,9 +168,9 @@ def source_of(cell: dict[str, Any]) -> str:
 
 def _save(path: str, index: int, new: dict[str, Any], sandbox: Sandbox) -> None:
     content = _cells(sandbox, path)
-    if index < len(content["cells"]):
-        content["cells"][index] |= new
-        sandbox.write_file(in_sandbox(path), json.dumps(content, indent=1))
+    if index < len(content.cells):
+        content.cells[index] |= new
+        sandbox.write_file(in_sandbox(path), content.model_dump_json(indent=1))
 
 
 def _cell_output(output: Output, count: int) -> dict[str, Any] | None:

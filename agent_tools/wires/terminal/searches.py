@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import posixpath
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anyio
-from anyio import from_thread
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from agent_tools.limits import MIB
+from agent_tools.limits import KIB, MIB
 from agent_tools.machine.folder import safe_name
+from agent_tools.results.execution import Cursor
+from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside
+from agent_tools.wires.http import aside, begun
+from agent_tools.wires.opened import Opened, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
 SECONDS = 30.0
 MAX_ANSWER = 16 * MIB
 ARCHIVE_SECONDS = 280.0  # Open WebUI gives a request 300
-QUEUED = 8  # pieces of an archive that wait for a slow client
-SLOW_SECONDS = 60.0  # in which a client takes a piece
+AHEAD = 256 * KIB  # bytes of an archive that wait for a slow client
 _SOURCE = Path(__file__).parent / "guest" / "search.py"
 Folder = Annotated[str, Field(description="The folder to look in.")]
 Kind = Literal["any", "file", "directory"]
@@ -50,7 +50,7 @@ async def grep_search(
     given: dict[str, Any] = {"query": query, "regex": regex, "case_insensitive": case_insensitive, "include": include}
     given |= {"match_per_line": match_per_line, "max_results": max_results}
     found = await _searched(call, "grep", path, given, {"matches": [], "truncated": False})
-    return {"query": query, "path": call.caller.path(path), **found}
+    return {"query": query, "path": call.path(path), **found}
 
 
 @ROUTES.on("GET", "/files/glob", is_tool=True)
@@ -65,7 +65,7 @@ async def glob_search(
     """Find files and folders by a pattern of names."""
     given = {"pattern": pattern, "exclude": exclude, "only": type, "max_results": max_results}
     found = await _searched(call, "glob", path, given, {"matches": [], "truncated": False})
-    return {"pattern": pattern, "path": call.caller.path(path), **found}
+    return {"pattern": pattern, "path": call.path(path), **found}
 
 
 @ROUTES.on("GET", "/files/search")
@@ -98,66 +98,46 @@ async def _matches(
 
 @ROUTES.on("POST", "/files/compare")
 async def _compare(call: TerminalRequest, original: str, revised: str, ignore_whitespace: bool = False) -> Any:
-    paths = {"original": call.caller.path(original), "revised": call.caller.path(revised)}
+    paths = {"original": call.path(original), "revised": call.path(revised)}
     given = {name: in_sandbox(path) for name, path in paths.items()}
     work = partial(_answer, "compare", {**given, "ignore_whitespace": ignore_whitespace})
-    found = await call.caller.use(work, of_what_is_there=True)
+    found = await call.use(work, of_what_is_there=True)
     return {**found, **{name: {**found[name], "path": path} for name, path in paths.items()}}
 
 
 @ROUTES.on("POST", "/files/archive")
 async def _archive(call: TerminalRequest, paths: Annotated[list[str], Field(max_length=1_000)]) -> Any:
     """Send a zip, piece by piece as it is made."""
-    found = [call.caller.path(path) for path in paths]
+    found = [call.path(path) for path in paths]
     if not found:
         raise HTTPException(400, "No paths provided")
-    pieces = _output(call, _command("archive", {"paths": [in_sandbox(path) for path in found]}))
-    first = await anext(pieces, b"")
-    if not first:
-        raise HTTPException(404, "Path not found")
-
-    async def sent() -> AsyncIterator[bytes]:
-        yield first
-        async for piece in pieces:
-            yield piece
-
+    command = _command("archive", {"paths": [in_sandbox(path) for path in found]})
+    options = {"command": command, "timeout": ARCHIVE_SECONDS, "max_output": MIB}
+    run = await call.wire.archives.start(call.place, call.there, None, AHEAD, **options)
+    pieces = await begun(_zip(call, run))
     name = safe_name(posixpath.basename(found[0]) or "archive") if len(found) == 1 else "download"
     headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.zip"'}
-    return StreamingResponse(sent(), media_type="application/zip", headers=headers)
+    return StreamingResponse(pieces, media_type="application/zip", headers=headers)
 
 
-async def _output(call: TerminalRequest, argv: list[str]) -> AsyncIterator[bytes]:
+async def _zip(call: TerminalRequest, run: Opened[AsyncProcess]) -> AsyncGenerator[bytes, None]:
     """Yield what a command prints. It waits for its reader, and ends with it.
 
     Raises:
-        HTTPException: 504, it timed out: an answer that has begun is cut off, so that it does not look complete.
+        HTTPException: 404, it prints nothing; 504, it timed out: an answer that has begun is cut off, so that it does
+            not look complete.
     """
-    put, pieces = anyio.create_memory_object_stream[bytes](QUEUED)
-
-    async def take(data: bytes) -> None:
-        with anyio.fail_after(SLOW_SECONDS):
-            await put.send(data)
-
-    def on_output(stream: str, data: bytes) -> None:
-        if stream == "stdout":
-            from_thread.run(take, data)
-
-    def work(sandbox: Sandbox) -> str:
-        return sandbox.run_command(argv, timeout=ARCHIVE_SECONDS, max_output=1, on_output=on_output).reason
-
-    async def run() -> str:
-        async with put:
-            return await call.caller.use(work, of_what_is_there=True)
-
-    running = asyncio.create_task(run())
     try:
-        async for piece in pieces:
-            yield piece
-        if why := await running:
+        async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:
+            async for new in outputs:
+                if new.stdout:
+                    yield new.stdout
+        if not run.it.place.stdout:
+            raise HTTPException(404, "Path not found")
+        if why := run.it.sync.result().reason:
             raise HTTPException(504, f"The archive was not finished: {why}.")
     finally:
-        pieces.close()  # which ends the command, if it goes on
-        await asyncio.gather(running, return_exceptions=True)
+        await call.wire.archives.end(run)
 
 
 def _command(do: str, given: dict[str, Any]) -> list[str]:
@@ -187,10 +167,10 @@ async def _searched(
     call: TerminalRequest, do: str, path: str, given: dict[str, Any], nothing: dict[str, Any]
 ) -> dict[str, Any]:
     """Search a folder; where the caller has no container, HOME is empty and there is no other folder."""
-    full = call.caller.path(path)
-    if await aside(call.caller.find) is None:
+    full = call.path(path)
+    if await aside(call.find) is None:
         if full != HOME:
             raise HTTPException(404, "Search directory not found")
         return nothing
     given = {**given, "path": in_sandbox(full), **({} if do == "glob" else {"shown": full})}  # glob's are relative
-    return {**nothing, **await call.caller.use(partial(_answer, do, given))}
+    return {**nothing, **await call.use(partial(_answer, do, given))}

@@ -1,32 +1,39 @@
-"""Bodies, names and a script's lines as clients and code give them to the wires of other sandboxes."""
+"""Bodies, messages, names, notebooks and a script's lines as clients and code give them to the wires."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.calls import Facts
 from agent_tools.wires.e2b.connect import Envelopes, envelope
-from agent_tools.wires.e2b.processes import InputRequest, Selected, StartRequest
+from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import checked
 from agent_tools.wires.librechat import _inside
 from agent_tools.wires.librechat.calls import MAX_PRINTED, ScriptLines, identifier
 from agent_tools.wires.paths import Home
+from agent_tools.wires.terminal.commands import FirstMessage, SizeMessage
+from agent_tools.wires.terminal.python import NotebookFile, source_of
 from tests.fuzz.oracle import Bound, Parts, Target
 
 MODELS = [
     model
-    for routes in (terminal.ROUTES, terminal.POLICIES, librechat.ROUTES, sandboxfusion.ROUTES, *e2b.ROUTES)
+    for routes in (terminal.ROUTES, terminal.POLICIES, librechat.ROUTES, sandboxfusion.ROUTES, e2b.ROUTES)
     for each in routes.operations
     for model in (each.query, each.body)
-] + [Facts, InputRequest, Selected, StartRequest]
+] + [Facts, InputMessage]
 
 
 def read_bodies(parts: Parts) -> None:
-    """Read them as each of these; no name leads out of the folder, and a call has the three fields that it needs."""
+    """Read them as each of these.
+
+    No name leads out of the folder, a call has the three fields that it needs, and the size of a terminal is one that
+    can be.
+    """
     lines = ScriptLines()
     for part in parts:
         lines.feed(part)
@@ -51,6 +58,14 @@ def read_bodies(parts: Parts) -> None:
     assert ".." not in name.split("/")
     assert "\0" not in name
     assert identifier(text).isidentifier() or not identifier(text)
+    with contextlib.suppress(ValidationError):
+        size = SizeMessage.model_validate_json(text)
+        assert all(0 < each < 1_000 for each in (size.rows, size.cols))
+    with contextlib.suppress(ValidationError):
+        FirstMessage.model_validate_json(text)
+    with contextlib.suppress(ValidationError):
+        for cell in NotebookFile.model_validate_json(b"".join(parts)).cells:
+            source_of(cell)
     with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(text)
         for model in MODELS:
@@ -75,6 +90,8 @@ TARGET = Target(
         ),
         *(b"/mnt/data/", b"/workspace/", b"../", b"//", b"\0", b'{"code": "', b'"language": "python"', b'"files": {'),
         *(b"\0\0\0\0\2{}", b"\2\0\0\0\0", b"~/", b"/home/user/", b'"process": {"cmd": "', b'"pty": {"size": {'),
+        *(b'{"type": "auth", "token": "', b'{"type": "resize", "rows": ', b', "cols": 1e999}', b'"chat_id": '),
+        *(b'{"cells": [', b'{"source": ['),
         *(b'"cells": [', b'"run_timeout": 1e999', b'"tool_results": [{"call_id": ', b'"lang": "py"', b"null"),
     ),
 )

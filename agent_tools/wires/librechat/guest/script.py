@@ -83,7 +83,8 @@ class ScriptStdout(io.TextIOBase):
         self._wire = wire
 
     def write(self, text: str) -> int:
-        """Print."""
+        """Print; halves of characters, which no JSON may have, become question marks."""
+        text = text.encode("utf-8", "replace").decode()
         for start in range(0, len(text), LARGEST):
             self._wire.say(out=text[start : start + LARGEST])
         return len(text)
