@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,8 +14,8 @@ MAX_DESCRIPTION, MAX_COMPATIBILITY = 1_024, 200  # characters of each that a mod
 _UNSEEN = ("Cc", "Cf", "Cs")  # control, format and surrogate characters, such as those that turn the writing direction
 _INTRODUCTION = (
     "Skills are folders of instructions and scripts for certain tasks. When a task fits one, read its SKILL.md first, "
-    "whole, and follow it. Paths in it count from its own folder. They are read-only: write results to the working "
-    "directory. Skills here:"
+    "whole, and follow it. Paths in it count from its own folder. Write results to the working directory, never into "
+    "that folder. Skills here:"
 )
 
 
@@ -57,14 +57,16 @@ def one_line(text: str) -> str:
     return " ".join("".join(c for c in text if c.isspace() or unicodedata.category(c) not in _UNSEEN).split())
 
 
-def catalogue(skills: Sequence[Skill]) -> str:
-    """Return the text for a model: a line for each skill, with its description and path; '' without skills."""
-    return "\n".join([_INTRODUCTION, *map(_entry, skills)]) if skills else ""
+def with_catalogue(description: str, skills: Iterable[Skill]) -> str:
+    """Return the description of a tool, with a line for each skill at its end, with its description and path."""
+    return with_entries(
+        description, [entry(each.name, each.description, each.path, each.compatibility) for each in skills]
+    )
 
 
-def with_catalogue(description: str, skills: Sequence[Skill]) -> str:
-    """Return the description of a tool, with the skills at its end."""
-    return f"{description}\n\n{catalogue(skills)}" if skills else description
+def with_entries(description: str, entries: Sequence[str]) -> str:
+    """Return the description of a tool, with results of `entry` at its end."""
+    return "\n".join([f"{description}\n\n{_INTRODUCTION}", *entries]) if entries else description
 
 
 def without_catalogue(description: str, skills: Sequence[Skill]) -> str:
@@ -72,9 +74,10 @@ def without_catalogue(description: str, skills: Sequence[Skill]) -> str:
     return description.removesuffix(with_catalogue("", skills))
 
 
-def _entry(skill: Skill) -> str:
-    needs = f" [{_cut(skill.compatibility, MAX_COMPATIBILITY)}]" if skill.compatibility else ""
-    return f"- {skill.name}: {_cut(skill.description, MAX_DESCRIPTION)}{needs} ({skill.path}/{MANIFEST})"
+def entry(name: str, description: str, path: str, compatibility: str = "") -> str:
+    """Return a model's line on a skill, whose texts are in one line; `path` is its folder."""
+    needs = f" [{_cut(compatibility, MAX_COMPATIBILITY)}]" if compatibility else ""
+    return f"- {name}: {_cut(description, MAX_DESCRIPTION)}{needs} ({path.rstrip('/')}/{MANIFEST})"
 
 
 def _cut(text: str, most: int) -> str:

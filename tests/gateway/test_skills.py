@@ -21,6 +21,7 @@ from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import KEYS, post
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.strict import check_response
 from tests.skills import MANIFEST, skill_folder
 from tests.unit.skills.test_bundle import BAD, zipped
 
@@ -165,6 +166,18 @@ def test_a_skill_is_mounted_in_the_container_of_a_response(gateway: Gateway, cli
         assert told_by(gateway).endswith(LINE)
         (shown,) = answer["tools"][0]["environment"]["skills"]
         assert shown == (given if given is reference else {**given, "source": {**given["source"], "data": ""}})
+
+
+def test_skills_of_the_clients_own_shell_are_named_to_the_model_and_mounted_nowhere(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+    skill = {"name": "m", "description": "Does\n\u202ethings.", "path": "/home/a/m/"}
+    answer = post(gateway, tools=[{"type": "shell", "environment": {"type": "local", "skills": [skill]}}])
+    assert told_by(gateway).endswith("\n- m: Does things. (/home/a/m/SKILL.md)")
+    shown = {"name": "m", "description": "Does things.", "path": "/home/a/m/"}
+    assert check_response(answer.json()).tools[0].environment.to_dict() == {"type": "local", "skills": [shown]}
+    assert gateway.client().containers.list().data == []
+    answer = post(gateway, tools=[{"type": "shell", "environment": {"type": "local", "skills": [{"name": "m"}]}}])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].environment.skills[0].description")
 
 
 def test_another_set_of_skills_is_another_container(new_gateway: NewGateway) -> None:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
+from agent_tools.skills.skill import one_line
 
 MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
 MAX_FILES = 100  # files that a new container is given
@@ -155,6 +156,7 @@ def _unsupported(value: Any) -> Any:
 
 
 Needed = Annotated[str, Field(min_length=1)]
+OneLine = Annotated[Needed, AfterValidator(one_line)]
 Count = Annotated[int, Field(ge=1, le=2**53)]
 Texts = Annotated[list[Any], AfterValidator(_of_texts)]
 Notes = Annotated[dict[str, Any], AfterValidator(_notes)]
@@ -226,6 +228,14 @@ GivenSkill = Annotated[
     Union[Annotated[SkillReference, Tag("\0skill_reference")], Annotated[InlineSkill, Tag("\0inline")]],
     by_type("Invalid value: expected 'skill_reference' or 'inline'."),
 ]
+
+
+class LocalSkill(Given):
+    """A skill on the client's machine, in whose shell the model reads it; `path` is its folder there."""
+
+    name: OneLine
+    description: OneLine
+    path: OneLine
 
 
 class ContainerFields(Given):

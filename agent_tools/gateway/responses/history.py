@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Given, Needed, Texts, read, wrong
+from agent_tools.gateway.requests.fields import Given, LocalSkill, Needed, Texts, read, wrong
 from agent_tools.gateway.responses.client_tools import arguments_of_text, name_for_model
 from agent_tools.gateway.responses.compaction import first_kept, read_summary, summary_message
 from agent_tools.gateway.responses.input_files import picture_part
@@ -22,6 +22,7 @@ from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.wire import SERVER_FIELDS_KNOWN, wire_messages
 from agent_tools.results.outputs import NOTHING
+from agent_tools.skills.skill import entry, with_entries
 from agent_tools.tools.command_tool import CommandEnd
 
 _CALLS = ("function_call", "custom_tool_call")
@@ -375,8 +376,9 @@ def _text(item: Mapping[str, Any], name: str, param: str) -> str:
 LOCAL = {"type": "local"}
 
 
-def local_shell(name: str) -> FunctionDefinition:
-    """Return the client's shell as a function for the model."""
+def local_shell(name: str, skills: Sequence[LocalSkill] = ()) -> FunctionDefinition:
+    """Return the client's shell as a function for the model, with the skills on the client's machine."""
+    description = "Runs shell commands on the user's machine; returns the stdout, stderr and exit code of each."
     commands = {"type": "array", "items": {"type": "string"}, "description": "The commands; they may run at once."}
     limits = {
         "timeout_ms": {"type": "integer", "description": "Milliseconds that they may run."},
@@ -384,7 +386,7 @@ def local_shell(name: str) -> FunctionDefinition:
     }
     return {
         "name": name,
-        "description": "Runs shell commands on the user's machine; returns the stdout, stderr and exit code of each.",
+        "description": with_entries(description, [entry(each.name, each.description, each.path) for each in skills]),
         "parameters": {
             "type": "object",
             "properties": {"commands": commands, **limits},

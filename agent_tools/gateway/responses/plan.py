@@ -344,7 +344,7 @@ def hosted_tools(tools: Tools, lease: ContainerLease) -> tuple[HostedTool, ...]:
 
 def client_functions(services: Services, tools: Tools) -> list[FunctionDefinition]:
     """Return the functions that the client runs."""
-    shell = [local_shell(services.config.shell_name)] if tools.is_local(SHELL) else []
+    shell = [local_shell(services.config.shell_name, tools.local_skills)] if tools.is_local(SHELL) else []
     patch = [patch_function()] if tools.is_local(PATCH) else []
     return [*(tool.offered for tool in tools.clients), *shell, *patch]
 

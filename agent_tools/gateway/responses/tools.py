@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Tag
+from pydantic import AfterValidator, Field, Tag
 
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError, invalid
@@ -17,6 +17,7 @@ from agent_tools.gateway.requests.fields import (
     ContainerFields,
     Given,
     GivenSkill,
+    LocalSkill,
     Needed,
     Unsupported,
     by_shape,
@@ -27,6 +28,7 @@ from agent_tools.gateway.requests.fields import (
 from agent_tools.gateway.responses.client_tools import MAX_TOOLS, ClientTool, read_client_tools
 from agent_tools.gateway.responses.mcp_tools import GivenServer, model_name, read_server
 from agent_tools.models.base import JsonObject
+from agent_tools.skills.shelf import MAX_SKILLS
 
 MAX_ID = 64
 CODE, SHELL, PATCH = "code_interpreter", "shell", "apply_patch"
@@ -64,7 +66,7 @@ class _Code(Given):
 
 
 class _Local(Given):
-    skills: Unsupported = None
+    skills: Annotated[list[LocalSkill], Field(max_length=MAX_SKILLS)] = []
 
 
 class _Reference(Given):
@@ -139,6 +141,12 @@ class Tools:
     def is_local(self, kind: str) -> bool:
         """Return whether the client runs a built-in tool that may be called."""
         return kind in self.built_in and self.built_in[kind] is None
+
+    @property
+    def local_skills(self) -> list[LocalSkill]:
+        """The skills of a shell that the client runs."""
+        environments = [tool["environment"] for tool in self.shown if tool["type"] == SHELL]
+        return [LocalSkill(**skill) for each in environments for skill in each.get("skills", ())]
 
 
 def read_tools(
@@ -253,6 +261,8 @@ def _environment(tool: Mapping[str, Any], path: str) -> tuple[ContainerChoice | 
             return _described(given, tool["environment"], f"{path}.environment")
         case _Reference(container_id=id_):
             return ContainerChoice(id_), {"type": "container_reference", "container_id": id_}
+        case _Local(skills=skills) if skills:
+            return None, {"type": "local", "skills": [each.model_dump() for each in skills]}
     return None, {"type": "local"}
 
 

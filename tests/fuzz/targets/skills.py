@@ -8,7 +8,7 @@ from __future__ import annotations
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.skills.bundle import MAX_BYTES, MAX_FILES, SkillFile, checked, read_zip
-from agent_tools.skills.skill import Skill, catalogue
+from agent_tools.skills.skill import Skill, with_catalogue
 from tests.fuzz.oracle import Bound, Parts, Target
 
 SEEN = frozenset("\x08\n\r\x0b\x0c\x1b\x85\u2028\u2029\u202e")  # what would leave the line, or turn it
@@ -24,7 +24,7 @@ def ask(parts: Parts) -> None:
     assert not any(part in ("", ".", "..") for path in bundle.files for part in path.split("/"))
     manifest, digest = bundle.manifest, bundle.digest
     skill = Skill(manifest.name, manifest.description, digest, "", manifest.compatibility)  # type: ignore[arg-type]
-    line = catalogue([skill]).partition("\n")[2]
+    line = with_catalogue("", [skill]).rpartition("\n")[2]
     assert not SEEN.intersection(line)
     assert len(line) < 2_000
 

@@ -16,7 +16,7 @@ from agent_tools.fleet.protocol import remote_spec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
-from agent_tools.skills.skill import Skill, catalogue, with_catalogue, without_catalogue
+from agent_tools.skills.skill import Skill, with_catalogue, without_catalogue
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from tests.doubles import ProcessEngine
 from tests.skills import skill_folder
@@ -34,14 +34,13 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_catalogue_has_a_line_for_each_skill() -> None:
-    lines = catalogue([skill(), skill("docx", "d" * 2_000, "n" * 300)]).splitlines()
-    assert lines[1] == "- pdf: Reads PDFs. (/skills/pdf/SKILL.md)"
-    assert lines[2] == f"- docx: {'d' * 1_023}… [{'n' * 199}…] (/skills/docx/SKILL.md)"
-    assert len(lines[0]) < 330
+    lines = with_catalogue("Runs code.", [skill(), skill("docx", "d" * 2_000, "n" * 300)]).splitlines()
+    assert lines[3] == "- pdf: Reads PDFs. (/skills/pdf/SKILL.md)"
+    assert lines[4] == f"- docx: {'d' * 1_023}… [{'n' * 199}…] (/skills/docx/SKILL.md)"
+    assert len(lines[2]) < 330
 
 
 def test_without_skills_a_description_stays_as_it_is() -> None:
-    assert catalogue([]) == ""
     assert with_catalogue("Runs code.", []) == without_catalogue("Runs code.", []) == "Runs code."
     assert without_catalogue(with_catalogue("Runs code.", [skill()]), [skill()]) == "Runs code."
 
