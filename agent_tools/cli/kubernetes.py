@@ -51,4 +51,5 @@ def _sandbox(options: Options, image: str) -> SandboxSpec:
         isolation=session.telling_isolation,
         labels={},
         work_dir_bytes=options.limits.max_work_dir_bytes,
+        skills=tuple(each.folder for each in options.skills),
     )

@@ -91,6 +91,7 @@ GUEST_WORK_DIR = "/workspace"
 GUEST_HOME = "/home/sandbox"
 GUEST_SESSION = "/opt/session"
 GUEST_SKILLS = "/skills"
+MAX_SKILL_BYTES = 64 * MIB
 
 _HOST_NETWORKS = re.compile(r"host|container:.*|ns:.*", re.IGNORECASE | re.DOTALL)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -244,7 +245,8 @@ class SandboxSpec:
     is_ahead: bool = False
     """True for a sandbox made ahead: it has a low CPU share until `Container.promote`."""
     skills: tuple[Path, ...] = ()
-    """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name."""
+    """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name. Without a `work_dir`, there
+    is a memory-backed folder instead, which takes copies of up to MAX_SKILL_BYTES each."""
 
 
 class Stdio(Protocol):

@@ -179,7 +179,7 @@ def remote_spec(spec: SessionSpec) -> RemoteSpec:
     if isinstance(policy, NetworkPolicy) and policy.packages_cache:
         raise InvalidParams("packages_cache is a folder of this machine, and the sandbox is on another: leave it out.")
     if spec.skills:
-        raise InvalidParams("Skills need an engine that shares folders, and the sandbox is on another machine.")
+        raise InvalidParams("The fleet does not support skills: give none, or use an engine without the fleet.")
     calls = spec.host_calls
     if calls and calls.limits.allow_outside_run:
         raise InvalidParams("allow_outside_run cannot be used with a sandbox on another machine: leave it out.")

@@ -162,8 +162,6 @@ class UploadedSkills:
             ApiError: 400 or 404, one cannot be used.
         """
         config, found = self._containers.config, dict[str, Skill]()
-        if given and not self._containers.runtime.guest(config.data_dir).shares_files:
-            raise invalid("Skills need an engine of this machine, and there is none here.", path, "unsupported_value")
         for index, each in enumerate(given):
             with self._reading, _refused(f"{path}[{index}]"):
                 skill = put(self._read(owner, each), self._shelf)

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_tools.engines.engine import MAX_SKILL_BYTES
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.skills.frontmatter import Manifest, read_manifest
 from agent_tools.skills.skill import MANIFEST
 
-MAX_ZIP, MAX_FILES, MAX_FILE, MAX_BYTES = 50 * MIB, 500, 25 * MIB, 64 * MIB
+MAX_ZIP, MAX_FILES, MAX_FILE, MAX_BYTES = 50 * MIB, 500, 25 * MIB, MAX_SKILL_BYTES
 MAX_PATH, MAX_DEPTH = 255, 10  # characters of a path; folders above a file, the skill's own included
 MAX_ENTRIES = 20_000  # of a zip's directory, which is read whole before its files are counted
 MAX_WALKED = 5_000  # entries of a folder that are looked at

@@ -31,6 +31,7 @@ from agent_tools.machine.owner import Owner, same_host
 from agent_tools.results.execution import Died, Restarted, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
+from tests.skills import skill_folder
 
 pytestmark = pytest.mark.docker
 PATIENCE = 5.0  # seconds
@@ -84,6 +85,7 @@ def test_code_that_fills_work_dir_is_killed_and_then_refused_until_files_are_del
 HOST = """
 import time
 from agent_tools.tools import CodeInterpreter
+from tests.skills import skill_folder
 tool = CodeInterpreter({{"work_dir": {work_dir!r}, "transport": "stdio"}})
 tool.call("1")
 print(tool.sandbox.id, flush=True)
@@ -342,6 +344,18 @@ def test_a_remote_sandbox_keeps_time_restarts_and_sees_later_files(remote_engine
 
 
 @starts_an_engine
+def test_a_remote_sandbox_has_copies_of_its_skills(remote_engine: DockerEngine, work_dir: Path, tmp_path: Path) -> None:
+    folder = skill_folder(tmp_path / "m", {"a.py": "#!/usr/bin/env python\nprint(1 + 1)"})
+    with tool_on(remote_engine, work_dir, skills=[str(folder)]) as tool:
+        look = "import subprocess; subprocess.run('/skills/m/a.py; ls /skills', shell=True)"
+        assert tool.run(look).stdout == "2\nm\n"
+        tool.run("open('/skills/m/SKILL.md', 'w').close()")
+        assert (folder / "SKILL.md").stat().st_size
+        tool.restart()
+        assert tool.run("import os; os.path.getsize('/skills/m/SKILL.md') > 0").value is True
+
+
+@starts_an_engine
 def test_a_file_server_that_code_kills_is_replaced(remote_engine: DockerEngine, work_dir: Path) -> None:
     with tool_on(remote_engine, work_dir) as tool:
         tool.run("1")
@@ -373,6 +387,7 @@ while ways:
 SSH_USER = """
 import sys
 from agent_tools.tools import CodeInterpreter
+from tests.skills import skill_folder
 with CodeInterpreter({{"work_dir": {work_dir!r}}}) as tool:
     print(tool.run("open('out.txt', 'w').write('x' * 2_000_000)\\nprint(open('in.txt').read())").stdout.strip())
     print(tool.sandbox.id, flush=True)

@@ -15,10 +15,8 @@ import httpx
 import openai
 import pytest
 
-from agent_tools.runtime.runtime import Runtime
 from agent_tools.skills.shelf import UNUSED_SECONDS
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.doubles import ProcessEngine
 from tests.gateway.asking import KEYS, post
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response
@@ -229,16 +227,6 @@ def test_a_skill_that_cannot_be_used_makes_no_container(new_gateway: NewGateway,
         if case != "an unknown skill":
             assert answer.json()["error"]["param"] == path + place
     assert gateway.client().containers.list().data == []
-
-
-def test_an_engine_that_shares_no_folders_refuses_them_before_a_container_is_made(new_gateway: NewGateway) -> None:
-    runtime = Runtime(ProcessEngine(shares_files=False), lambda packages: "none")
-    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")}, runtime)
-    answer = post(gateway, tools=shell(inline()))
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].environment.skills")
-    assert "need an engine of this machine" in answer.json()["error"]["message"]
-    assert post(gateway, tools=shell()).status_code == 200
-    runtime.close_all()
 
 
 def test_tools_share_the_skills_of_one(new_gateway: NewGateway) -> None:

@@ -20,6 +20,7 @@ from agent_tools.engines.engine import (
     GUEST_SESSION,
     GUEST_SKILLS,
     GUEST_WORK_DIR,
+    MAX_SKILL_BYTES,
     Isolation,
     SandboxSpec,
     environment,
@@ -92,18 +93,20 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
     run_dir = [_bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True)] if spec.run_dir else []
     work_dir = [_bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False)] if spec.work_dir else []
-    skills = [_bind(str(folder), f"{GUEST_SKILLS}/{folder.name}", read_only=True) for folder in spec.skills]
-    return run_dir + work_dir + skills
+    skills = spec.skills if spec.work_dir else ()
+    return run_dir + work_dir + [_bind(str(each), f"{GUEST_SKILLS}/{each.name}", read_only=True) for each in skills]
 
 
 def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
     limits = spec.isolation
     owner = "uid={},gid={},mode=0700".format(*spec.guest.inside)
     work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{owner}"
+    skills = f"rw,nosuid,nodev,exec,size={len(spec.skills) * MAX_SKILL_BYTES},{owner}"
     return {
         "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
         GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{owner}",
         **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
+        **({} if spec.work_dir or not spec.skills else {GUEST_SKILLS: skills}),
         **({GUEST_SESSION: f"rw,nosuid,nodev,exec,size={limits.installed},{owner}"} if limits.policy else {}),
     }
 

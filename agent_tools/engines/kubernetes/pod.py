@@ -23,7 +23,9 @@ from agent_tools.engines.engine import (
     COMMAND,
     GUEST_HOME,
     GUEST_SESSION,
+    GUEST_SKILLS,
     GUEST_WORK_DIR,
+    MAX_SKILL_BYTES,
     PYTHON,
     Isolation,
     RecipeLike,
@@ -340,6 +342,7 @@ def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
         "home": (GUEST_HOME, limits.home),
         "shm": ("/dev/shm", limits.shm),
         "work-dir": (GUEST_WORK_DIR, spec.work_dir_bytes),
+        **({"skills": (GUEST_SKILLS, len(spec.skills) * MAX_SKILL_BYTES)} if spec.skills else {}),
         **({"session": (GUEST_SESSION, limits.installed)} if limits.policy else {}),
     }
 

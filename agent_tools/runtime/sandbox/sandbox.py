@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
-from agent_tools.engines.engine import Container, Engine, Guest, Isolation, SandboxSpec
-from agent_tools.errors import EngineError, InvalidParams, KernelDied, SandboxStartError
+from agent_tools.engines.engine import GUEST_SKILLS, Container, Engine, Guest, Isolation, SandboxSpec
+from agent_tools.errors import EngineError, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.machine.folder import identity_now
 from agent_tools.machine.owner import NAME_LABEL, Owner
@@ -23,6 +23,7 @@ from agent_tools.machine.rounds import Do, do_now, rounds
 from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
+from agent_tools.runtime.files.archives import Archives
 from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
@@ -72,6 +73,9 @@ class RunningSandbox(KernelHolder):
             undo.callback(self.commands.close)
             self.files = GuestFiles(spec.limits, self._open_files, self.use)
             undo.callback(self.files.close)
+            if not guest.shares_files:
+                for skill in spec.skills:
+                    Archives(self.files, spec.limits).put_folder(GUEST_SKILLS, skill.folder)
             self._egress = egress(spec.isolation)
             if self._egress:
                 undo.callback(self._egress.close)
@@ -81,8 +85,6 @@ class RunningSandbox(KernelHolder):
 
     def _asked(self, guest: Guest) -> SandboxSpec:
         spec = self._spec
-        if spec.skills and not guest.shares_files:
-            raise InvalidParams("Skills need an engine that shares folders: give none, or use one of this machine.")
         return SandboxSpec(
             image=spec.image,
             run_dir=self._transport.run_dir,

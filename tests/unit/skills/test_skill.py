@@ -14,11 +14,9 @@ from agent_tools.containers.spec import usual_cfg
 from agent_tools.errors import InvalidParams
 from agent_tools.fleet.protocol import remote_spec
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from agent_tools.skills.skill import Skill, with_catalogue, without_catalogue
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from tests.doubles import ProcessEngine
 from tests.skills import skill_folder
 
 
@@ -79,14 +77,10 @@ def test_a_process_without_skills_does_not_load_yaml() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_engine_that_shares_no_folders_has_no_skills(tmp_path: Path, state: Path) -> None:
-    runtime = Runtime(ProcessEngine(shares_files=False), lambda recipe: "none")
-    with Sandbox(skills=[skill_folder(tmp_path / "m")], runtime=runtime) as sandbox:
-        with pytest.raises(InvalidParams, match="Skills need an engine that shares folders"):
-            sandbox.run_code("1")
-        with pytest.raises(InvalidParams, match="Skills need an engine that shares folders"):
-            remote_spec(sandbox.options.session_spec("none", tmp_path))
-    runtime.close_all()
+def test_the_fleet_has_no_skills(tmp_path: Path, state: Path) -> None:
+    options = Sandbox(skills=[skill_folder(tmp_path / "m")]).options
+    with pytest.raises(InvalidParams, match="The fleet does not support skills"):
+        remote_spec(options.session_spec("none", tmp_path))
 
 
 def test_an_operators_skills_are_in_every_container(tmp_path: Path) -> None:

@@ -59,6 +59,13 @@ def test_skills_add_read_only_mounts_and_nothing_else() -> None:
     assert after == before
 
 
+def test_skills_have_a_folder_in_memory_where_none_is_shared() -> None:
+    config = container_config(replace(spec(), work_dir=None, skills=(Path("/srv/s/0a/pdf"), Path("/srv/s/0b/b"))), "")
+    assert [mount["Target"] for mount in config["HostConfig"]["Mounts"]] == ["/run/kernel"]
+    place = at(config, "HostConfig.Tmpfs")["/skills"]
+    assert place == f"rw,nosuid,nodev,exec,size={128 * MIB},uid=10001,gid=10001,mode=0700"
+
+
 def test_the_seccomp_profile_is_passed_on_word_for_word() -> None:
     text = shipped("docker/seccomp.json").read_text()
     options = at(container_config(spec(), text), "HostConfig.SecurityOpt")

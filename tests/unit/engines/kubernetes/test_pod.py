@@ -124,6 +124,14 @@ def test_a_list_adds_a_place_and_variables() -> None:
     assert {each["name"] for each in listed["env"]} > {each["name"] for each in plain["env"]}
 
 
+def test_skills_add_a_place() -> None:
+    plain, skilled = (maker().pod_spec(replace(spec(), skills=each), 60) for each in ((), (Path("/srv/s/0a/pdf"),)))
+    added = skilled["volumes"][-1]
+    assert added == {"name": "skills", "emptyDir": {"medium": "Memory", "sizeLimit": str(64 * MIB)}}
+    assert skilled["containers"][0]["volumeMounts"][-1] == {"name": "skills", "mountPath": "/skills"}
+    assert skilled["volumes"][:-1] == plain["volumes"]
+
+
 @pytest.mark.parametrize(
     ("isolation", "readable"),
     [

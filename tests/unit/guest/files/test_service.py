@@ -22,6 +22,7 @@ from agent_tools.limits import Limits
 from agent_tools.runtime.files.archives import Archives, opened
 from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from tests.fuzz.targets.loaded_archives import load, tar
+from tests.skills import skill_folder
 
 SERVER = """
 import sys
@@ -126,6 +127,15 @@ def test_what_is_no_archive_is_refused_and_the_next_request_answered(files: Gues
     with pytest.raises(InvalidParams, match="give what `save` made"):
         Archives(files, Limits()).load(".", opened(data)[1])
     assert files.scan(".") == []
+
+
+def test_a_folder_of_the_host_is_copied_with_the_rights_to_execute(files: GuestFiles, tmp_path: Path) -> None:
+    skill = skill_folder(tmp_path / "host" / "m", {"scripts/a.py": "print(1)"})
+    (skill / "scripts" / "a.py").chmod(0o755)
+    Archives(files, Limits()).put_folder("there", skill)
+    assert files.read("there/m/scripts/a.py") == b"print(1)"
+    assert files.stat("there/m/scripts/a.py").mode & 0o777 == 0o755
+    assert files.read("there/m/SKILL.md") == (skill / "SKILL.md").read_bytes()
 
 
 COMPRESS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
