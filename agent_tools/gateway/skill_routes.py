@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent_tools.errors import InvalidParams
 from agent_tools.gateway.container_routes import download, file_form
 from agent_tools.gateway.http import JsonResponse, json_body, owner_of, page, services_of
 from agent_tools.gateway.requests.failures import missing
@@ -20,7 +19,7 @@ from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.skills import UploadedSkill
 from agent_tools.gateway.store.records import StoredSkillVersion
 from agent_tools.models.base import JsonObject
-from agent_tools.skills.bundle import MAX_BYTES, MAX_FILE, MAX_FILES, MAX_ZIP, Bundle, SkillFile, checked, read_zip
+from agent_tools.skills.bundle import MAX_BYTES, MAX_FILES, MAX_ZIP, Bundle, Entry, read_entries, read_zip
 from agent_tools.skills.skill import MANIFEST
 
 
@@ -106,13 +105,9 @@ async def _sent(request: Request) -> AsyncIterator[tuple[Callable[[], Bundle], b
 
 def _bundle(parts: Sequence[UploadFile]) -> Bundle:
     """Read a zip, which is a single file, or the files of a folder, each named by its path."""
-    names = [part.filename or "" for part in parts]
-    if len(parts) == 1 and names[0].rpartition("/")[2].lower() != MANIFEST.lower():
+    if len(parts) == 1 and (parts[0].filename or "").rpartition("/")[2].lower() != MANIFEST.lower():
         return read_zip(parts[0].file.read(MAX_ZIP + 1))
-    if len(set(names)) < len(names):
-        raise InvalidParams("Two files have one path: send each with its path as its name, such as pdf/SKILL.md.")
-    contents = [part.file.read(MAX_FILE + 1) for part in parts]
-    return checked({name: SkillFile(data, data.startswith(b"#!")) for name, data in zip(names, contents, strict=True)})
+    return read_entries(Entry(part.filename or "", 0, part.file.read) for part in parts)
 
 
 def _id(request: Request) -> str:

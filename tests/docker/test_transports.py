@@ -350,9 +350,7 @@ def test_a_remote_sandbox_has_copies_of_its_skills(remote_engine: DockerEngine, 
         look = "import subprocess; subprocess.run('/skills/m/a.py; ls /skills', shell=True)"
         assert tool.run(look).stdout == "2\nm\n"
         tool.run("open('/skills/m/SKILL.md', 'w').close()")
-        assert (folder / "SKILL.md").stat().st_size
-        tool.restart()
-        assert tool.run("import os; os.path.getsize('/skills/m/SKILL.md') > 0").value is True
+        assert all((each / "SKILL.md").stat().st_size for each in (folder, tool.options.skills[0].folder))
 
 
 @starts_an_engine

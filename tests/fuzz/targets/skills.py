@@ -5,9 +5,11 @@ An input that begins with `PK` is a zip; any other is the SKILL.md.
 
 from __future__ import annotations
 
+from io import BytesIO
+
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.skills.bundle import MAX_BYTES, MAX_FILES, SkillFile, checked, read_zip
+from agent_tools.skills.bundle import MAX_BYTES, MAX_FILES, Entry, read_entries, read_zip
 from agent_tools.skills.skill import Skill, with_catalogue
 from tests.fuzz.oracle import Bound, Parts, Target
 
@@ -17,7 +19,7 @@ SEEN = frozenset("\x08\n\r\x0b\x0c\x1b\x85\u2028\u2029\u202e")  # what would lea
 def ask(parts: Parts) -> None:
     """Read a skill: its files are within the limits, and its texts are one line."""
     data = b"".join(parts)
-    bundle = read_zip(data) if data.startswith(b"PK") else checked({"SKILL.md": SkillFile(data)})
+    bundle = read_zip(data) if data.startswith(b"PK") else read_entries([Entry("SKILL.md", 0, BytesIO(data).read)])
     assert "SKILL.md" in bundle.files
     assert len(bundle.files) <= MAX_FILES
     assert sum(len(each.data) for each in bundle.files.values()) <= MAX_BYTES
