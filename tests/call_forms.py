@@ -29,9 +29,15 @@ def written_calls(name: str, code: str) -> dict[str, str]:
         "Mistral": f"[TOOL_CALLS]{name}[ARGS]{arguments}",
         "Mistral with an id": f"[TOOL_CALLS]{name}[CALL_ID]abcDEF123[ARGS]{arguments}",
         "Mistral with an array": f'[TOOL_CALLS] [{{"name": "{name}", "arguments": {arguments}, "id": "abcDEF123"}}]',
+        "Mistral with an end": f'[TOOL_CALLS][{{"name": "{name}", "arguments": {arguments}}}]</s>',
         "Gemma 4": f'<|tool_call>call:{name}{{code:<|"|>{code}<|"|>}}<tool_call|>',
         "FunctionGemma": f"<start_function_call>call:{name}{{code:<escape>{code}<escape>}}<end_function_call>",
         "Granite": f'<|tool_call|>[{{"name": "{name}", "arguments": {arguments}}}]',
+        "Phi": f'<|tool_call|>[{{"name": "{name}", "arguments": {arguments}}}]<|/tool_call|>',
+        "Hunyuan": f'<tool_calls>[{{"name": "{name}", "arguments": {arguments}}}]</tool_calls>',
+        "Nemotron": f'<TOOLCALL>[{{"name": "{name}", "arguments": {arguments}}}]</TOOLCALL>',
+        "Seed": f"<seed:tool_call>\n<function={name}>\n<parameter=code>{code}</parameter>\n</function>\n"
+        "</seed:tool_call>",
         "Claude": f'<function_calls>\n<invoke name="{name}">\n<parameter name="code">{code}</parameter>\n</invoke>\n'
         "</function_calls>",
         "Claude's tags": f'<antml:function_calls><antml:invoke name="{name}"><antml:parameter name="code">'

@@ -4,13 +4,14 @@ Servers turn these forms into `tool_calls`, if they have a parser for the model 
 arrive as text. `FORMS` is the table of all forms; a form is a `head`, a pattern from the call's first token to its
 arguments, and a reader of the arguments. Between calls, `_MARKS` are skipped: tokens that hold no part of a call.
 
-    JSON        {"name": "f", "arguments": {"a": 1}}, also in an array                      Hermes, Qwen, Llama, Granite
+    JSON        {"name": "f", "arguments": {"a": 1}}, also in an array                Hermes, Qwen, Llama, Granite, Phi,
+                                                                                              Hunyuan, Jamba, Nemotron
     harmony     <|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>                gpt-oss
     Kimi        <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>
     DeepSeek    <｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>
     Mistral     [TOOL_CALLS]f[ARGS]{"a": 1}
     GLM         <tool_call>f <arg_key>a</arg_key><arg_value>1</arg_value></tool_call>
-    functions   <function=f><parameter=a>1</parameter></function>                                       Qwen3-Coder
+    functions   <function=f><parameter=a>1</parameter></function>                                 Qwen3-Coder, Seed
     invokes     <invoke name="f"><parameter name="a">1</parameter></invoke>      MiniMax, Claude, DeepSeek from 3.2 on
     Gemma       <|tool_call>call:f{a:1,b:<|"|>text<|"|>}<tool_call|>
     Python      [f(a=1, b="text")]                                                                     Llama 3.2 and 4
@@ -37,11 +38,12 @@ TOKENS = (
     *("<|start|>assistant", "<|channel|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜DSML｜"),
     *("<minimax:tool_call>", "<function_calls>", "<invoke ", "<antml:", "<|tool_call>", "<start_function_call>"),
+    *("<tool_calls>", "<TOOLCALL>", "<seed:tool_call>"),
 )
 """What calls begin with, where other text may stand before them."""
 
 _MARKS = re.compile(
-    r"[\s;,]+|</?tool_call>|<\|tool_call\|>|<\|python_tag\|>|\[TOOL_CALLS\]"
+    r"[\s;,]+|</?tool_call>|<\|/?tool_call\|>|</?TOOLCALL>|</s>|<\|python_tag\|>|\[TOOL_CALLS\]"
     r"|<\|tool_calls_section_(?:begin|end)\|>|<\|tool_call_end\|>|<\|(?:call|end|return|eom_id|eot_id|im_end)\|>"
     r"|<｜tool▁calls?▁(?:begin|end)｜>"
     r"|</?[^<>\s/\"]{0,20}(?:tool_calls?|function_calls)>|</[^<>\s/\"]{0,20}invoke>|</function>"
