@@ -49,6 +49,11 @@ from agent_tools.text import neutralise
 
 MAX_BLOCK = 20_000  # characters; a larger block is printed as it is
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_CODE_OR_FORMULA = re.compile(
+    r"(`+[^`]*`+|~{3,}[^~]*~{3,})|\$\$[^$]{1,2000}\$\$|(?<![\w$\\])\$(?![\s$])[^$\n]{0,500}(?<!\s)\$(?![\d$])"
+    r"|\\\[(?:[^\\]|\\(?![\[\]])){1,2000}\\\]|\\\((?:[^\\]|\\(?![()])){1,2000}\\\)"
+)
+_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 
 
 class MarkdownWriter:
@@ -93,10 +98,15 @@ class MarkdownWriter:
     def _print(self) -> None:
         text = "\n".join(self._block)
         if text.strip():
-            shown = Markdown(text, hyperlinks=False) if self._size <= MAX_BLOCK else text
+            shown = Markdown(_with_formulas(text), hyperlinks=False) if self._size <= MAX_BLOCK else text
             self._console.print(shown, markup=False, highlight=False)
             self._console.print()
         self._block, self._size, self._fence, self._is_over = [], 0, "", False
+
+
+def _with_formulas(text: str) -> str:
+    """Escape formulas, so that Markdown prints them as the model wrote them."""
+    return _CODE_OR_FORMULA.sub(lambda found: found[0] if found[1] else _PUNCTUATION.sub(r"\\\g<0>", found[0]), text)
 
 
 _ENDINGS = {
@@ -148,10 +158,12 @@ class _View:
         self._line = ""  # of code, not complete yet
         self._syntax = Syntax("", "python", background_color="default")
         self._at_line_start = True
+        self._is_thinking = False
         console = Console(file=sys.stdout)
         self._markdown = MarkdownWriter(console) if console.is_terminal else None
 
     def show(self, step: Step) -> None:
+        self._end_reasoning(step)
         match step:
             case TextDelta(text):
                 self._say(neutralise(text))
@@ -180,6 +192,11 @@ class _View:
         sys.stdout.write(text)
         sys.stdout.flush()
         self._at_line_start = text.endswith("\n") if text else self._at_line_start
+
+    def _end_reasoning(self, step: Step) -> None:
+        was_thinking, self._is_thinking = self._is_thinking, isinstance(step, ReasoningDelta)
+        if was_thinking and not self._is_thinking:
+            notes.print()
 
     def _end_line(self) -> None:
         if self._markdown:

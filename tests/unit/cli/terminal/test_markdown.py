@@ -74,3 +74,33 @@ def test_an_endless_line_costs_what_it_is_long() -> None:
         return time.process_time() - started
 
     assert cost(400_000) < 100 * max(cost(40_000), 0.01)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"$e^{i\pi}_1 * a_2 * b_2$",
+        r"\(a^2 + b_1 + c_1\)",
+        r"\[ \int_0^1 x\,dx \]",
+        r"$$\frac{1}{2}\;x$$",
+    ],
+)
+def test_formulas_are_printed_as_the_model_wrote_them(formula: str) -> None:
+    assert f"So {formula}." in written(f"So {formula}.", 5)
+    assert "`x` $5 and $10, *" not in written("`` `x` `` $5 and *$10*, *it*", 5)
+
+
+def test_code_with_dollars_is_no_formula() -> None:
+    assert "echo $HOME_A $HOME_B" in written("Run `echo $HOME_A $HOME_B` now.", 5)
+    assert "cost = '$a_b$'" in written("```python\ncost = '$a_b$'\n```", 5)
+    assert "from $5 to $10" in written("from $5 to **$10**", 5)
+
+
+def test_formulas_of_any_form_cost_what_they_are_long() -> None:
+    def cost(size: int) -> float:
+        started = time.process_time()
+        for piece in ("$", "$$", "\\(", "\\[", "`", "``` ", "$a ", "$$a", "\\(a"):
+            written(piece * (size // len(piece)), 1_000)
+        return time.process_time() - started
+
+    assert cost(MAX_BLOCK) < 40 * max(cost(MAX_BLOCK // 10), 0.05)

@@ -36,6 +36,15 @@ def test_the_answer_goes_to_stdout_and_all_else_to_stderr(capsys: pytest.Capture
     assert err.split("\n")[:3] == ["── double", '{"x": 21}', "42"]
 
 
+def test_reasoning_ends_its_line_before_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
+    called = ScriptedReply(reasoning="I double it.", calls=[ScriptedCall("double", {"x": 21})])
+    last = ScriptedReply("It is 42.", reasoning="Good.", piece=2)
+    assert Talk(Assistant([double], ScriptedModel([called, last]))).ask("Twice 21?")
+    out, err = capsys.readouterr()
+    assert out == "It is 42.\n"
+    assert err.split("\n") == ["I double it.", "── double", '{"x": 21}', "42", "Good.", ""]
+
+
 def test_a_conversation_remembers_and_brings_its_files_once() -> None:
     model = ScriptedModel([calling("double", x=1), "2.", "Bye."])
     talk = Talk(Assistant([double], model), files=["data.csv"])
