@@ -505,6 +505,27 @@ def test_chats_are_listed_by_their_first_words_renamed_and_deleted(visit: NewVis
     assert questions == ["Are pears cheaper?"]
 
 
+def test_uploads_go_with_the_chat_or_the_question_that_they_were_for(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": lambda _: ScriptedReply(text="Read.")})
+    for number, name in enumerate(("a.txt", "b.txt"), 1):
+        data = {"name": name, "mimeType": "text/plain", "buffer": b"x"}
+        here.page.locator("#attached-files").set_input_files(data)
+        expect(here.page.locator("#attachments")).to_contain_text(name)
+        here.ask("Read it.")
+        here.answered(number)
+
+    def uploads() -> list[str]:
+        return [each["filename"] for each in httpx.get(f"{here.gateway.url}/v1/files?order=asc").json()["data"]]
+
+    assert uploads() == ["a.txt", "b.txt"]
+    here.page.get_by_role("button", name="Again").first.click()
+    until(lambda: here.page.wait_for_timeout(10) or uploads() == ["a.txt"])
+    here.answered()
+    here.page.get_by_role("button", name="Delete chat").click()
+    here.page.get_by_role("button", name="Delete", exact=True).click()
+    until(lambda: here.page.wait_for_timeout(10) or not uploads())
+
+
 def test_a_system_prompt_and_a_temperature_go_with_the_question(visit: NewVisit) -> None:
     here = visit(view="chat", models={"m": ["Arr."]})
     here.page.get_by_role("button", name="Settings").click()

@@ -275,6 +275,12 @@ def test_cells_of_a_table_have_code_with_pipes_and_emphasis(page: Page) -> None:
     assert call(page, "prose", expression, text) == ["a", "b", "<strong>c</strong>", "<code>d|e</code>", "f|g", ""]
 
 
+def test_columns_of_a_table_stand_where_their_author_marked(page: Page) -> None:
+    expression = f"(() => {{ {BOX} return [...box.querySelectorAll('td')].map(e => e.className) }})()"
+    text = "| a | b | c | d | e |\n|:--|--:|:-:|---|---|\n| 1 | x | y | 2 | z |"
+    assert call(page, "prose", expression, text) == ["left", "right", "middle", "number", ""]
+
+
 @pytest.mark.parametrize(
     ("tex", "shown"),
     [

@@ -69,10 +69,13 @@ const cellsOf = (line, cuts) => [0, ...cuts].map((start, index) => line.slice(st
 export function pipesOf(lines) {
   if (lines.length < 2 || lines.length > MAX_ROWS + 2) return null;
   if (!pipedCells(lines[1]).every((cell) => /^:?-+:?$/.test(cell))) return null;
-  const [columns, , ...rows] = lines.map(pipedCells);
+  const [columns, rule, ...rows] = lines.map(pipedCells);
   if (columns.length > MAX_COLUMNS || rows.some((row) => row.length > columns.length)) return null;
-  return { columns, rows: rows.map((row) => columns.map((_, n) => row[n] ?? "")) };
+  return { columns, sides: rule.map(sideOf), rows: rows.map((row) => columns.map((_, n) => row[n] ?? "")) };
 }
+
+/** The class for a column whose side the author marked, `:--`, `:-:` or `--:`; undefined for no mark. */
+const sideOf = (mark) => [undefined, ".left", ".right", ".middle"][mark.startsWith(":") + 2 * mark.endsWith(":")];
 
 const PIPED = /`[^`]*`|\\[^]|[^|`\\]+|[`\\]/y; // a pipe in code, or after a backslash, belongs to its cell
 
@@ -120,9 +123,12 @@ export function sortable(table) {
   return table;
 }
 
-/** A table as elements; columns of numbers stand to the right. `shown(text)` makes the content of a cell. */
-export function tableOf({ columns, rows }, shown = (text) => text) {
-  const kinds = columns.map((_, n) => (rows.every((row) => isNumeric(row[n])) ? ".number" : ""));
+/**
+ * A table as elements; a column of numbers stands to the right, unless its author marked another side. `shown(text)`
+ * makes the content of a cell.
+ */
+export function tableOf({ columns, rows, sides = [] }, shown = (text) => text) {
+  const kinds = columns.map((_, n) => sides[n] ?? (rows.every((row) => isNumeric(row[n])) ? ".number" : ""));
   const head = of("tr", {}, ...columns.map((name, n) => of(`th${kinds[n]}`, { scope: "col" }, shown(name))));
   const body = rows.map((row) => of("tr", {}, ...row.map((cell, n) => of(`td${kinds[n]}`, {}, shown(cell)))));
   return of("div.table", { tabIndex: 0 }, of("table", {}, of("thead", {}, head), of("tbody", {}, ...body)));

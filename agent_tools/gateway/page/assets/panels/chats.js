@@ -126,7 +126,7 @@ export class Chats {
     sure.focus();
   }
 
-  /** Deletes a conversation with the responses that this page made for it, and with its container. */
+  /** Deletes a conversation with the responses and uploads that this page made for it, and with its container. */
   async #delete({ id, notes }) {
     if (id === this.#current) this.#left();
     await ask(`v1/conversations/${id}`, { method: "DELETE" }).catch(() => null);
@@ -137,12 +137,22 @@ export class Chats {
   }
 }
 
-/** Deletes a response and those before it, up to `last`, as far as a conversation made them. */
-export async function forget(response, chat, last = null) {
+/**
+ * Deletes a response and those before it, up to `last`, as far as a conversation made them, with the files that went with
+ * their questions; those of `staying` are asked about again.
+ */
+export async function forget(response, chat, last = null, staying = []) {
   for (let [id, left] = [response, MAX_DELETED]; id && id !== last && left; left--) {
     const body = await asked(`v1/responses/${encodeURIComponent(id)}`).catch(() => null);
     if (body?.metadata?.page_chat !== chat) return;
+    const input = await asked(`v1/responses/${id}/input_items?limit=100`).catch(() => ({ data: [] }));
+    const files = input.data.flatMap(attachedTo).filter((file) => !staying.includes(file));
     await ask(`v1/responses/${id}`, { method: "DELETE" }).catch(() => null);
+    for (const file of files) await ask(`v1/files/${file}`, { method: "DELETE" }).catch(() => null);
     id = body.previous_response_id;
   }
 }
+
+/** The ids of the files that go with an item of a response's input. */
+export const attachedTo = ({ content }) =>
+  (Array.isArray(content) ? content : []).map(({ file_id: id }) => id).filter(Boolean);

@@ -7,7 +7,7 @@
 import { $, button, of } from "../elements.js";
 import { ask, asked, eventsOf, Refusal } from "../gateway.js";
 import { keep, kept } from "../kept.js";
-import { Chats, forget } from "../panels/chats.js";
+import { attachedTo, Chats, forget } from "../panels/chats.js";
 import { Choices } from "./choices.js";
 import { Follow } from "./follow.js";
 import { viewOf } from "./items.js";
@@ -245,7 +245,7 @@ export class Chat {
       each.turn.remove();
     }
     const last = dropped.findLast(({ turn }) => turn.body)?.turn.body.id;
-    if (last && this.chats.id) forget(last, this.chats.id, entry.previous);
+    if (last && this.chats.id) forget(last, this.chats.id, entry.previous, attachedTo(entry.item));
     this.#previous = entry.previous;
     keep("response", entry.previous);
   }
