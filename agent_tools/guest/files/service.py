@@ -1,23 +1,11 @@
 """Serves files over one socket: work_dir for a host that cannot see the folder, and any path of the sandbox.
 
-Each request and each answer is a head, u32 length and JSON, followed by `size` bytes or by content where stated.
-
-Of work_dir (names are relative to it; facts are [size, mtime in ns, inode]; only regular files, and no link is followed
-in the last part of a name; names that could disturb a reader, with control or direction characters, are not listed):
-
-    {"op": "list", "limit": n}               {"entries": [[name, *facts], ...], "total": entries looked at}
-    {"op": "get", "name": ...}               {"size": n}, or {} when there is no such file any more
-    {"op": "put", "name": ..., "size": n}    {"facts": facts}
-    {"op": "delete", "name": ...}            {}
-    any that fails                           {"error": "..."}
-    before any request                       {"errno": EAGAIN, "error": "..."}: no room for a process that would serve
-
-Of any path (relative ones count from work_dir; entries are [name, kind, size, mtime in ns, mode]; content is pieces as
-in archive.py; a file is written under another name and then replaced, through links, so that a reader sees the old or
-the new one):
+Each request and each answer is a head, u32 length and JSON, followed by content where stated. Relative paths count from
+work_dir. Entries are [name, kind, size, mtime in ns, mode], facts are [size, mtime in ns, inode], content is pieces as
+in archive.py. A file is written under another name and then replaced, so that a reader sees the old or the new one.
 
     {"op": "read", "path", "offset", "most"}   {} and then content
-    {"op": "write", "path", "append"}          takes content, then {}
+    {"op": "write", "path", "append"}          takes content, then {}; through links
     {"op": "scan", "path", "most"}             {"entries": [entry, ...], "total": n}
     {"op": "stat", "path", "follow"}           {"entry": entry}
     {"op": "move", "path", "to"}               {}
@@ -25,7 +13,15 @@ the new one):
     {"op": "make_dir", "path"}                 {}, also if it exists
     {"op": "save", "path", "variables"}        {} and then a tar of the folder as content (archive.py)
     {"op": "load", "path", "variables"}        takes a tar as content and unpacks it there, then {}
-    any that fails                             {"errno": n}
+
+For the sync of work_dir (regular files; names that could disturb a reader, with control or direction characters, are
+not listed; `put` replaces a link, or a folder without files):
+
+    {"op": "list", "limit": n}                 {"entries": [[name, *facts], ...], "total": entries looked at}
+    {"op": "put", "path"}                      takes content, then {"facts": facts}
+
+A request that fails is answered by {"errno": n}. Without room for a process that would serve, {"errno": EAGAIN} comes
+before any request.
 """
 
 import contextlib
@@ -56,112 +52,8 @@ def serve(descriptor: int, work_dir: str) -> None:
     os.chdir(work_dir)
     with socket.socket(fileno=os.dup(descriptor)) as connected, connected.makefile("rwb") as stream:
         while head := stream.read(4):
-            request = json.loads(stream.read(struct.unpack(">I", head)[0]))
-            if request["op"] in _OF_PATHS:
-                serve_path(request, stream, _answer)
-            else:
-                _OF_WORK_DIR[request["op"]](request, stream)
+            serve_path(json.loads(stream.read(struct.unpack(">I", head)[0])), stream, _answer)
             stream.flush()
-
-
-def _list(request: dict[str, Any], stream: BufferedRWPair) -> None:
-    entries, total = [], 0
-    for entry, name in _walk(".", "", MAX_DEPTH):
-        total += 1
-        if total > request["limit"]:
-            break
-        with contextlib.suppress(OSError):
-            facts = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(facts.st_mode) and PLAIN.fullmatch(name):
-                entries.append([name, *_facts(facts)])
-    _answer(stream, {"entries": entries, "total": total})
-
-
-def _facts(found: os.stat_result) -> list[int]:
-    return [found.st_size, found.st_mtime_ns, found.st_ino]
-
-
-def _walk(path: str, prefix: str, depth: int) -> Iterator[tuple[os.DirEntry[str], str]]:
-    try:
-        with os.scandir(path) as found:
-            for entry in found:
-                name = prefix + entry.name
-                yield entry, name
-                if depth and entry.is_dir(follow_symlinks=False):
-                    yield from _walk(entry.path, f"{name}/", depth - 1)
-    except OSError:
-        return
-
-
-def _get(request: dict[str, Any], stream: BufferedRWPair) -> None:
-    try:
-        fd = os.open(request["name"], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        _answer(stream, {})
-        return
-    except OSError as exc:
-        _answer(stream, {"error": str(exc.strerror)})
-        return
-    facts = os.fstat(fd)
-    if not stat.S_ISREG(facts.st_mode):
-        os.close(fd)
-        _answer(stream, {"error": "not a regular file"})
-        return
-    with open(fd, "rb") as file:
-        _answer(stream, {"size": facts.st_size})
-        left = facts.st_size
-        while left:
-            data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # one that has shrunk meanwhile ends in zeros
-            stream.write(data)
-            left -= len(data)
-
-
-def _put(request: dict[str, Any], stream: BufferedRWPair) -> None:
-    """Write a file under a temporary name and then in place, so that code sees the old one or the new one."""
-    name, left = request["name"], request["size"]
-    answer: dict[str, Any] = {}
-    temporary = os.path.join(os.path.dirname(name), f".{os.getpid()}.part")
-    try:
-        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
-        _unlink(temporary)
-        with open(temporary, "xb") as file:
-            while left:
-                data = _read_piece(stream, left)
-                left -= len(data)
-                file.write(data)
-        _remove_empty_folder(name)
-        answer["facts"] = _facts(os.stat(temporary))
-        os.replace(temporary, name)
-    except OSError as exc:
-        answer = {"error": str(exc.strerror)}
-        _unlink(temporary)
-    while left:  # keep in step
-        left -= len(_read_piece(stream, left))
-    _answer(stream, answer)
-
-
-def _remove_empty_folder(name: str) -> None:
-    """Make way for a file that has come in place of a folder."""
-    if os.path.isdir(name) and not os.path.islink(name):
-        for folder, _, _ in os.walk(name, topdown=False):
-            os.rmdir(folder)
-
-
-def _read_piece(stream: BufferedRWPair, left: int) -> bytes:
-    data = stream.read(min(CHUNK, left))
-    if not data:
-        raise EOFError("the host hung up")
-    return data
-
-
-def _delete(request: dict[str, Any], stream: BufferedRWPair) -> None:
-    _unlink(request["name"])
-    _answer(stream, {})
-
-
-def _unlink(name: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(name)
 
 
 def _answer(stream: BufferedRWPair, head: dict[str, Any]) -> None:
@@ -173,13 +65,7 @@ def _framed(head: dict[str, Any]) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
-NO_ROOM = _framed({"errno": errno.EAGAIN, "error": os.strerror(errno.EAGAIN)})
-_OF_WORK_DIR = {"list": _list, "get": _get, "put": _put, "delete": _delete}
-
-
-# Any path of the sandbox that its user may read or write.
-
-
+NO_ROOM = _framed({"errno": errno.EAGAIN})
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 Answer = Callable[[BufferedRWPair, dict[str, Any]], None]
@@ -189,13 +75,13 @@ def serve_path(request: dict[str, Any], stream: BufferedRWPair, answer: Answer) 
     """Carry out one request; answer a failure by its errno."""
     content = Content(stream)
     try:
-        _OF_PATHS[request["op"]](request, content, lambda head: answer(stream, head))
+        _OPERATIONS[request["op"]](request, content, lambda head: answer(stream, head))
     except (OSError, tarfile.TarError, ValueError, RecursionError) as exc:
         number = exc.errno if isinstance(exc, OSError) and exc.errno else errno.EINVAL
         if content.is_sending:
             stream.write(struct.pack(">I", FAILED))
             return
-        if request["op"] in ("write", "load"):
+        if request["op"] in ("write", "load", "put"):
             content.skip()
         answer(stream, {"errno": number})
 
@@ -225,16 +111,20 @@ def _write(request: dict[str, Any], content: Content, tell: Tell) -> None:
         with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666), "wb") as file:
             shutil.copyfileobj(content, file, CHUNK)
     else:
-        _replace(target, content)
+        _replace(target, content, _mode_to_keep(target))
     tell({})
 
 
-def _replace(target: str, content: Content) -> None:
-    """Replace a file, keeping its mode."""
-    mode = None
-    if os.path.exists(target):
-        os.close(os.open(target, os.O_WRONLY | os.O_CLOEXEC))  # its own permission counts, too
-        mode = stat.S_IMODE(os.stat(target).st_mode)
+def _mode_to_keep(target: str) -> "int | None":
+    """Return the mode of the file to replace, None if there is none; raise if the user may not write to it."""
+    if not os.path.exists(target):
+        return None
+    os.close(os.open(target, os.O_WRONLY | os.O_CLOEXEC))
+    return stat.S_IMODE(os.stat(target).st_mode)
+
+
+def _replace(target: str, content: Content, mode: "int | None" = None) -> list[int]:
+    """Replace a file; return the facts of the new one, which code may change from then on."""
     temporary = os.path.join(os.path.dirname(target), f".{os.getpid()}.part")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
@@ -243,11 +133,56 @@ def _replace(target: str, content: Content) -> None:
             shutil.copyfileobj(content, file, CHUNK)
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
+        facts = _facts(os.stat(temporary))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    return facts
+
+
+def _put(request: dict[str, Any], content: Content, tell: Tell) -> None:
+    path = os.path.abspath(request["path"])
+    _make_parents(path)
+    _remove_empty_folder(path)
+    tell({"facts": _replace(path, content)})
+
+
+def _remove_empty_folder(name: str) -> None:
+    """Make way for a file that has come in place of a folder."""
+    if os.path.isdir(name) and not os.path.islink(name):
+        for folder, _, _ in os.walk(name, topdown=False):
+            os.rmdir(folder)
+
+
+def _list(request: dict[str, Any], _content: Content, tell: Tell) -> None:
+    entries, total = [], 0
+    for entry, name in _walk(".", "", MAX_DEPTH):
+        total += 1
+        if total > request["limit"]:
+            break
+        with contextlib.suppress(OSError):
+            facts = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(facts.st_mode) and PLAIN.fullmatch(name):
+                entries.append([name, *_facts(facts)])
+    tell({"entries": entries, "total": total})
+
+
+def _facts(found: os.stat_result) -> list[int]:
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
+def _walk(path: str, prefix: str, depth: int) -> Iterator[tuple[os.DirEntry[str], str]]:
+    try:
+        with os.scandir(path) as found:
+            for entry in found:
+                name = prefix + entry.name
+                yield entry, name
+                if depth and entry.is_dir(follow_symlinks=False):
+                    yield from _walk(entry.path, f"{name}/", depth - 1)
+    except OSError:
+        return
 
 
 def _scan(request: dict[str, Any], _content: Content, tell: Tell) -> None:
@@ -347,7 +282,7 @@ def _make_parents(path: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
 
 
-_OF_PATHS: dict[str, Callable[[dict[str, Any], Content, Tell], None]] = {
+_OPERATIONS: dict[str, Callable[[dict[str, Any], Content, Tell], None]] = {
     "read": _read,
     "write": _write,
     "scan": _scan,
@@ -357,4 +292,6 @@ _OF_PATHS: dict[str, Callable[[dict[str, Any], Content, Tell], None]] = {
     "make_dir": _make_dir,
     "save": archive.save,
     "load": archive.load,
+    "list": _list,
+    "put": _put,
 }

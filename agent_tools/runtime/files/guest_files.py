@@ -149,8 +149,8 @@ class GuestFiles:
         try:
             yield talk
             is_whole = True
-        except _Told as exc:
-            is_whole = exc.error.errno != errno.EAGAIN  # after which nobody is there
+        except Reported as exc:
+            is_whole = True
             raise exc.error from None
         except TimeoutError as exc:
             raise TimeoutError(
@@ -196,7 +196,9 @@ class GuestFiles:
             talk.close()
 
 
-class _Told(Exception):
+class Reported(Exception):
+    """An error that the file service reported; it awaits the next request."""
+
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
         self.error = error
@@ -206,22 +208,30 @@ def _last_word(talk: Conversation, path: str) -> OSError | None:
     """Return the error that the server sent before it closed the connection."""
     try:
         check(talk.read_head(), path)
-    except _Told as told:
-        return told.error
-    except (OSError, ValueError, struct.error):
+    except Reported as reported:
+        return reported.error
+    except OSError as exc:
+        return exc if exc.errno == errno.EAGAIN else None
+    except (ValueError, struct.error):
         pass
     return None
 
 
 def check(head: Head, path: str) -> Head:
-    """Return an answer, or raise its error."""
+    """Return an answer, or raise its error.
+
+    Raises:
+        Reported: the request failed.
+        OSError: EAGAIN: there is no process that would serve.
+    """
     if "errno" not in head:
         return head
     number = head["errno"]
     if type(number) is not int or number not in errno.errorcode:
         raise ValueError("a malformed error")
-    reason = NO_ROOM if number == errno.EAGAIN else os.strerror(number)
-    raise _Told(OSError(number, reason, path))
+    if number == errno.EAGAIN:
+        raise OSError(number, NO_ROOM, path)
+    raise Reported(OSError(number, os.strerror(number), path))
 
 
 def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
@@ -229,7 +239,7 @@ def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
     left = most
     while size := struct.unpack(">I", talk.receive_all(4))[0]:
         if size == FAILED:
-            raise _Told(OSError(errno.EIO, "it could not be read to its end", path))
+            raise Reported(OSError(errno.EIO, "it could not be read to its end", path))
         if size > MAX_PIECE:
             raise ValueError("a piece that is too long")
         if size > left:

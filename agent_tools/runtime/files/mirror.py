@@ -8,26 +8,25 @@ anything is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
-import os
 import re
-import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from agent_tools.errors import FileRejected
+from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
-from agent_tools.runtime.files.guest_files import CHUNK, Conversation
-from agent_tools.text import neutralise
+from agent_tools.runtime.files.guest_files import Conversation, GuestFiles, Reported, check, content, give, pieces
 
 MAX_NAME = 4096  # characters of a relative name
-MARKS_PER_ENTRY = 10  # commas and brackets in an answer for each allowed entry: each can become an object
 SHOWN_NAMES = 5  # names listed of files that could not be fetched
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+T = TypeVar("T")
 
 
 class Mirror:
@@ -43,8 +42,7 @@ class Mirror:
         self._path = path
         self._owner = owner
         self._limits = limits
-        self._connect = connect
-        self._conversation: Conversation | None = None
+        self._files = GuestFiles(replace(limits, max_listed_files=limits.max_work_dir_entries), connect)
         self._here: Snapshot = {}
         self._there: Snapshot = {}
         self._may_fetch = 0  # bytes
@@ -57,7 +55,7 @@ class Mirror:
         Raises:
             FileRejected: it took too long, or there is no room in the sandbox.
         """
-        self._in_time(self._push)
+        self._exchange(self._push)
 
     def pull(self) -> str:
         """Copy new and changed files from the guest; return a text on files that failed, normally ''.
@@ -65,49 +63,45 @@ class Mirror:
         Raises:
             FileRejected: it took too long, or the guest's files exceed the limits.
         """
-        reasons: dict[str, str] = {}
-        self._in_time(lambda: self._pull(reasons))
+        reasons = self._exchange(self._pull)
         shown = [f"{name} ({reason})" for name, reason in list(reasons.items())[:SHOWN_NAMES]]
         return ", ".join(shown) + (f" and {len(reasons) - SHOWN_NAMES:,} more" if len(reasons) > SHOWN_NAMES else "")
 
     def close(self) -> None:
-        """Close the connection to the file server; the next use gets a fresh one."""
-        if self._conversation:
-            self._conversation.close()
-            self._conversation = None
+        """Close the connections to file servers."""
+        self._files.close()
 
-    def _in_time(self, work: Callable[[], None]) -> None:
-        """Run an exchange; retry with a fresh file server if the last one is gone, as after a kernel was killed."""
+    def _exchange(self, work: Callable[[Conversation], T]) -> T:
+        """Do work with a file server; do it again with another if that one ends, as when code has killed it."""
         deadline = time.monotonic() + self._limits.sync_timeout
         try:
-            if self._conversation is not None:
-                self._conversation.deadline = deadline
-                with contextlib.suppress(ConnectionError):
-                    return work()
-                self.close()
-            self._conversation = self._connect(MARKS_PER_ENTRY * (self._limits.max_work_dir_entries + 100))
-            if self._conversation:
-                self._conversation.deadline = deadline
-            work()
-        except (OSError, ValueError, struct.error) as exc:
-            self.close()
-            raise FileRejected(f"the files of work_dir could not be exchanged with the sandbox ({exc})") from exc
-        except BaseException:
-            self.close()
-            raise
+            with contextlib.suppress(SandboxGone):
+                return self._try(work, deadline)
+            return self._try(work, deadline)
+        except (OSError, SandboxGone) as exc:
+            reason = getattr(exc, "strerror", None) or exc
+            raise FileRejected(f"the files of work_dir could not be exchanged with the sandbox ({reason})") from exc
 
-    def _push(self) -> None:
+    def _try(self, work: Callable[[Conversation], T], deadline: float) -> T:
+        with self._files.asking("work_dir") as talk:
+            talk.deadline = deadline
+            return work(talk)
+
+    def _push(self, talk: Conversation) -> None:
         now = {name: facts for name, facts in snapshot_of(self._path, self._limits).items() if is_plain_name(name)}
         for name in self._here.keys() - now.keys():
-            self._ask({"op": "delete", "name": name})
+            talk.send_head({"op": "remove", "path": name, "recursive": False})
+            with contextlib.suppress(Reported):  # it is gone there as well, or is a folder by now
+                check(talk.read_head(), name)
             del self._here[name]
             self._there.pop(name, None)
         for name, facts in now.items():
             if self._here.get(name) != facts:
-                self._put(name, facts)
+                self._put(talk, name, facts)
 
-    def _pull(self, reasons: dict[str, str]) -> None:
-        now = self._list()
+    def _pull(self, talk: Conversation) -> dict[str, str]:
+        """Fetch files; return those that could not be fetched, and why."""
+        now = self._list(talk)
         changed = {name: facts for name, facts in now.items() if self._there.get(name) != facts}
         self._refuse_excess(now, changed)
         self.replaced = frozenset(changed.keys() & self._here.keys())
@@ -115,9 +109,8 @@ class Mirror:
             del self._there[name]
             if known := self._here.pop(name, None):
                 folder.delete(self._path, name, known)
-        for name, facts in changed.items():
-            if reason := self._get(name, facts):
-                reasons[name] = reason
+        reasons = {name: self._get(talk, name, facts) for name, facts in changed.items()}
+        return {name: reason for name, reason in reasons.items() if reason}
 
     def _refuse_excess(self, now: Snapshot, changed: Snapshot) -> None:
         """Raise FileRejected before fetching if the total is too large; the fetched bytes are limited to this total."""
@@ -127,45 +120,41 @@ class Mirror:
         refuse_full_disk(self._path, needed, self._limits)
         self._may_fetch = self._limits.max_work_dir_bytes - (total - needed)
 
-    def _put(self, name: str, facts: Facts) -> None:
+    def _put(self, talk: Conversation, name: str, facts: Facts) -> None:
         with folder.opened(self._path, name) as file:
             if file is None:  # gone since, or not a plain file
                 return
-            size = os.fstat(file.fileno()).st_size
-            self._talk().send_head({"op": "put", "name": name, "size": size})
-            left = size
-            while left:
-                data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))
-                self._talk().send(data)
-                left -= len(data)
-        self._here[name], self._there[name] = facts, _facts(self._check(self._talk().read_head(), name).get("facts"))
+            talk.send_head({"op": "put", "path": name})
+            give(talk, pieces(file))
+        try:
+            answer = check(talk.read_head(), name)
+        except Reported as exc:
+            raise FileRejected(f"{name} could not be brought into the sandbox: {exc.error.strerror}") from exc
+        self._here[name], self._there[name] = facts, _facts(answer.get("facts"))
 
-    def _get(self, name: str, facts: Facts) -> str:
+    def _get(self, talk: Conversation, name: str, facts: Facts) -> str:
         """Fetch a file; return why this failed, or ''. Either way it is not requested again until it changes."""
         if facts[0] > self._limits.max_file_bytes:
             self._there[name] = facts
             return f"it is larger than {self._limits.max_file_bytes:,} bytes (max_file_bytes)"
-        self._talk().send_head({"op": "get", "name": name})
-        head = self._talk().read_head()
-        if reason := _error(head):
+        most = min(self._limits.max_file_bytes, self._may_fetch)
+        talk.send_head({"op": "read", "path": name, "offset": 0, "most": most + 1})
+        try:
+            check(talk.read_head(), name)
+            self._here[name] = folder.replace(self._path, name, content(talk, most, name), self._owner)
+        except Reported as exc:
+            if exc.error.errno == errno.ENOENT:  # it has been deleted since
+                return ""
             self._there[name] = facts
-            return reason
-        if head:  # else it has been deleted since
-            size = _whole(head.get("size"), min(self._limits.max_file_bytes, self._may_fetch))
-            self._may_fetch -= size
-            self._here[name] = folder.replace(self._path, name, self._content(size), self._owner)
-            self._there[name] = facts
+            return str(exc.error.strerror)
+        self._there[name] = facts
+        self._may_fetch -= self._here[name][0]
         return ""
 
-    def _content(self, size: int) -> Iterator[bytes]:
-        while size:
-            data = self._talk().receive(min(CHUNK, size))
-            size -= len(data)
-            yield data
-
-    def _list(self) -> Snapshot:
+    def _list(self, talk: Conversation) -> Snapshot:
         limit = self._limits.max_work_dir_entries
-        head = self._ask({"op": "list", "limit": limit})
+        talk.send_head({"op": "list", "limit": limit})
+        head = check(talk.read_head(), "work_dir")
         entries = head.get("entries")
         if not isinstance(entries, list) or len(entries) > limit:
             raise ValueError("a malformed list of files")
@@ -175,20 +164,6 @@ class Mirror:
         if len(found) + _folders_of(found) > limit:
             raise ValueError("a list of files in more folders than there may be")
         return found
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._talk().send_head(request)
-        return self._check(self._talk().read_head(), str(request.get("name", "work_dir")))
-
-    def _check(self, head: dict[str, Any], name: str) -> dict[str, Any]:
-        if reason := _error(head):
-            raise FileRejected(f"{name} could not be brought into the sandbox: {reason}")
-        return head
-
-    def _talk(self) -> Conversation:
-        if self._conversation is None:
-            raise OSError("the sandbox ended")
-        return self._conversation
 
 
 def snapshot_of(path: Path, limits: Limits) -> Snapshot:
@@ -225,14 +200,6 @@ def _facts(values: object) -> Facts:
         raise ValueError("malformed facts of a file")
     size, modified, inode = (_whole(value, 2**63) for value in values)
     return size, modified, inode
-
-
-def _error(head: Mapping[str, Any]) -> str:
-    """Return the reason in an answer that reports a failure, else ''; bounded, and safe to show."""
-    reason = head.get("error", "")
-    if not isinstance(reason, str):
-        raise ValueError("a malformed error")
-    return neutralise(reason[:200])
 
 
 def _folders_of(names: Iterable[str]) -> int:
