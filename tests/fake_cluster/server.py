@@ -218,7 +218,7 @@ class FakeCluster:
             return refused
         labels, fields = (request.query_params.get(f"{name}Selector", "") for name in ("label", "field"))
         if is_watch:
-            return StreamingResponse(watched(store, labels), media_type="application/json")
+            return StreamingResponse(watched(store, labels, fields), media_type="application/json")
         found = [public(each) for each in store.selected(labels, fields)]
         start = int(request.query_params.get("continue", "0"))
         end = start + int(request.query_params.get("limit", "500"))
@@ -226,9 +226,9 @@ class FakeCluster:
         return JSONResponse({"kind": "List", "metadata": more, "items": found[start:end]})
 
 
-async def watched(store: Store, labels: str) -> AsyncIterator[bytes]:
+async def watched(store: Store, labels: str, fields: str) -> AsyncIterator[bytes]:
     """Lines of events."""
-    queue = store.watch(labels)
+    queue = store.watch(labels, fields)
     try:
         while True:
             yield json.dumps(await queue.get()).encode() + b"\n"

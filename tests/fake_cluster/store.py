@@ -16,7 +16,7 @@ class Store:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._objects: dict[str, Object] = {}
-        self._watchers: dict[asyncio.Queue[Object], tuple[asyncio.AbstractEventLoop, str]] = {}
+        self._watchers: dict[asyncio.Queue[Object], tuple[asyncio.AbstractEventLoop, str, str]] = {}
         self._versions = itertools.count(1)
 
     def add(self, body: Object) -> bool:
@@ -54,13 +54,13 @@ class Store:
         with self._lock:
             return [each for each in self._objects.values() if chosen(each, labels, fields)]
 
-    def watch(self, labels: str) -> asyncio.Queue[Object]:
+    def watch(self, labels: str, fields: str) -> asyncio.Queue[Object]:
         """A queue of events, that begins with what is there."""
         queue: asyncio.Queue[Object] = asyncio.Queue()
         with self._lock:
-            for each in self.selected(labels):
+            for each in self.selected(labels, fields):
                 queue.put_nowait({"type": "ADDED", "object": public(each)})
-            self._watchers[queue] = (asyncio.get_running_loop(), labels)
+            self._watchers[queue] = (asyncio.get_running_loop(), labels, fields)
         return queue
 
     def unwatch(self, queue: asyncio.Queue[Object]) -> None:
@@ -70,8 +70,8 @@ class Store:
 
     def _tell(self, kind: str, body: Object) -> None:
         body["metadata"]["resourceVersion"] = str(next(self._versions))
-        for queue, (loop, labels) in self._watchers.items():
-            if chosen(body, labels, ""):
+        for queue, (loop, labels, fields) in self._watchers.items():
+            if chosen(body, labels, fields):
                 loop.call_soon_threadsafe(queue.put_nowait, {"type": kind, "object": public(body)})
 
 
@@ -81,11 +81,13 @@ def public(body: Object) -> Object:
 
 
 def chosen(body: Object, labels: str, fields: str) -> bool:
-    """Whether selectors choose an object: NAME=VALUE of labels, NAME!=VALUE of the phase."""
+    """Whether selectors choose an object: NAME=VALUE of labels, NAME!=VALUE of the phase, or metadata.name=VALUE."""
     own = body["metadata"].get("labels", {})
     has_labels = all(own.get(key) == value for key, _, value in (each.partition("=") for each in _parts(labels)))
-    phase = body.get("status", {}).get("phase")
-    return has_labels and all(phase != each.partition("!=")[2] for each in _parts(fields))
+    name, phase = body["metadata"]["name"], body.get("status", {}).get("phase")
+    return has_labels and all(
+        phase != each.partition("!=")[2] if "!=" in each else name == each.partition("=")[2] for each in _parts(fields)
+    )
 
 
 def _parts(selector: str) -> list[str]:

@@ -12,7 +12,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -23,15 +22,6 @@ from requests.adapters import HTTPAdapter
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import MIB
 from agent_tools.text import one_line, shorten
-
-# Waits for pods, with one watch of the API server for all callers.
-#
-# Theory of operation
-#     The first waiting thread reads the watch for all: it stores the state of every object, and wakes the other
-#     threads. When its own object is decided it leaves, and another thread reads on. So there is one watch, no extra
-#     thread, and nothing is left when no thread waits. A watch begins with the current objects, so earlier events are
-#     not missed; a watch that the server ends or does not open is opened again. Objects are expected before they are
-#     created.
 
 # Reads from a pod's status whether it runs, is starting, or will not run, and why. Pure functions.
 #
@@ -121,88 +111,31 @@ def tables(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-LOOK_SECONDS = 5.0  # seconds without an event, after which the reader checks its deadline
+SILENCE = 5.0  # seconds without an event, after which a watch is opened again: its connection may be dead
 PAUSE = 0.5  # seconds before a watch that ended without an error is opened again
 GONE = Progress(has_ended=True, failure="another client deleted it")
 
 
-class Watch:
-    """Waits for objects of one list, chosen by a label; `judge` returns the progress of one. Thread-safe."""
+def await_start(api: Api, path: str, name: str, judge: Callable[[Json], Progress], deadline: float) -> Progress:
+    """Wait until an object of a list runs or will not; at the deadline (monotonic seconds) return its progress.
 
-    def __init__(self, api: Api, path: str, selector: str, judge: Callable[[dict[str, Any]], Progress]) -> None:
-        self._api = api
-        self._path = path
-        self._selector = selector
-        self._judge = judge
-        self._changed = threading.Condition()
-        self._known: dict[str, Progress] = {}  # of those that are expected
-        self._is_read = False
+    `judge` returns the progress of an object. A watch begins with the object as it is, so earlier events are not
+    missed; a watch that the server ends or does not open is opened again.
 
-    @contextmanager
-    def expect(self, name: str) -> Iterator[None]:
-        """Store events about an object of this name during the block."""
-        with self._changed:
-            self._known[name] = Progress(waits_for="its node")
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._known.pop(name, None)
-
-    def wait(self, name: str, deadline: float) -> Progress:
-        """Wait until an expected object runs or will not; at the deadline (monotonic seconds) return its progress.
-
-        Raises:
-            EngineError: the API server does not answer.
-        """
-        while not _is_decided(self._progress(name)) and time.monotonic() < deadline:
-            if self._is_read_by_another(deadline):
-                continue
-            try:
-                self._read(name, deadline)
-            finally:
-                with self._changed:
-                    self._is_read = False
-                    self._changed.notify_all()
-        return self._progress(name)
-
-    def _is_read_by_another(self, deadline: float) -> bool:
-        """Wait for the next event that another thread reads; return False if no thread reads."""
-        with self._changed:
-            if not self._is_read:
-                self._is_read = True
-                return False
-            self._changed.wait(max(0.0, min(LOOK_SECONDS, deadline - time.monotonic())))
-            return True
-
-    def _progress(self, name: str) -> Progress:
-        with self._changed:
-            return self._known[name]
-
-    def _read(self, name: str, deadline: float) -> None:
-        """Read until this pod runs or will not, the watch ends, or the deadline comes."""
-        started = time.monotonic()
-        opening = max(LOOK_SECONDS, deadline - started)
-        with ExitStack() as opened:
-            lines: Lines = opened.enter_context(
-                self._api.watch(self._path, opening, LOOK_SECONDS, {"labelSelector": self._selector})
-            )
-            while not _is_decided(self._progress(name)) and time.monotonic() < deadline:
-                event = lines.next()
-                if event is None:
-                    break
-                self._note(event)
-        if time.monotonic() - started < PAUSE and not _is_decided(self._progress(name)):
+    Raises:
+        EngineError: the API server does not answer.
+    """
+    progress = Progress(waits_for="its node")
+    while not _is_decided(progress) and (started := time.monotonic()) < deadline:
+        opening = max(SILENCE, deadline - started)
+        with api.watch(path, opening, SILENCE, {"fieldSelector": f"metadata.name={name}"}) as lines:
+            while not _is_decided(progress) and time.monotonic() < deadline and (event := lines.next()):
+                found = table(event.get("object"))
+                if table(found.get("metadata")).get("name") == name:
+                    progress = GONE if event.get("type") == "DELETED" else judge(found)
+        if time.monotonic() - started < PAUSE and not _is_decided(progress):
             time.sleep(PAUSE)
-
-    def _note(self, event: dict[str, Any]) -> None:
-        found = event.get("object")
-        metadata = found.get("metadata") if isinstance(found, dict) else None
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        with self._changed:
-            if isinstance(found, dict) and isinstance(name, str) and name in self._known:
-                self._known[name] = GONE if event.get("type") == "DELETED" else self._judge(found)
-                self._changed.notify_all()
+    return progress
 
 
 def _is_decided(progress: Progress) -> bool:

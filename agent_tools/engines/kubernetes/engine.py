@@ -28,7 +28,7 @@ from agent_tools.engines.kubernetes.api import (
     ApiRefused,
     Json,
     Progress,
-    Watch,
+    await_start,
     progress_of,
     quoted,
     table,
@@ -64,10 +64,7 @@ class KubernetesEngine:
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self._extensions = f"/apis/{claims.API_VERSION}/namespaces/{namespace}"
         self._sandboxes = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{namespace}/sandboxes"
-        ours = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
-        self._ours = ours
-        self._pod_watch = Watch(api, self.pods, ours, progress_of)
-        self._claim_watch = Watch(api, f"{self._extensions}/{claims.CLAIMS}", ours, claims.progress_of_claim)
+        self._ours = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
 
     # -- the Engine protocol ------------------------------------------------------------------------------------------
 
@@ -138,17 +135,15 @@ class KubernetesEngine:
     # -- the start ----------------------------------------------------------------------------------------------------
 
     def _created(self, spec: SandboxSpec, name: str, deadline: float) -> str:
-        body = self.maker.pod(spec, name)
-        with self._pod_watch.expect(name):
-            self._make(self.pods, body)
-            _check(self._pod_watch.wait(name, deadline), self.maker.options.start_timeout)
+        self._make(self.pods, self.maker.pod(spec, name))
+        _check(await_start(self.api, self.pods, name, progress_of, deadline), self.maker.options.start_timeout)
         return name
 
     def _claimed(self, spec: SandboxSpec, name: str, deadline: float) -> str:
-        with self._claim_watch.expect(name):
-            self._make(f"{self._extensions}/{claims.CLAIMS}", claims.claim(self.maker, spec, name))
-            progress = self._claim_watch.wait(name, deadline)
-            _check(progress, self.maker.options.start_timeout)
+        path = f"{self._extensions}/{claims.CLAIMS}"
+        self._make(path, claims.claim(self.maker, spec, name))
+        progress = await_start(self.api, path, name, claims.progress_of_claim, deadline)
+        _check(progress, self.maker.options.start_timeout)
         sandbox = self.api.ask("GET", f"{self._sandboxes}/{quoted(progress.pod)}")
         return claims.pod_name_of(sandbox, progress.pod)
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent_tools.engines.kubernetes.api import Api, ApiRefused, Cluster, Watch, progress_of
+from agent_tools.engines.kubernetes.api import Api, ApiRefused, Cluster, await_start, progress_of
 from agent_tools.errors import EngineUnavailable
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}
@@ -110,9 +110,7 @@ def test_one_that_a_busy_server_does_not_open_has_ended(
 
 def test_whoever_waits_asks_again(server: Server, new_api: Callable[[float], Api]) -> None:
     server.answers = [refuses(429), refuses(503), tells()]
-    watch = Watch(new_api(FOREVER), "/pods", "a=b", progress_of)
-    with watch.expect("pod"):
-        assert watch.wait("pod", time.monotonic() + FOREVER).is_running
+    assert await_start(new_api(FOREVER), "/pods", "pod", progress_of, time.monotonic() + FOREVER).is_running
     assert server.answers == []
 
 
