@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_tools.errors import AgentToolsError, EngineError
-from agent_tools.fleet.protocol import MAX_QUEUED_ITEMS, RUN_BYTES, CallMessage, CommandPrint
+from agent_tools.fleet.protocol import MAX_QUEUED_ITEMS, RUN_BYTES, CallMessage
+from agent_tools.guest.wire.commands import CommandPrinted
 from agent_tools.machine.rounds import begun
 from agent_tools.results.outputs import Stream
 
@@ -124,7 +125,7 @@ def _size(item: Any) -> int:
     match item:
         case bytes():
             return len(item)
-        case CommandPrint(data=data):
+        case CommandPrinted(data=data):
             return len(data)
         case Stream(text=text):
             return len(text)

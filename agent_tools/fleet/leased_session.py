@@ -20,11 +20,11 @@ from agent_tools.fleet.protocol import (
     MAX_EARLY_ENDS,
     MAX_WAITING_ORDERS,
     CallMessage,
-    CommandPrint,
     Files,
     RemoteSpec,
     RunEnded,
 )
+from agent_tools.guest.wire.commands import CommandPrinted
 from agent_tools.limits import CallLimits
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.removal import remove_tree
@@ -417,7 +417,7 @@ class LeasedSession:
         return replace(ended, files=small, larger=larger, missing=_missing(huge, most))
 
     def _command(self, request: Request, put: Put, cancelled: threading.Event) -> CommandResult:
-        return self._session.commands.run(request, lambda stream, data: put(CommandPrint(stream, data)), cancelled)
+        return self._session.commands.run(request, lambda stream, data: put(CommandPrinted(stream, data)), cancelled)
 
 
 def _session_spec(runtime: Runtime, spec: RemoteSpec, path: Path, relay: CallRelay | None) -> SessionSpec:

@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol, Union
+from typing import Any, Protocol, Union
 
 from agent_tools.engines.engine import Isolation, Recipe, RecipeLike, recipe_of
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import AgentToolsError, InvalidParams
+from agent_tools.guest.wire.commands import CommandPrinted
 from agent_tools.limits import KIB, MIB, CallLimits, Limits
 from agent_tools.machine.folder import Facts
 from agent_tools.machine.rounds import begun
@@ -144,15 +145,7 @@ class RunEnded:
     missing: str = ""
 
 
-@dataclass(frozen=True)
-class CommandPrint:
-    """A piece of a command's output."""
-
-    stream: Literal["stdout", "stderr"]
-    data: bytes
-
-
-Item = Union[Output, CallMessage, RunEnded, CommandPrint, bytes, CommandResult, VariablesReport]
+Item = Union[Output, CallMessage, RunEnded, CommandPrinted, bytes, CommandResult, VariablesReport]
 """One thing of a run, a command, or an archive that is being saved, of which `bytes` are a piece."""
 
 

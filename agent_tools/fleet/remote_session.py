@@ -31,7 +31,8 @@ from agent_tools.engines.engine import Container
 from agent_tools.errors import InvalidParams, SandboxGone, SessionLost
 from agent_tools.fleet.likeness import FolderExchange, Likeness
 from agent_tools.fleet.placement import HostFinder, Open
-from agent_tools.fleet.protocol import PIECE_BYTES, CallMessage, CommandPrint, HostLink, RemoteSpec, RunEnded
+from agent_tools.fleet.protocol import PIECE_BYTES, CallMessage, HostLink, RemoteSpec, RunEnded
+from agent_tools.guest.wire.commands import CommandPrinted
 from agent_tools.guest.wire.frames import Screen
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import empty_folder
@@ -123,7 +124,7 @@ class RemoteCommands:
                 self._reach.tell("cancel", run)
             for item in self._reach.follow("command", run, request):
                 match item:
-                    case CommandPrint(stream, data) if on_output:
+                    case CommandPrinted(stream, data) if on_output:
                         on_output(stream, data)
                     case CommandResult():
                         return item

@@ -147,15 +147,12 @@ def kill_below(root: int, spared: Collection[int]) -> None:
     All are stopped, one after another, before the first is killed, for PATIENCE at most: for processes that share
     their machine with others.
     """
-    doomed: set[int] = set()
-    for _ in _rounds():
-        table = processes()
+
+    def doomed(table: Table) -> set[int]:
         below = {pid for pid in table if pid != root and descends(pid, (root,), table)}
-        doomed = {pid for pid in below if not descends(pid, spared, table)}
-        if not doomed:
-            return
-        _signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
-    _signal_all(doomed, signal.SIGKILL)
+        return {pid for pid in below if not descends(pid, spared, table)}
+
+    _stop_and_kill(doomed)
 
 
 def kill_forks(since: int) -> set[int]:
@@ -163,18 +160,29 @@ def kill_forks(since: int) -> set[int]:
 
     They are stopped first, for PATIENCE at most. Return the pids.
     """
-    own, killed, doomed = _command_line(os.getpid()), set[int](), set[int]()
-    for _ in _rounds():
-        table = processes()
+    own, killed = _command_line(os.getpid()), set[int]()
+
+    def doomed(table: Table) -> set[int]:
         young = {pid for pid, each in table.items() if each.started >= since and pid != os.getpid()}
         forked = {pid for pid in young if descends(pid, (os.getpid(),), table)}
-        doomed = {pid for pid in forked if pid in killed or _command_line(pid) == own}  # a dying process has none
+        found = {pid for pid in forked if pid in killed or _command_line(pid) == own}  # a dying process has none
+        killed.update(found)
+        return found
+
+    _stop_and_kill(doomed)
+    return killed
+
+
+def _stop_and_kill(doomed_of: Callable[[Table], set[int]]) -> None:
+    """Stop processes one after another, and kill them once all stand, until none is left or PATIENCE is over."""
+    doomed: set[int] = set()
+    for _ in _rounds():
+        table = processes()
+        doomed = doomed_of(table)
         if not doomed:
-            return killed
-        killed |= doomed
+            return
         _signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
     _signal_all(doomed, signal.SIGKILL)
-    return killed
 
 
 def kill_branch(root: int) -> bool:

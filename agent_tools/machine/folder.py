@@ -130,7 +130,7 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
     found: Snapshot = {}
     looked_at = 0
     with contextlib.suppress(OSError), open_folder(path) as fd:
-        for name, facts, _ in _walk(fd, "", MAX_DEPTH):
+        for name, facts, _ in walk(fd, "", MAX_DEPTH):
             looked_at += 1
             if looked_at > limit:
                 return found, False
@@ -148,7 +148,7 @@ def usage(path: Path, limit: FolderUsage, since: int = 0) -> FolderUsage:
     largest = ("", 0)
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:
-        for name, facts, _ in _walk(fd, "", MAX_LEVELS):
+        for name, facts, _ in walk(fd, "", MAX_LEVELS):
             entries += 1
             levels = max(levels, name.count("/") + stat.S_ISDIR(facts.st_mode))
             if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
@@ -230,7 +230,7 @@ def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[l
     is_complete, moved = began.is_known and ended.is_known, ""
     try:
         with open_folder(path) as top:
-            for looked_at, (name, facts, fd) in enumerate(_walk(top, "", MAX_DEPTH)):
+            for looked_at, (name, facts, fd) in enumerate(walk(top, "", MAX_DEPTH)):
                 if looked_at >= limit:
                     return found, False
                 moved = moved if name.startswith(moved) else ""
@@ -368,7 +368,7 @@ def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
         os.rmdir(name, dir_fd=fd)
 
 
-def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, int]]:
+def walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, int]]:
     """Yield every entry below an open folder, with its lstat result and a descriptor of its parent.
 
     A folder is followed by its contents. Entries that vanish or cannot be read are skipped.
@@ -381,7 +381,7 @@ def _walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_resul
                 if stat.S_ISDIR(facts.st_mode) and depth:
                     inner = os.open(entry.name, OPEN_DIR, dir_fd=fd)
                     try:
-                        yield from _walk(inner, f"{prefix}{entry.name}/", depth - 1)
+                        yield from walk(inner, f"{prefix}{entry.name}/", depth - 1)
                     finally:
                         os.close(inner)
 

@@ -22,7 +22,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 
-from agent_tools.machine.folder import MAX_LEVELS, OPEN_DIR, OPEN_FILE
+from agent_tools.machine.folder import MAX_LEVELS, OPEN_DIR, OPEN_FILE, walk
 from agent_tools.machine.machine import IS_LINUX
 
 # within the range that user namespaces map, and below the ranges that distributions reserve
@@ -113,26 +113,11 @@ def hand_over(fd: int, owner: tuple[int, int]) -> None:
         if owner[0] != 0 and os.listdir(fd) and grant(fd, owner[0], GUEST_UIDS):  # root needs no list
             return
     else:
-        for inner, name in itertools.islice(_entries_of(fd, former, MAX_LEVELS), MAX_GIVEN_ENTRIES):
+        owned = (entry for entry in walk(fd, "", MAX_LEVELS) if entry[1].st_uid == former)
+        for name, _, inner in itertools.islice(owned, MAX_GIVEN_ENTRIES):
             with contextlib.suppress(OSError):
-                os.chown(name, *owner, dir_fd=inner, follow_symlinks=False)
+                os.chown(name.rpartition("/")[2], *owner, dir_fd=inner, follow_symlinks=False)
     os.fchown(fd, *owner)  # last: if this is interrupted, it is done again
-
-
-def _entries_of(fd: int, uid: int, levels: int) -> Iterator[tuple[int, str]]:
-    """Yield all entries below an open folder that a uid owns, each with a descriptor of its parent."""
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                facts = entry.stat(follow_symlinks=False)
-                if facts.st_uid == uid:
-                    yield fd, entry.name
-                if stat.S_ISDIR(facts.st_mode) and levels:
-                    inner = os.open(entry.name, OPEN_DIR, dir_fd=fd)
-                    try:
-                        yield from _entries_of(inner, uid, levels - 1)
-                    finally:
-                        os.close(inner)
 
 
 def _is_same(folder: Path, other: Path) -> bool:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 """Options, by name."""
 FRESH = "fresh"
-MAX_POOL = 32  # ready sandboxes of one kind, at most
 """As `work_dir`: a temporary folder that is removed with the sandbox."""
+MAX_POOL = 32  # ready sandboxes of one kind, at most
 MAX_HISTORY = 100_000  # runs
 Size = Union[int, float, str]
 """Bytes, or text such as '512m' and '4g'."""
@@ -196,7 +196,7 @@ class Options:
             InvalidParams: an option is unknown, unusable, or would break the isolation.
         """
         limits, isolation = _limits(cfg.get("limits") or {}), _isolation(cfg)
-        pool = _pool(cfg.get("pool") or 0)
+        pool = _count("pool", cfg.get("pool") or 0, MAX_POOL, "sandboxes to keep ready")
         return cls(
             work_dir=None if cfg.get("work_dir") == FRESH else _path(cfg, "work_dir"),
             timeout=timeout_of(cfg.get("timeout"), limits.timeout),
@@ -211,7 +211,7 @@ class Options:
             describe=_describe(cfg.get("describe") or ""),
             hostcalls=_hostcalls(cfg.get("hostcalls")),
             call_limits=_call_limits(cfg.get("call_limits") or {}),
-            history=_history(cfg.get("history", 0)),
+            history=_count("history", cfg.get("history", 0), MAX_HISTORY, "runs to keep"),
             audit=_audit(cfg),
             record=_path(cfg, "record"),
             replay=_path(cfg, "replay"),
@@ -318,20 +318,10 @@ def _describe(what: Any) -> Literal["", "versions"]:
     return what  # type: ignore[no-any-return]
 
 
-def _pool(size: Any) -> int:
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_POOL:
-        raise InvalidParams(
-            f"pool={size!r:.80} is not usable: give the number of sandboxes to keep ready, up to {MAX_POOL}."
-        )
-    return size
-
-
-def _history(length: Any) -> int:
-    if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MAX_HISTORY:
-        raise InvalidParams(
-            f"history={length!r:.80} is not usable: give the number of runs to keep, at most {MAX_HISTORY:,}."
-        )
-    return length
+def _count(name: str, given: Any, most: int, of: str) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
+        raise InvalidParams(f"{name}={given!r:.80} is not usable: give the number of {of}, at most {most:,}.")
+    return given
 
 
 def _audit(cfg: Config) -> AuditLog | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -287,17 +288,21 @@ def _change_root() -> list[str]:
 
 def _touch_init() -> list[str]:
     """Set the priority and limits that PID 1 already has."""
+    return _allowed(
+        {
+            "priority": lambda: os.setpriority(os.PRIO_PROCESS, 1, os.getpriority(os.PRIO_PROCESS, 1)),
+            "limits": lambda: resource.prlimit(1, resource.RLIMIT_CORE),
+        }
+    )
+
+
+def _allowed(attempts: dict[str, Callable[[], object]]) -> list[str]:
+    """List the attempts that the operating system does not refuse."""
     found = []
-    attempts: dict[str, Callable[[], object]] = {
-        "priority": lambda: os.setpriority(os.PRIO_PROCESS, 1, os.getpriority(os.PRIO_PROCESS, 1)),
-        "limits": lambda: resource.prlimit(1, resource.RLIMIT_CORE),
-    }
     for word, attempt in attempts.items():
-        try:
+        with contextlib.suppress(OSError):
             attempt()
             found.append(word)
-        except OSError:
-            pass
     return listed(found, "refused")
 
 
@@ -331,18 +336,12 @@ def _raise_limits() -> list[str]:
 
 
 def _favour_itself() -> list[str]:
-    found = []
-    attempts: dict[str, Callable[[], object]] = {
-        "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -5),
-        "real time": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
-    }
-    for word, attempt in attempts.items():
-        try:
-            attempt()
-            found.append(word)
-        except OSError:
-            pass
-    return listed(found, "refused")
+    return _allowed(
+        {
+            "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -5),
+            "real time": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
+        }
+    )
 
 
 def _spare_itself() -> list[str]:

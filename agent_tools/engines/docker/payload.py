@@ -180,7 +180,7 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
     tmpfs = {target: _mounted_tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
     host["Tmpfs"] = {**dict.fromkeys(_OWN_TMPFS, _SEALED), **tmpfs}
     if asked["NetworkDisabled"]:
-        host["Mounts"] += [_mount(files / name, f"/etc/{name}") for name in _OWN_FILES]
+        host["Mounts"] += [_bind(str(files / name), f"/etc/{name}", read_only=True) for name in _OWN_FILES]
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
     if is_root:
         asked["Cmd"] = _limited(asked["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
@@ -234,11 +234,6 @@ def _limited(command: Sequence[str], most: Mapping[str, int]) -> list[str]:
     sizes = f"ulimit -c {most['core']} && ulimit -f {most['fsize'] // _ULIMIT_BLOCK}"
     script = f'{sizes} && {files} && unset PWD && exec "$@"'  # the shell would add PWD to the environment
     return ["/bin/sh", "-c", script, "sh", *command]
-
-
-def _mount(source: Path, target: str) -> dict[str, Any]:
-    options = {"Propagation": "rprivate"}
-    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": True, "BindOptions": options}
 
 
 def _log(local: Mapping[str, Any]) -> dict[str, Any]:

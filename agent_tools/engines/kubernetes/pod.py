@@ -99,13 +99,7 @@ class KubernetesOptions:
         for name, choices in (("seccomp", Seccomp), ("network_policy", NetworkPolicies)):
             if getattr(self, name) not in get_args(choices):
                 raise _unusable(name, getattr(self, name), f"give one of {', '.join(get_args(choices))}")
-        for name, least in (
-            ("memory_request", MIB),
-            ("cpu_request", 0.001),
-            ("deadline", 60),
-            ("start_timeout", 1),
-            ("timeout", 1),
-        ):
+        for name, least in _LEAST.items():
             if not least <= getattr(self, name) < 2**63:
                 raise _unusable(name, getattr(self, name), f"give a number of at least {least:,}")
         if self.seccomp == "runtime-default" and not self.holds_policies:

@@ -18,7 +18,6 @@ from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.fleet import protocol
 from agent_tools.fleet.protocol import (
     CallMessage,
-    CommandPrint,
     HostFacts,
     HostUnreachable,
     Load,
@@ -28,6 +27,7 @@ from agent_tools.fleet.protocol import (
     image_word,
     remote_spec,
 )
+from agent_tools.guest.wire.commands import CommandPrinted
 from agent_tools.limits import CallLimits, Limits
 from agent_tools.results.execution import CommandResult, Display, Error, Stream
 from agent_tools.runtime.sandbox.kernels import SessionSpec
@@ -40,7 +40,7 @@ VALUES = [
     [Stream("stdout", "x"), Display({"image/png": b"\x89PNG"}), Error("E", "v", "t")],
     CallMessage({"op": "call", "id": 1, "name": "f", "args": [1, None], "kwargs": {"a": "b"}}, [b"raw"], 70),
     RunEnded(files={"a": b"1", "b": None}, larger={"c": (1, 2, 3)}, missing="d"),
-    CommandPrint("stderr", b"x"),
+    CommandPrinted("stderr", b"x"),
     CommandResult(0, b"out"),
 ]
 

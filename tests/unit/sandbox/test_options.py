@@ -68,7 +68,7 @@ def test_a_pool_has_a_size_and_modules() -> None:
         ({"pool": -1}, "pool=-1"),
         ({"pool": True}, "pool=True"),
         ({"pool": 1.5}, "pool=1.5"),
-        ({"pool": 33}, "up to 32"),
+        ({"pool": 33}, "at most 32"),
         ({"pool": 1, "preload": "numpy"}, "list of modules"),
         ({"pool": 1, "preload": ["numpy,os"]}, "list of modules"),
         ({"pool": 1, "preload": [""]}, "list of modules"),
