@@ -182,9 +182,14 @@ _HERE = (
 async def _unknown(request: Request, exc: Exception) -> Response:
     """Answer a request for a route, or for a method of one, that does not exist."""
     path = request.scope["path"]
-    if not (isinstance(exc, HTTPException) and exc.status_code == 404 and path.startswith("/v1/")):
+    if not (isinstance(exc, HTTPException) and exc.status_code == 404):
         return failed(exc, path)
     passed = services_of(request).config.endpoints
+    if path.lstrip("/").startswith((*_HERE, *passed)):
+        message = f"{path[:80]} does not exist here. Did you mean /v1{path[:80]}? The base URL of clients ends in /v1."
+        return failed(ApiError(404, message, code="unknown_url"), path)
+    if not path.startswith("/v1/"):
+        return failed(exc, path)
     message = f"{path[:80]} does not exist here. Paths below /v1: {', '.join(_HERE)}."
     if passed:
         message = f"{message} These are passed on to the upstream: {', '.join(passed)}."

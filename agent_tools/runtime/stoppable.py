@@ -135,8 +135,14 @@ class StoppableEngine:
         self._engine.remove(sandbox)
 
     def last_words(self, sandbox: Container, spec: SandboxSpec) -> str | None:
-        """Return None while a sandbox that is starting runs, and is still wanted."""
-        return STOPPED if self.is_stopped else self._engine.last_words(sandbox, spec)
+        """Return None while a sandbox that is starting runs.
+
+        Raises:
+            Stopping: `stop` has been called.
+        """
+        if self.is_stopped:
+            raise Stopping(STOPPED)
+        return self._engine.last_words(sandbox, spec)
 
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
         """Return every sandbox with these labels."""

@@ -110,14 +110,14 @@ def test_code_that_is_tried_shows_interactive_figures_too(visit: NewVisit, libra
 
 
 def serious(page: Page) -> list[str]:
-    """Return what axe finds that is serious or worse."""
+    """Return what axe finds that is serious or worse, and headers of tables without a name."""
     assert AXE.is_file(), "run scripts/lib/node first"
     page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("axe.run().then(({ violations }) => violations)")
     return [
         f"{each['id']}: {node['html'][:120]}"
         for each in found
-        if each["impact"] in ("serious", "critical")
+        if each["impact"] in ("serious", "critical") or each["id"] == "empty-table-header"
         for node in each["nodes"]
     ]
 

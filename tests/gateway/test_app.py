@@ -156,6 +156,10 @@ def test_what_is_not_here_is_told_with_what_is(new_gateway: NewGateway) -> None:
     assert len(long) < 500
     assert "passed on" not in httpx.get(f"{new_gateway({}, endpoints=()).url}/v1/x").json()["error"]["message"]
     assert httpx.get(f"{gateway.url}/x").json()["error"]["message"] == "Not Found."
+    for path in ("/responses", "/chat/completions", "/models/m", "/embeddings"):
+        error = httpx.post(gateway.url + path, json={}).json()["error"]
+        assert error["code"] == "unknown_url"
+        assert f"Did you mean /v1{path}? The base URL of clients ends in /v1." in error["message"]
 
 
 def test_azures_clients_find_everything(new_gateway: NewGateway) -> None:

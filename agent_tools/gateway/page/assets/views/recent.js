@@ -31,7 +31,7 @@ export class Recent {
       $("recent").replaceChildren(of("p.dim", {}, "None yet. Those of all clients with your key will stand here."));
       return;
     }
-    const head = of("tr", {}, ...COLUMNS.map(([name, kind]) => of(`th${kind}`, { scope: "col" }, name)));
+    const head = of("tr", {}, ...COLUMNS.map(([name, kind]) => (name ? of(`th${kind}`, { scope: "col" }, name) : of("td"))));
     const rows = grouped(responses).map((each) => this.#row(each, now));
     const table = of("table", {}, of("thead", {}, head), of("tbody", {}, ...rows));
     $("recent").replaceChildren(of("div.table", { tabIndex: 0 }, table));
