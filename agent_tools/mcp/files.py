@@ -54,7 +54,7 @@ async def get_file(call: McpCall, given: GetFile) -> CallToolResult:
     if text is None or mime in _PICTURES:
         if given.offset or len(data) < size:
             raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, and is not text: read a part with run_python.")
-        block: ContentBlock = EmbeddedResource(resource=_blob(file.uri, mime, data))
+        block: ContentBlock = EmbeddedResource(resource=blob_of(file.uri, mime, data))
         if mime in _PICTURES:
             block = ImageContent(data=base64.b64encode(data).decode(), mime_type=mime)
         told = f"container: {container}\n{one_line(path)} ({size:,} bytes, {mime})"
@@ -89,7 +89,7 @@ async def contents_of(call: McpCall, container: str, path: str) -> TextResourceC
         raise FileTooLarge(f"{one_line(path)} has {size:,} bytes, more than {MAX_BLOB_BYTES:,}.")
     uri, mime, text = uri_of(container, path), mime_of(path), _as_text(data)
     if text is None or mime in _PICTURES:
-        return _blob(uri, mime, data)
+        return blob_of(uri, mime, data)
     return TextResourceContents(uri=uri, mime_type=mime if mime.startswith("text/") else "text/plain", text=text)
 
 
@@ -125,5 +125,6 @@ def _decoded(content: str) -> bytes:
         raise InvalidParams("The content is no base64: send it so, or as text with encoding='utf-8'.") from exc
 
 
-def _blob(uri: str, mime: str, data: bytes) -> BlobResourceContents:
+def blob_of(uri: str, mime: str, data: bytes) -> BlobResourceContents:
+    """Return bytes as a resource."""
     return BlobResourceContents(uri=uri, mime_type=mime, blob=base64.b64encode(data).decode())

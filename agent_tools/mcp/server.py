@@ -79,6 +79,10 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
     async def list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         return everything if _call(context).has_page else ListToolsResult(tools=for_models)
 
+    async def read(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        found = skills.resource(str(params.uri))
+        return ReadResourceResult(contents=[found]) if found else await read_resource(context, params)
+
     schemas = {tool.name: tool.input_schema for tool in everything.tools}
     server = Server(
         NAME,
@@ -93,7 +97,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_list_prompts=list_prompts,
-        on_read_resource=skills.reading(read_resource),
+        on_read_resource=read,
     )
     server.middleware[:] = [TracingMiddleware(provider, frozenset(schemas))] if provider else []
     skills.add_to(server)

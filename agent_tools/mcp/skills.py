@@ -6,30 +6,27 @@ left out, and the log says why. It is in the containers all the same.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     BlobResourceContents,
     PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
     RequestParams,
     TextResourceContents,
 )
 
 from agent_tools.limits import MIB
 from agent_tools.mcp.answers import mime_of
+from agent_tools.mcp.files import blob_of
 from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill
 
 EXTENSION = "io.modelcontextprotocol/skills"
@@ -37,7 +34,6 @@ MAX_BYTES = 16 * MIB  # of one skill; a host need take no more
 _MAX_TEXTS = {"description": MAX_DESCRIPTION, "compatibility": 500, "license": MAX_DESCRIPTION}  # characters
 _ANSWER = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
 _log = logging.getLogger(__name__)
-_Read = Callable[[ServerRequestContext[Any, Any], ReadResourceRequestParams], Awaitable[ReadResourceResult]]
 
 
 class _GetSkill(RequestParams):
@@ -69,23 +65,15 @@ class SkillResources:
             server.add_request_handler("skills/list", PaginatedRequestParams, self._list)
             server.add_request_handler("skills/get", _GetSkill, self._get)
 
-    def reading(self, otherwise: _Read) -> _Read:
-        """Return what reads a file of a skill, byte for byte, and other resources as before."""
-
-        async def read(
-            context: ServerRequestContext[Any, Any], params: ReadResourceRequestParams
-        ) -> ReadResourceResult:
-            uri = str(params.uri)
-            if uri not in self._files:
-                return await otherwise(context, params)
-            data, mime = self._files[uri].read_bytes(), mime_of(uri)
-            try:
-                return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=mime, text=data.decode())])
-            except UnicodeDecodeError:
-                blob = base64.b64encode(data).decode()
-                return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=mime, blob=blob)])
-
-        return read
+    def resource(self, uri: str) -> TextResourceContents | BlobResourceContents | None:
+        """Return a file of a skill, byte for byte; None for any other URI."""
+        if uri not in self._files:
+            return None
+        data, mime = self._files[uri].read_bytes(), mime_of(uri)
+        try:
+            return TextResourceContents(uri=uri, mime_type=mime, text=data.decode())
+        except UnicodeDecodeError:
+            return blob_of(uri, mime, data)
 
     async def _list(self, _: object, __: object) -> dict[str, Any]:
         return {**_ANSWER, "skills": list(self._entries.values())}
