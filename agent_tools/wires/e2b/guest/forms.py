@@ -27,6 +27,10 @@ class ChartForm(BaseFormatter):
     print_method = ObjectName("_repr_e2b_chart_")
     _return_type = dict
 
+    def pop(self, typ: Any, default: Any = None) -> Any:
+        """Keep the form of figures, which IPython drops from each formatter when matplotlib is imported."""
+        return default
+
 
 def data_of(table: Any) -> dict[str, Any]:
     """Return a pandas table as lists by the names of its columns."""
