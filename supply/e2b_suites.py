@@ -31,7 +31,8 @@ SUITES = {
     "sdk-js": ("E2B/packages/js-sdk", ("tests/api", "tests/sandbox")),
 }  # fmt: skip
 OUTSIDE = {
-    "other languages than Python": r"bash|java|_r\b|_r_|env_vars/r|js|typescript|_ts_|default.?kernels|list.?contexts",
+    "other languages than Python": r"bash|java|_r\b|_r_|cwd r\b|env_vars/r|js|typescript|_ts_"
+    r"|default.?kernels|list.?contexts",
     "systemd": r"systemd",
     "root, and other users": r"create.?context.?with.?options|root|user(name)?\b",
     "snapshots and forks": r"snapshot|fork|filesystem.?only",
@@ -88,7 +89,7 @@ def by_pytest(clones: Path, place: str, parts: tuple[str, ...], report: Path, en
 def by_vitest(clones: Path, place: str, parts: tuple[str, ...], report: Path, environment: dict[str, str]) -> None:
     """Run tests in JavaScript, with the SDK that stands beside them."""
     clone = clones / place
-    npm(clone, "vitest", "dotenv", "msw", "typescript", "error-stack-parser-es")
+    npm(clone, "vitest", "dotenv", "msw", "typescript@5", "error-stack-parser-es")
     (clone / "agent-tools.config.mts").write_text(CONFIG)
     vitest = [str(NODE), "node_modules/vitest/vitest.mjs", "run", "--config", "agent-tools.config.mts"]
     command = [*vitest, "--reporter=junit", f"--outputFile={report}", *parts]

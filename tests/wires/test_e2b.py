@@ -228,6 +228,7 @@ def test_commands_run_to_their_end(served: Served) -> None:
     sandbox = Client(served).create(envVars={"FOO": "bar"})
     assert sandbox.command("echo $FOO $X; exit 3", envs={"X": "x"}) == ("bar x\n", 3)
     assert sandbox.command("pwd", cwd="/tmp") == ("/tmp\n", 0)
+    assert sandbox.command("", cmd="/usr/bin/printenv", args=["PWD"]) == ("/home/user\n", 0)
     assert len(sandbox.command("head -c 3000000 /dev/zero | tr '\\0' x")[0]) == 3_000_000
     start = {"process": {"cmd": "/bin/sleep", "args": ["60"]}}
     late = sandbox.stream("Start", start, **{"Connect-Timeout-Ms": "500"})

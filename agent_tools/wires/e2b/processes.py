@@ -113,7 +113,7 @@ async def _start(
         command=[process.cmd, *process.args],
         stdin=b"" if stdin or size else None,
         cwd="" if folder == HOME else in_sandbox(folder),
-        env={**box.facts.envs, **process.envs},
+        env={"PWD": folder, **box.facts.envs, **process.envs},  # by which a shell knows the folder by this name
         timeout=seconds_of(call.request),
         max_output=MAX_OUTPUT,
         terminal=(size.rows, size.cols) if size else None,
