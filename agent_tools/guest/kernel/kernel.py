@@ -26,7 +26,7 @@ from traitlets import Type
 
 from ..checkpoints.taking import Checkpoints
 from ..wire.messages import IOPUB, MAX_REQUEST_BYTES, SHELL, STDIN, MessageReader
-from ..wire.sockets import await_input
+from ..wire.sockets import await_any_input, await_input
 from ..wire.spin_wait import SpinningSelector
 from . import cells, interrupts
 from .session import ChannelNumber, now
@@ -66,18 +66,68 @@ class CellLoop(asyncio.SelectorEventLoop):
         return super().call_at(*args, **kwargs)
 
     def is_running(self) -> bool:
-        """Return whether code is run by the loop, as far as code can tell."""
-        return self.is_marked or super().is_running()
+        """Return whether code is run by the loop, as far as code can tell; no thread may run it."""
+        return self.is_marked or super().is_running() or not interrupts.is_main_thread()
 
     def close(self) -> None:
-        """Close, unless a script does that at its end: the loop is for the cells to come, too."""
-        if not self.is_marked:
-            super().close()
+        """Stay open: the loop is for the cells to come, too."""
+
+    def await_input(self, descriptor: int, seconds: float | None = None) -> bool:
+        """Wait until there is something to read, up to a time; return whether there is.
+
+        Meanwhile run what code has given the loop to do. The wait continues when code stops the loop, and after an
+        exception. No task waits: code may cancel all tasks.
+        """
+        ends = None if seconds is None else self.time() + seconds
+        while not await_input(descriptor, 0):
+            left = None if ends is None else ends - self.time()
+            if left is not None and left <= 0:
+                return False
+            try:
+                if self.was_used:
+                    self._run_until_input(descriptor, left)
+                elif await_any_input([descriptor, self._ssock.fileno()], left):
+                    self.was_used = not await_input(descriptor, 0)  # by a thread, or a signal
+            except BaseException as exc:  # noqa: BLE001  (of callbacks, tasks and signal handlers)
+                self._show(exc)
+        return True
+
+    def _run_until_input(self, descriptor: int, seconds: float | None) -> None:
+        """Run the loop until there is something to read, a time has passed, or code stops the loop."""
+        alarm = None if seconds is None else self.call_later(seconds, self.stop)
+        self.add_reader(descriptor, self.stop)
+        try:
+            self.run_forever()
+        finally:
+            self.remove_reader(descriptor)
+            if alarm:
+                alarm.cancel()
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine to its end, also when code stops the loop. An error of a signal handler cancels it."""
+        task = self.create_task(coroutine)
+        task.add_done_callback(lambda _: self.stop())
+        while not task.done():
+            if error := self._error():
+                task.cancel(repr(error))
+        return task.result()
+
+    def _error(self) -> Exception | None:
+        """Run until code, or the kernel, stops the loop; return the error of a signal handler that ended the loop."""
+        try:
+            self.run_forever()
+        except (SystemExit, KeyboardInterrupt) as exc:  # of a callback or another task, which does not end the program
+            self._show(exc)
+        except Exception as exc:  # noqa: BLE001  (of a signal handler: errors of callbacks do not end the loop)
+            return exc
+        return None
+
+    def _show(self, exc: BaseException) -> None:
+        """Print an exception that ended no cell, as asyncio prints those of callbacks."""
+        self.default_exception_handler({"message": "Exception outside of a cell's code", "exception": exc})
 
     def renew(self) -> None:
         """Use a new selector in a fork, where the parent's is shared; tasks and timers continue."""
-        if self.is_closed():
-            return
         shared = self._selector
         self._selector = SpinningSelector()
         for key in list(shared.get_map().values()):
@@ -234,21 +284,12 @@ class SandboxKernel(IPythonKernel):
     def _receive(self, connected: socket.socket, checkpoints: Checkpoints) -> bytes:
         """Wait for bytes; meanwhile take a checkpoint, and run tasks of earlier cells."""
         patience = checkpoints.patience()
-        if patience is not None and not (patience and self._await_input(connected, patience)):
+        if patience is not None and not (patience and self.loop.await_input(connected.fileno(), patience)):
             checkpoints.take()
-        if self.loop.was_used:
-            self._await_input(connected)
+        self.loop.await_input(connected.fileno())
         data = connected.recv(READ_SIZE)
         checkpoints.settle()
         return data
-
-    def _await_input(self, connected: socket.socket, seconds: float | None = None) -> bool:
-        """Wait for bytes up to a time; return whether there are any."""
-        if not self.loop.was_used:
-            return await_input(connected.fileno(), seconds)
-        with contextlib.suppress(RuntimeError):  # code has stopped the loop; its tasks go on with the next request
-            self.loop.run_until_complete(_readable(self.loop, connected, seconds))
-        return await_input(connected.fileno(), 0)
 
     def renew(self) -> None:
         """Prepare to serve in a fork."""
@@ -283,10 +324,10 @@ class SandboxKernel(IPythonKernel):
             if not asyncio.iscoroutine(answer):
                 return
             if request["msg_type"] == "execute_request" and self._awaits(str(request["content"].get("code", ""))):
-                self.loop.run_until_complete(answer)
+                self.loop.finish(answer)
             else:
                 self._run_at_once(answer)
-        except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  (of code that meddles with what runs it)
+        except BaseException as exc:  # noqa: BLE001  (of code that meddles with what runs it)
             self._reply_with(exc, request)
         finally:
             interrupts.ignore()
@@ -318,7 +359,7 @@ class SandboxKernel(IPythonKernel):
         finally:
             self.loop.is_marked = False
             asyncio._set_running_loop(None)
-        self.loop.run_until_complete(_rest(answer, waits_for))
+        self.loop.finish(_rest(answer, waits_for))
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
         """Publish the progress of a request, unless it is unwatched."""
@@ -398,16 +439,6 @@ class SandboxKernel(IPythonKernel):
         self._signals = reader, writer
         self.loop.add_reader(reader, lambda: os.read(reader, 4096))
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-
-async def _readable(loop: asyncio.AbstractEventLoop, connected: socket.socket, seconds: float | None) -> None:
-    """Wait until the socket is readable, up to a time."""
-    arrived = loop.create_future()
-    loop.add_reader(connected, arrived.cancel)
-    try:
-        await asyncio.wait([arrived], timeout=seconds)
-    finally:
-        loop.remove_reader(connected)
 
 
 async def _rest(answer: Coroutine[Any, Any, Any], waits_for: Any) -> None:

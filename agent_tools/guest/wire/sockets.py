@@ -28,25 +28,31 @@ def pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
 
 def await_input(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until there is something to read, or the end; return whether there is. None waits for ever."""
-    return _await(descriptor, select.POLLIN, seconds)
+    return _await([descriptor], select.POLLIN, seconds)
+
+
+def await_any_input(descriptors: "list[int]", seconds: "float | None" = None) -> bool:
+    """Wait as `await_input` does, for any of several descriptors."""
+    return _await(descriptors, select.POLLIN, seconds)
 
 
 def await_room(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until writing is possible or the other end is closed; return whether it is. None waits for ever."""
-    return _await(descriptor, select.POLLOUT, seconds)
+    return _await([descriptor], select.POLLOUT, seconds)
 
 
 def await_either(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until reading or writing is possible; return whether it is. None waits for ever."""
-    return _await(descriptor, select.POLLIN | select.POLLOUT, seconds)
+    return _await([descriptor], select.POLLIN | select.POLLOUT, seconds)
 
 
 def await_hang_up(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until the other end is closed, even with unread bytes; return whether it is. None waits for ever."""
-    return _await(descriptor, 0, seconds)  # a hang-up is told unasked
+    return _await([descriptor], 0, seconds)  # a hang-up is told unasked
 
 
-def _await(descriptor: int, event: int, seconds: "float | None") -> bool:
+def _await(descriptors: "list[int]", event: int, seconds: "float | None") -> bool:
     poller = select.poll()
-    poller.register(descriptor, event)
+    for descriptor in descriptors:
+        poller.register(descriptor, event)
     return bool(poller.poll(None if seconds is None else max(0.0, seconds) * 1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,20 +33,79 @@ def test_the_loop_runs_for_code_that_does_not_await(sandbox: Sandbox) -> None:
     assert sandbox.run_code("asyncio.get_event_loop().run_until_complete(asyncio.sleep(0, 7))").value == 7
 
 
-def test_a_cell_that_closes_its_loop_costs_no_variables(sandbox: Sandbox) -> None:
-    sandbox.run_code("x = 5")
-    assert sandbox.run_code(
-        "loop = asyncio.get_event_loop(); loop.run_until_complete(asyncio.sleep(0)); loop.close()"
-    ).ok
-    assert sandbox.run_code("await asyncio.sleep(0)\nx").value == 5
+MEDDLING = {
+    "stop": "loop.stop()",
+    "stop for ever": "loop.stop(); loop.call_soon(loop.stop); loop.call_later(0.001, meddle)",
+    "close": "loop.close()",
+    "exit": "sys.exit(3)",
+    "interrupt": "raise KeyboardInterrupt",
+    "cancel all tasks": "[each.cancel() for each in asyncio.all_tasks(loop)]",
+    "exit in a task": "task = asyncio.ensure_future(leave(), loop=loop)",
+    "exit in the handler of errors": "loop.set_exception_handler(lambda *_: sys.exit(3)); 1 / 0",
+    "run in a thread": "threading.Thread(target=loop.run_forever).start()",
+}
+MOMENTS = {
+    "in the cell": "with contextlib.suppress(BaseException): meddle()",
+    "at once": "loop.call_soon(meddle)",
+    "later": "loop.call_later(0.01, meddle)",
+    "from a thread": "threading.Timer(0.01, loop.call_soon_threadsafe, [meddle]).start()",
+    "while a cell awaits": "loop.call_soon(meddle)\nawait asyncio.sleep(0.01)",
+}
 
 
-@pytest.mark.parametrize("stop", ["loop.stop()", "loop.call_soon(loop.stop)", "loop.call_later(0.01, loop.stop)"])
-def test_a_loop_that_is_stopped_costs_no_variables(sandbox: Sandbox, stop: str) -> None:
-    sandbox.run_code(f"x = 5\nloop = asyncio.get_event_loop()\n{stop}\nNone")
-    sandbox.run_code("import time; time.sleep(0.05)")
-    sandbox.run_code("await asyncio.sleep(0)")
-    assert sandbox.run_code("x").value == 5
+@pytest.mark.parametrize("meddling", MEDDLING)
+def test_what_code_does_to_the_loop_costs_no_variables(sandbox: Sandbox, meddling: str) -> None:
+    sandbox.run_code("import contextlib, os, sys, threading\nloop, pid = asyncio.get_event_loop(), os.getpid()")
+    sandbox.run_code("async def leave(): sys.exit(3)")
+    sandbox.run_code(f"def meddle():\n    global is_done, task\n    is_done = True\n    {MEDDLING[meddling]}")
+    for moment, code in MOMENTS.items():
+        sandbox.run_code(f"is_done = False\n{code}")
+        while sandbox.run_code("is_done").value is False:
+            pass
+        for await_ in ("await asyncio.sleep(0.06)", ""):
+            assert sandbox.run_code(f"{await_}\nos.getpid() == pid").value is True, moment
+
+
+@pytest.mark.parametrize("use", ["", "asyncio.get_event_loop().call_soon(print)"])
+def test_an_error_of_a_signals_handler_between_calls_costs_no_variables(
+    sandbox: Sandbox, use: str, tmp_path: Path
+) -> None:
+    sandbox.run_code("import os, pathlib, signal, sys, threading\npid = os.getpid()")
+    sandbox.run_code(
+        f"def handle(*_):\n    pathlib.Path({str(tmp_path / 'handled')!r}).touch()\n    sys.exit(3)\n"
+        "def kill():\n"
+        "    main = threading.main_thread().ident\n"
+        "    while sys._current_frames()[main].f_code.co_name not in ('_await', 'select'): pass\n"
+        "    os.kill(pid, signal.SIGUSR1)\n"
+        f"signal.signal(signal.SIGUSR1, handle)\nthreading.Thread(target=kill).start()\n{use}"
+    )
+    while not (tmp_path / "handled").exists():
+        pass
+    assert sandbox.run_code("os.getpid() == pid").value is True
+
+
+def test_an_error_of_a_signals_handler_ends_the_cell_that_awaits(sandbox: Sandbox) -> None:
+    sandbox.run_code(
+        "import signal\ndef handle(*_): raise TimeoutError('time is up')\nsignal.signal(signal.SIGALRM, handle)"
+    )
+    name, value = error_of(sandbox, "signal.setitimer(signal.ITIMER_REAL, 0.01)\nawait asyncio.sleep(60)")
+    assert (name, value) == ("CancelledError", "TimeoutError('time is up')")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "threading.Timer(0.01, loop.call_soon_threadsafe, [touch]).start()",
+        "loop.add_signal_handler(signal.SIGUSR1, touch)\n"
+        "threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGUSR1]).start()",
+    ],
+    ids=["a thread", "a signal"],
+)
+def test_the_loop_runs_between_calls_once_something_uses_it(sandbox: Sandbox, use: str, tmp_path: Path) -> None:
+    sandbox.run_code("import os, pathlib, signal, threading\nloop = asyncio.get_event_loop()")
+    sandbox.run_code(f"touch = pathlib.Path({str(tmp_path / 'done')!r}).touch\n{use}")
+    while not (tmp_path / "done").exists():
+        pass
 
 
 def test_an_await_that_a_transformer_writes_is_awaited(sandbox: Sandbox) -> None:
