@@ -142,6 +142,12 @@ def thinking(*kinds: str) -> Change:
     return shape
 
 
+def blank_lines_first(found: list[Event]) -> list[Event]:
+    """The same behind a message of blank lines alone, as models write before a call."""
+    moved = [{**each, "output_index": 1} if "output_index" in each else each for each in found[2:]]
+    return [*found[:2], *message_events("\n\n"), *moved] if "call" in str(found[2]) else found
+
+
 def thought_at_the_end(found: list[Event]) -> list[Event]:
     parts = [{"type": "reasoning_text", "text": THOUGHT}]
     found[-1]["response"]["output"].insert(0, {"id": "rs_1", "type": "reasoning", "summary": [], "content": parts})
@@ -176,6 +182,7 @@ SHAPES: dict[str, Change] = {
     "fields of nobody": lambda found: [
         {**each, "obfuscation": "x", "sequence_number": n} for n, each in enumerate(found)
     ],
+    "blank lines before the call": blank_lines_first,
     "reasoning": thinking("reasoning_text"),
     "a summary of reasoning": thinking("reasoning_summary_text"),
     "reasoning and its summary": thinking("reasoning_text", "reasoning_summary_text"),
