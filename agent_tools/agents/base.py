@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, TypeVar, Union, cast
 
 from agent_tools.agents.steps import Cancel
@@ -120,11 +119,10 @@ class Agent(ABC):
         """
         gives_dicts = bool(messages) and not any(isinstance(message, Message) for message in messages)
         conversation, lang = self._prepared(messages, kwargs.pop("lang", None))
-        plain = _DictCache()
         with closing(self._run(conversation, lang=lang, **kwargs)) as responses:
             for response in responses:
                 named = [self._signed(message) for message in response]
-                yield cast("list[MessageT]", plain.dicts(named) if gives_dicts else named)
+                yield cast("list[MessageT]", [message.to_dict() for message in named] if gives_dicts else named)
 
     def run_nonstream(self, messages: Sequence[MessageT], **kwargs: Any) -> list[MessageT]:
         """Do `run` to its end, and return the whole response."""
@@ -145,9 +143,7 @@ class Agent(ABC):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @abstractmethod
@@ -169,19 +165,3 @@ class Agent(ABC):
 
     def _signed(self, message: Message) -> Message:
         return replace(message, name=self.name) if self.name and not message.name else message
-
-
-class _DictCache:
-    """Messages as dicts; a message that stays the same from yield to yield is converted once."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[Message, JsonObject]] = []
-
-    def dicts(self, messages: list[Message]) -> list[JsonObject]:
-        """Return the messages as dicts that the caller owns."""
-        known = self._known
-        for place, message in enumerate(messages):
-            if place < len(known) and known[place][0] is message:
-                continue
-            known[place:] = [(message, message.to_dict())]
-        return [dict(plain) for _, plain in known[: len(messages)]]

@@ -12,14 +12,9 @@ from urllib.parse import unquote, urlsplit
 from agent_tools.agents.base import Agent, ModelLike, ToolLike
 from agent_tools.agents.steps import (
     CallBegun,
-    CallCommand,
     CallDelta,
     CallDone,
-    CallOutput,
-    CallReady,
-    CallRunning,
     Cancel,
-    Finished,
     ReasoningDelta,
     RoundDone,
     Step,
@@ -63,7 +58,7 @@ class Transcript:
                 self._round.append(result)
             case RoundDone():
                 return self._settle(step)
-            case CallReady() | CallRunning() | CallOutput() | CallCommand() | Finished():
+            case _:
                 return False
         return True
 

@@ -14,7 +14,6 @@ import uuid
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import anyio
@@ -173,21 +172,17 @@ class SandboxContext:
         session.open()
         return Script(session, calls, template.limits)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     async def __aenter__(self) -> AsyncScript:
         try:
             return AsyncScript(await in_thread(self.__enter__, threading.Event().set))
         except BaseException:  # among others, cancelled while it started
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
             await in_thread(self._close, lambda: None)
 

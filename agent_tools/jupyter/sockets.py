@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Literal
 
 import zmq
@@ -173,9 +172,7 @@ class KernelSockets:
         self._beat.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for socket in self._sockets.values():
             socket.close(linger=LINGER)
         self._context.term()  # which ends the heartbeat's thread

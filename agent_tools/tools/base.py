@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, Union, runtime_checkable
+from typing import Any, TypeVar, Union
 
 import fastjsonschema
 
 from agent_tools import settings
-from agent_tools.code_reader import load_json
+from agent_tools.code_reader import load_json, read_params
 from agent_tools.engines.engine import Guest
 from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
 from agent_tools.extras import pip_install
@@ -237,6 +237,14 @@ class CodeTool(BaseTool):
     ) -> Generator[Output, None, Execution]:
         """Run code, yield its outputs, and return the whole execution."""
 
+    def read_code(self, params: object) -> str:
+        """Return the code that a call with these `params` runs.
+
+        Raises:
+            InvalidParams: there is no code, or it is longer than `max_code_bytes`.
+        """
+        return read_params(params, Limits()).code
+
     @abstractmethod
     def markdown(self, execution: Execution) -> str:
         """Return the execution as text for the model."""
@@ -244,19 +252,6 @@ class CodeTool(BaseTool):
     @abstractmethod
     def cancel(self, cancelled: threading.Event) -> None:
         """End the stream that was given this event. For any thread."""
-
-
-@runtime_checkable
-class ReadsCode(Protocol):
-    """A code tool with its own reading, or limits, of a call's code."""
-
-    def read_code(self, params: object) -> str:
-        """Return the code of a call.
-
-        Raises:
-            InvalidParams: there is no code, or it may not run.
-        """
-        ...
 
 
 # A typed Python function as a tool: its schema comes from the signature and the docstring.

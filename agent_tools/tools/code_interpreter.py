@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools import settings
@@ -199,11 +198,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         return (yield from self._stream(self._read(params), files, timeout, cancelled))
 
     def read_code(self, params: object) -> str:
-        """Return the code that a call with these `params` runs.
-
-        Raises:
-            InvalidParams: there is no code, or it is longer than `max_code_bytes`.
-        """
+        """Return the code that a call with these `params` runs; see `CodeTool.read_code`."""
         return self._read(params).code
 
     @property
@@ -325,17 +320,13 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     def __enter__(self) -> CodeInterpreter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> CodeInterpreter:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await to_its_end(self.close)
 
     def _description_with_contents(self) -> str:

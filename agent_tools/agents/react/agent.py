@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from agent_tools.agents.fncall import Assistant, Transcript
 from agent_tools.agents.react.model import ReActModel, scratchpad
-from agent_tools.agents.steps import (
-    CallBegun,
-    CallCommand,
-    CallDelta,
-    CallDone,
-    CallOutput,
-    CallReady,
-    CallRunning,
-    Finished,
-    ReasoningDelta,
-    RoundDone,
-    Step,
-    TextDelta,
-)
+from agent_tools.agents.steps import CallBegun, CallDelta, CallDone, ReasoningDelta, RoundDone, Step, TextDelta
 from agent_tools.messages import ASSISTANT, Message
 from agent_tools.models import Model
 
@@ -65,7 +52,7 @@ class _ReActTranscript(Transcript):
                 before = _joined(self._done, self._now)
                 self._done, self._now = _joined(self._done, scratchpad(step.messages)), ""
                 return before != self._done
-            case CallReady() | CallRunning() | CallOutput() | CallCommand() | Finished():
+            case _:
                 return False
         return True
 

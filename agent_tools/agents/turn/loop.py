@@ -45,14 +45,12 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.agents.turn.round import Round
-from agent_tools.code_reader import read_params
 from agent_tools.errors import ToolServiceError
-from agent_tools.limits import Limits
 from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, USER, Content, ContentItem, Message, language_of
 from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
 from agent_tools.results.execution import Execution
 from agent_tools.text import neutralise
-from agent_tools.tools.base import BaseTool, CodeTool, ReadsCode
+from agent_tools.tools.base import BaseTool, CodeTool
 from agent_tools.tools.command_tool import CommandTool
 
 # One call of a tool: its outputs while it runs, and an answer for the model, even if the tool fails.
@@ -64,9 +62,7 @@ _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])(?:/[\w.@+~-]+)+/([\w.@+~-]+)")
 
 def code_reader(tool: BaseTool | None) -> CodeReader | None:
     """Return the function that reads code from arguments as the tool does; None for a tool that runs no code."""
-    if not isinstance(tool, CodeTool):
-        return None
-    return tool.read_code if isinstance(tool, ReadsCode) else lambda arguments: read_params(arguments, Limits()).code
+    return tool.read_code if isinstance(tool, CodeTool) else None
 
 
 @dataclass(frozen=True)
@@ -209,9 +205,6 @@ class ToolLoop:
             yield from turn.rounds()
             reason = turn.reason or ("cancelled" if cancel.is_set() else "deadline")
             yield Finished(reason, turn.usage, tuple(turn.pending))
-
-
-"""The loop's first name, which stays."""
 
 
 class _RunningTurn:
