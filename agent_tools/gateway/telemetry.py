@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
@@ -196,10 +189,16 @@ class Metrics:
         pools: Callable[[], PoolState] = PoolState,
     ) -> None:
         self.registry = CollectorRegistry()
-        for collector in (_Sandboxes(running), _Pools(pools), ProcessCollector(registry=None)):
-            self.registry.register(collector)
-        for name, says in _GROWING.items():
-            self.registry.register(_Growing(name, says, growing.get(name, int)))
+        self.registry.register(_Read(lambda: _of_sandboxes(running())))
+        self.registry.register(_Read(lambda: _of_pools(pools())))
+        self.registry.register(ProcessCollector(registry=None))
+        self.registry.register(
+            _Read(
+                lambda: [
+                    CounterMetricFamily(name, says, value=growing.get(name, int)()) for name, says in _GROWING.items()
+                ]
+            )
+        )
         self._make_for_requests()
         self._make_for_parts()
         self._make_for_turns()
@@ -314,53 +313,37 @@ class Metrics:
         self.tokens.labels(key, "output").inc(usage.output_tokens)
 
 
-class _Growing(Collector):
-    """Reads a growing number when metrics are collected."""
+class _Read(Collector):
+    """Reads values when metrics are collected."""
 
-    def __init__(self, name: str, says: str, number: Callable[[], int]) -> None:
-        self._name = name
-        self._says = says
-        self._number = number
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
 
-    def collect(self) -> list[CounterMetricFamily]:
-        """Return the counter."""
-        return [CounterMetricFamily(self._name, self._says, value=self._number())]
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._read()
 
 
-class _Pools(Collector):
-    """Reads the pools when metrics are collected."""
-
-    def __init__(self, pools: Callable[[], PoolState]) -> None:
-        self._pools = pools
-
-    def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
-        """Return the sandboxes that are ready, how sessions that asked for one fared, and those that had none."""
-        state = self._pools()
-        says = "Sessions with a sandbox made ahead (hit), or why they had none."
-        takes = CounterMetricFamily("agent_tools_pool_takes", says, labels=["outcome"])
-        for outcome in ("hit", *get_args(Miss)):
-            takes.add_metric([outcome], state.takes.get(outcome, 0))
-        ready = GaugeMetricFamily("agent_tools_pool_ready", "Sandboxes made ahead that are ready.", value=state.ready)
-        says = "Sandboxes that were started while a request waited."
-        cold = CounterMetricFamily("agent_tools_cold_starts", says, value=state.cold_starts)
-        says = "Time that these took to start."
-        seconds = CounterMetricFamily("agent_tools_cold_start_seconds", says, value=state.cold_start_seconds)
-        return [takes, ready, cold, seconds]
+def _of_pools(state: PoolState) -> list[Metric]:
+    """Return the sandboxes that are ready, how sessions that asked for one fared, and cold starts."""
+    says = "Sessions with a sandbox made ahead (hit), or why they had none."
+    takes = CounterMetricFamily("agent_tools_pool_takes", says, labels=["outcome"])
+    for outcome in ("hit", *get_args(Miss)):
+        takes.add_metric([outcome], state.takes.get(outcome, 0))
+    ready = GaugeMetricFamily("agent_tools_pool_ready", "Sandboxes made ahead that are ready.", value=state.ready)
+    says = "Sandboxes that were started while a request waited."
+    cold = CounterMetricFamily("agent_tools_cold_starts", says, value=state.cold_starts)
+    says = "Time that these took to start."
+    seconds = CounterMetricFamily("agent_tools_cold_start_seconds", says, value=state.cold_start_seconds)
+    return [takes, ready, cold, seconds]
 
 
-class _Sandboxes(Collector):
-    """Counts the sandboxes when metrics are collected."""
-
-    def __init__(self, running: Callable[[], Mapping[str, bool]]) -> None:
-        self._running = running
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        """Return the gauge."""
-        held = list(self._running().values())
-        gauge = GaugeMetricFamily("agent_tools_sandboxes", "Sandboxes now.", labels=["state"])
-        gauge.add_metric(["held"], sum(held))
-        gauge.add_metric(["idle"], len(held) - sum(held))
-        return [gauge]
+def _of_sandboxes(running: Mapping[str, bool]) -> list[Metric]:
+    """Return the number of sandboxes in use and idle."""
+    gauge = GaugeMetricFamily("agent_tools_sandboxes", "Sandboxes now.", labels=["state"])
+    gauge.add_metric(["held"], sum(running.values()))
+    gauge.add_metric(["idle"], len(running) - sum(running.values()))
+    return [gauge]
 
 
 def _status(done: CallDone) -> str:
