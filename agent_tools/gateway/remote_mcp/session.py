@@ -19,40 +19,36 @@ from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, Remot
 MAX_WORDS = 1_000  # characters of a server's own words on an error
 
 
-class McpSession:
-    """Opens sessions, and puts their failures into words."""
+@asynccontextmanager
+async def opened_session(config: GatewayConfig, servers: AllowedServers, server: RemoteServer) -> AsyncIterator[Client]:
+    """Connect to a server until the context ends.
 
-    @staticmethod
-    @asynccontextmanager
-    async def opened(config: GatewayConfig, servers: AllowedServers, server: RemoteServer) -> AsyncIterator[Client]:
-        """Connect to a server until the context ends.
+    Raises:
+        Exception: whatever the client's libraries raise; see `session_failure`.
+    """
+    timeout = httpx2.Timeout(config.mcp_timeout, connect=CONNECT_TIMEOUT)
+    transport, headers = CheckedTransport(servers, config.max_mcp_bytes), dict(server.headers)
+    async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False) as http:
+        stream = streamable_http_client(
+            server.url, http_client=http, max_sse_event_size=config.max_mcp_bytes, terminate_on_close=False
+        )
+        async with Client(stream, cache=None, read_timeout_seconds=config.mcp_timeout) as client:
+            yield client
 
-        Raises:
-            Exception: whatever the client's libraries raise; see `failure`.
-        """
-        timeout = httpx2.Timeout(config.mcp_timeout, connect=CONNECT_TIMEOUT)
-        transport, headers = CheckedTransport(servers, config.max_mcp_bytes), dict(server.headers)
-        async with httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False) as http:
-            stream = streamable_http_client(
-                server.url, http_client=http, max_sse_event_size=config.max_mcp_bytes, terminate_on_close=False
-            )
-            async with Client(stream, cache=None, read_timeout_seconds=config.mcp_timeout) as client:
-                yield client
 
-    @staticmethod
-    def failure(exc: BaseException, timeout: float) -> RemoteFailure:
-        """Return the failure for clients and models, with our message or the server's."""
-        while inner := getattr(exc, "exceptions", None):  # of a group, which Python 3.10 does not know
-            exc = inner[0]
-        if isinstance(exc, RemoteFailure):
-            return exc
-        if isinstance(exc, ServerNotAllowed):
-            return RemoteFailure(str(exc))
-        if isinstance(exc, TimeoutError):
-            return RemoteFailure(f"The server did not answer within {timeout:g} seconds.")
-        if isinstance(exc, MCPError):
-            return RemoteFailure(exc.error.message[:MAX_WORDS], "mcp_protocol_error", exc.error.code)
-        return RemoteFailure(f"The server could not be reached ({type(exc).__name__}).")
+def session_failure(exc: BaseException, timeout: float) -> RemoteFailure:
+    """Return the failure for clients and models, with our message or the server's."""
+    while inner := getattr(exc, "exceptions", None):  # of a group, which Python 3.10 does not know
+        exc = inner[0]
+    if isinstance(exc, RemoteFailure):
+        return exc
+    if isinstance(exc, ServerNotAllowed):
+        return RemoteFailure(str(exc))
+    if isinstance(exc, TimeoutError):
+        return RemoteFailure(f"The server did not answer within {timeout:g} seconds.")
+    if isinstance(exc, MCPError):
+        return RemoteFailure(exc.error.message[:MAX_WORDS], "mcp_protocol_error", exc.error.code)
+    return RemoteFailure(f"The server could not be reached ({type(exc).__name__}).")
 
 
 # HTTP to a listed server: only to the checked address, with a limit of bytes.

@@ -70,7 +70,7 @@ class McpConnections:
         self.wait(partial(_look_up, self.servers, server.url))  # first, since its errors name the cause
         connection = McpConnection(self, server)
         ended, _ = portal.start_task(connection.hold)
-        self._stack.callback(_end, ended)
+        self._stack.callback(ended.cancel)
         return connection, self.wait(connection.listed)
 
     def wait(self, work: Callable[[], Awaitable[_T]]) -> _T:
@@ -94,7 +94,7 @@ class McpConnections:
         except CancelledError:
             raise RemoteFailure("The turn was ended before the server answered.") from None
         except Exception as exc:  # a client's library may raise anything: it is shown as the server's failure
-            raise remote_mcp.McpSession.failure(exc, self.config.mcp_timeout) from exc
+            raise remote_mcp.session_failure(exc, self.config.mcp_timeout) from exc
         finally:
             with self._lock:
                 self._waiting.discard(future)
@@ -136,7 +136,7 @@ class McpConnection:
         settled = self._settled = anyio.Event()
         task_status.started()
         try:
-            async with remote_mcp.McpSession.opened(self._all.config, self._all.servers, self.server) as client:
+            async with remote_mcp.opened_session(self._all.config, self._all.servers, self.server) as client:
                 self._client = client
                 settled.set()
                 await anyio.sleep_forever()
@@ -189,10 +189,6 @@ async def _look_up(servers: AllowedServers, url: str) -> None:
 async def _within(seconds: float, work: Callable[[], Awaitable[_T]]) -> _T:
     with anyio.fail_after(seconds):
         return await work()
-
-
-def _end(ended: Future[None]) -> None:
-    ended.cancel()
 
 
 _REFUSED = re.compile(r"[^0-9A-Za-z_-]")  # in names of functions, by most servers of models
