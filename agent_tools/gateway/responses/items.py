@@ -17,7 +17,7 @@ from agent_tools.containers.records import new_id
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.remote_mcp.allowed_servers import RemoteFailure
 from agent_tools.gateway.responses.client_tools import ClientTool, text_of_arguments
-from agent_tools.gateway.responses.outputs import Citation, Image, Logs, shown_logprobs
+from agent_tools.gateway.responses.outputs import shown_logprobs
 from agent_tools.gateway.tools.patch import UPDATE, PatchCall, read_patch_call
 from agent_tools.gateway.tools.shell import CommandStream, ShellCall, read_shell_call
 from agent_tools.models.base import Json, JsonObject
@@ -154,7 +154,7 @@ class MessageItem(SpokenItem):
     def __init__(self) -> None:
         super().__init__(_ANSWER, "msg", "message", role="assistant", content=[])
         self.logprobs: list[Json] = []
-        self.annotations: list[Citation] = []
+        self.annotations: list[JsonObject] = []
 
     def write(self, text: str, logprobs: Sequence[Json] = (), **more: Any) -> Iterator[Event]:
         """Append to the text; `logprobs` are those of its tokens that are shown."""
@@ -165,11 +165,10 @@ class MessageItem(SpokenItem):
         return super()._shown(**{"annotations": [], "logprobs": [], **more})
 
     def _closing(self) -> Iterator[Event]:
-        shown = [each.json for each in self.annotations]
-        for index, annotation in enumerate(shown):
+        for index, annotation in enumerate(self.annotations):
             kind = "response.output_text.annotation.added"
             yield self._event(kind, content_index=0, annotation_index=index, annotation=annotation)
-        part = self._shown(annotations=shown, logprobs=shown_logprobs(self.logprobs, with_bytes=True))
+        part = self._shown(annotations=self.annotations, logprobs=shown_logprobs(self.logprobs, with_bytes=True))
         yield from self._end(part, logprobs=shown_logprobs(self.logprobs, with_bytes=False))
 
 
@@ -313,10 +312,10 @@ class CodeItem(CallItem):
         for output in outputs:
             yield self._event("agent_tools.output", output=output)
 
-    def ended(self, status: str, outputs: Iterable[Logs | Image]) -> Iterator[Event]:
+    def ended(self, status: str, outputs: list[JsonObject]) -> Iterator[Event]:
         """Set the outputs of code that has ended, or was not run."""
         if self.value["outputs"] is not None:
-            self.value["outputs"] = [output.json for output in outputs]
+            self.value["outputs"] = outputs
         if self._is_running and status == "completed":
             yield self._event("response.code_interpreter_call.completed")
         yield from self.done(status)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -40,32 +39,6 @@ ImageUrl = Callable[[Picture], str]
 """Returns the URL at which a client can see a picture."""
 
 
-@dataclass(frozen=True)
-class Logs:
-    """Text that code printed, returned or raised; `details` are further fields."""
-
-    logs: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def json(self) -> JsonObject:
-        """The output in a response."""
-        return {"type": "logs", "logs": self.logs, **self.details}
-
-
-@dataclass(frozen=True)
-class Image:
-    """A picture that code drew; `details` are further fields."""
-
-    url: str
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def json(self) -> JsonObject:
-        """The output in a response."""
-        return {"type": "image", "url": self.url, **self.details}
-
-
 class Details:
     """Fields and events beside OpenAI's, for clients that ask for them: in all, at most `MAX_DETAILS` bytes."""
 
@@ -88,10 +61,13 @@ class Details:
         return self._left >= 0
 
 
-def outputs_of(done: CallDone, image_url: ImageUrl, details: Details | None = None) -> list[Logs | Image]:
-    """Return logs and images in the order they came; printed text that belongs together is one log."""
+def outputs_of(done: CallDone, image_url: ImageUrl, details: Details | None = None) -> list[JsonObject]:
+    """Return logs and images in the order they came; printed text that belongs together is one log.
+
+    With `details`, they have further fields.
+    """
     if done.execution is None:
-        return [Logs(done.text)]
+        return [_logs(done.text)]
     return _outputs(done.execution, image_url, details)
 
 
@@ -104,13 +80,13 @@ def status_of(done: CallDone) -> str:
     return "completed"
 
 
-def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None) -> list[Logs | Image]:
-    outputs: list[Logs | Image] = []
+def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None) -> list[JsonObject]:
+    outputs: list[JsonObject] = []
     printed: list[str] = []
 
     def end_print() -> None:
         if text := fold_lines("".join(printed)):
-            outputs.append(Logs(text))
+            outputs.append(_logs(text))
         printed.clear()
 
     for output in execution.outputs:
@@ -125,20 +101,25 @@ def _outputs(execution: Execution, image_url: ImageUrl, details: Details | None)
                 outputs += _rich(output, urls, details.figure(output.data) if details else {})
             case Error() | TimedOut() | Died():
                 end_print()
-                outputs.append(Logs(output.text, {"error": ending_of(output)} if details else {}))
+                outputs.append(_logs(output.text, **({"error": ending_of(output)} if details else {})))
             case Restarted() | Omitted() | Notice():
                 end_print()
-                outputs.append(Logs(output.text))
+                outputs.append(_logs(output.text))
             case Cleared():
                 pass
     end_print()
     return outputs
 
 
-def _rich(output: Result | Display, urls: list[str], details: JsonObject) -> list[Logs | Image]:
+def _rich(output: Result | Display, urls: list[str], details: JsonObject) -> list[JsonObject]:
     if urls:
-        return [Image(urls[0], details), *map(Image, urls[1:])]
-    return [Logs(output.text, details)] if output.text or details else []
+        first, *others = ({"type": "image", "url": url} for url in urls)
+        return [{**first, **details}, *others]
+    return [_logs(output.text, **details)] if output.text or details else []
+
+
+def _logs(text: str, **details: Any) -> JsonObject:
+    return {"type": "logs", "logs": text, **details}
 
 
 # Links to files of the container in an answer's text, as citations.
@@ -155,28 +136,8 @@ FindFile = Callable[[str], "str | None"]
 """The id of the container's file of a name, if there is one."""
 
 
-@dataclass(frozen=True)
-class Citation:
-    """A link to a file of the container; the indexes are those of the link in the text."""
-
-    container_id: str
-    file_id: str
-    filename: str
-    start_index: int
-    end_index: int
-
-    @property
-    def json(self) -> dict[str, str | int]:
-        """The annotation in a response."""
-        return {"type": "container_file_citation", **vars(self)}
-
-
-def citations(text: str, container_id: str, find: FindFile) -> list[Citation]:
-    """Return one citation for each link to a file that is there."""
-    return list(_citations(text, container_id, find))
-
-
-def _citations(text: str, container_id: str, find: FindFile) -> Iterator[Citation]:
+def citations(text: str, container_id: str, find: FindFile) -> Iterator[JsonObject]:
+    """Yield an annotation for each link to a file that is there; its indexes are those of the link in the text."""
     place = 0
     for _ in range(MAX_LINKS):
         link = _START.search(text, place)
@@ -187,7 +148,14 @@ def _citations(text: str, container_id: str, find: FindFile) -> Iterator[Citatio
             found = _found(name, find)
             if found:
                 place += len(name)
-                yield Citation(container_id, *found, link.start(), place)
+                yield {
+                    "type": "container_file_citation",
+                    "container_id": container_id,
+                    "file_id": found[0],
+                    "filename": found[1],
+                    "start_index": link.start(),
+                    "end_index": place,
+                }
                 break
 
 

@@ -31,14 +31,14 @@ from agent_tools.gateway.responses.outputs import MAX_ENDS, MAX_LINKS, citations
 def test_links_to_files_are_cited_where_they_stand(text: str, names: list[str]) -> None:
     known = {"a.csv", "sub/b", "b c.png", "my report (1).csv", "数据 表.csv", "it's [new].txt", "100%.txt"}
     known |= {"%41.txt", "A.txt", "B.txt"}
-    found = citations(text, "cntr_1", lambda name: f"id of {name}" if name in known else None)
-    assert [each.file_id for each in found] == [f"id of {name}" for name in names]
-    assert [each.filename for each in found] == [name.rpartition("/")[2] for name in names]
+    found = list(citations(text, "cntr_1", lambda name: f"id of {name}" if name in known else None))
+    assert [each["file_id"] for each in found] == [f"id of {name}" for name in names]
+    assert [each["filename"] for each in found] == [name.rpartition("/")[2] for name in names]
     for each in found:
-        assert "/mnt/data/" in text[each.start_index : each.end_index]
+        assert "/mnt/data/" in text[each["start_index"] : each["end_index"]]
 
 
 def test_a_text_full_of_links_is_not_looked_at_for_ever() -> None:
     asked = []
-    citations("sandbox:/mnt/data/a.b c (d) " * 50_000, "cntr_1", lambda name: asked.append(name))  # type: ignore[func-returns-value]
+    list(citations("sandbox:/mnt/data/a.b c (d) " * 50_000, "cntr_1", lambda name: asked.append(name)))  # type: ignore[func-returns-value]
     assert 0 < len(asked) <= MAX_LINKS * MAX_ENDS

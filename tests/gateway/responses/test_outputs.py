@@ -42,7 +42,7 @@ from tests.gateway.asking import CALL
 )
 def test_what_code_did_is_its_items_status_and_logs(done: CallDone, status: str, logs: list[str] | None) -> None:
     assert status_of(done) == status
-    found = [output.json["logs"] for output in outputs_of(done, lambda *_: "")]
+    found = [output["logs"] for output in outputs_of(done, lambda *_: "")]
     assert found == logs or logs is None
     assert all(found)
     assert not any("\r" in log for log in found)
@@ -62,8 +62,8 @@ MIME = "application/vnd.plotly.v1+json"
 )
 def test_the_name_of_an_error_is_a_detail_for_who_asks(output: Output, error: str) -> None:
     done = CallDone(CALL, "", Execution((Stream("stdout", "a"), output)))
-    assert [each.json.get("error") for each in outputs_of(done, lambda *_: "", Details())] == [None, error]
-    assert [list(each.json) for each in outputs_of(done, lambda *_: "")] == [["type", "logs"]] * 2
+    assert [each.get("error") for each in outputs_of(done, lambda *_: "", Details())] == [None, error]
+    assert [list(each) for each in outputs_of(done, lambda *_: "")] == [["type", "logs"]] * 2
 
 
 def test_a_figures_data_goes_with_its_picture_or_its_text() -> None:
@@ -71,12 +71,12 @@ def test_a_figures_data_goes_with_its_picture_or_its_text() -> None:
     drawn = Display({**data, "image/png": b"\x89PNG"})
     done = CallDone(CALL, "", Execution((drawn, Result(data), Display({MIME: PLOTLY})), saved=()))
     figure = {"kind": "plotly", "data": PLOTLY}
-    assert [each.json for each in outputs_of(done, lambda _: "url", Details())] == [
+    assert list(outputs_of(done, lambda _: "url", Details())) == [
         {"type": "image", "url": "url", "figure": figure},
         {"type": "logs", "logs": "Figure()", "figure": figure},
         {"type": "logs", "logs": "", "figure": figure},
     ]
-    assert [each.json for each in outputs_of(done, lambda _: "url")] == [
+    assert list(outputs_of(done, lambda _: "url")) == [
         {"type": "image", "url": "url"},
         {"type": "logs", "logs": "Figure()"},
     ]
@@ -87,7 +87,7 @@ def test_details_end_at_their_limit_and_the_outputs_stay() -> None:
     text = "x" * (MAX_DETAILS // 3)
     assert [len(list(details.live(Stream("stdout", text)))) for _ in range(4)] == [1, 1, 0, 0]
     done = CallDone(CALL, "", Execution((Result({"text/plain": "Figure()", MIME: PLOTLY}),)))
-    assert [each.json for each in outputs_of(done, lambda _: "", details)] == [{"type": "logs", "logs": "Figure()"}]
+    assert list(outputs_of(done, lambda _: "", details)) == [{"type": "logs", "logs": "Figure()"}]
 
 
 def test_a_live_display_is_shown_once_and_its_changes_with_the_item() -> None:
