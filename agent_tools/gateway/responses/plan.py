@@ -32,7 +32,7 @@ from agent_tools.gateway.responses.history import (
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
 from agent_tools.gateway.responses.mcp_tools import Decision
 from agent_tools.gateway.responses.request import ResponseRequest
-from agent_tools.gateway.responses.storage import ResponseQuota
+from agent_tools.gateway.responses.storage import check_quota
 from agent_tools.gateway.responses.stored_items import (
     call_key,
     decided,
@@ -314,7 +314,7 @@ def check_request(services: Services, owner: str, request: ResponseRequest) -> R
     On a full disk, text that a client waits for is answered without being stored.
 
     Raises:
-        ApiError, DiskFull: as for `ResponseQuota.check`.
+        ApiError, DiskFull: as for `check_quota`.
     """
     taken = {tool.name for tool in request.tools.clients}
     for kind, name in built_in_names(services, request.tools).items():
@@ -322,7 +322,7 @@ def check_request(services: Services, owner: str, request: ResponseRequest) -> R
             raise invalid(f"A tool cannot be called {name!r} beside the {kind.replace('_', ' ')}.", "tools")
     if request.store:
         try:
-            ResponseQuota(services.config, services.store, services.shares).check(owner)
+            check_quota(services, owner)
         except DiskFull:
             if request.background or request.tools.container:
                 raise

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.containers.records import Shares
-from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.requests.failures import full
 from agent_tools.gateway.responses.request import ResponseRequest
@@ -17,43 +15,31 @@ from agent_tools.gateway.responses.stored_items import forget, listed_items, not
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import Logged, packed_events
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
-from agent_tools.gateway.store.store import Store, packed, packed_lines
+from agent_tools.gateway.store.store import packed, packed_lines
 from agent_tools.models.base import JsonObject
 
 _log = logging.getLogger(__name__)
 
 
-class ResponseQuota:
-    """The quota of each owner in stored responses. Thread-safe. `shares` knows the disk."""
+def check_quota(services: Services, owner: str) -> None:
+    """Check that an owner may have another response stored.
 
-    def __init__(self, config: GatewayConfig, store: Store, shares: Shares) -> None:
-        self._config = config
-        self._store = store
-        self._shares = shares
+    Raises:
+        ApiError: 400, the stored responses are the owner's whole quota.
+        DiskFull: nothing more is stored for anyone.
+    """
+    config, mend = services.config, "Delete some (DELETE /v1/responses/{id}), or send 'store': false."
+    number, size = services.store.amount(StoredResponse, owner=owner)
+    if number >= config.max_stored_responses:
+        raise full(f"You have {config.max_stored_responses:,} stored responses, the maximum. {mend}")
+    if size >= config.max_stored_bytes:
+        raise full(f"Your stored responses take all {config.max_stored_bytes:,} bytes that they may. {mend}")
+    _check_disk(services)
 
-    def check(self, owner: str) -> None:
-        """Check that an owner may have another response stored.
 
-        Raises:
-            ApiError: 400, the stored responses are the owner's whole quota.
-            DiskFull: nothing more is stored for anyone.
-        """
-        mend = "Delete some (DELETE /v1/responses/{id}), or send 'store': false."
-        number, size = self._store.amount(StoredResponse, owner=owner)
-        if number >= self._config.max_stored_responses:
-            raise full(f"You have {self._config.max_stored_responses:,} stored responses, the maximum. {mend}")
-        if size >= self._config.max_stored_bytes:
-            raise full(f"Your stored responses take all {self._config.max_stored_bytes:,} bytes that they may. {mend}")
-        self.check_disk()
-
-    def check_disk(self) -> None:
-        """Check that the disk has room for responses; a database elsewhere has a disk of its own.
-
-        Raises:
-            DiskFull: it has none.
-        """
-        if not self._config.database:
-            self._shares.check_disk()
+def _check_disk(services: Services) -> None:
+    if not services.config.database:  # a database elsewhere has a disk of its own
+        services.shares.check_disk()
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,7 @@ class ResponseStorage:
         """
         is_background = self._request.background
         try:
-            ResponseQuota(self._services.config, self._store, self._services.shares).check_disk()
+            _check_disk(self._services)
             note_calls(self._store, self._owner, body, hidden)
             more = rows_of(self._owner, body, hidden)
             if not is_background:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from agent_tools.containers.failures import DiskFull
 from agent_tools.containers.records import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.responses.storage import ResponseQuota
+from agent_tools.gateway.responses.storage import check_quota
 from agent_tools.gateway.store.records import ResponseInput, StoredCall, StoredEvents, StoredItem, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.testing import ScriptedReply
@@ -120,7 +121,7 @@ def test_the_disk_of_another_machines_database_is_not_looked_at(work_dir: Path) 
     store = Store(f"sqlite:///{work_dir}/s.db")
     config = GatewayConfig("http://u", data_dir=work_dir, database="postgresql://elsewhere/d")
     shares = Shares(config, store, lambda _: 0)
-    ResponseQuota(config, store, shares).check("me")
+    check_quota(SimpleNamespace(config=config, store=store, shares=shares), "me")  # type: ignore[arg-type]
     with pytest.raises(DiskFull, match="nearly full"):
         shares.check_disk()
     store.close()
