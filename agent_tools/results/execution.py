@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from agent_tools.results.outputs import (
     Cause,
@@ -41,6 +41,8 @@ from agent_tools.text import one_line
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], object]
 """Called with the name of the stream and its bytes as they come."""
 
+_Item = TypeVar("_Item")
+_Whole = TypeVar("_Whole")
 TIMED_OUT = 124
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -294,9 +296,7 @@ def _cut(text: str) -> str:
     return line if len(text) <= 80 else f"{line[:80]}..."
 
 
-def finished(
-    outputs: Generator[Output, None, Execution], on_output: Callable[[Output], object] | None = None
-) -> Execution:
+def finished(outputs: Generator[_Item, None, _Whole], on_output: Callable[[_Item], object] | None = None) -> _Whole:
     """Read a stream to its end, calling `on_output` with each output, and return the execution it made."""
     try:
         while True:

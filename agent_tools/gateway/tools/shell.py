@@ -21,7 +21,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.limits import Limits
-from agent_tools.results.execution import SIGNALLED
+from agent_tools.results.execution import SIGNALLED, finished
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, fold_lines
@@ -64,14 +64,7 @@ class ContainerShell(CommandTool):
 
     def call(self, params: Params, **kwargs: Any) -> str:
         """Run commands to their end and return the answer for the model."""
-        answer: list[str] = []
-
-        def running() -> Iterator[CommandNews]:
-            answer.append((yield from self.run(params, threading.Event())))
-
-        for _ in running():
-            pass
-        return answer[0]
+        return finished(self.run(params, threading.Event()))
 
     def run(self, params: Params, cancelled: threading.Event) -> Generator[CommandNews, None, str]:
         """Run the commands of a call in parallel, yield their output, and return the answer for the model."""
@@ -249,7 +242,7 @@ def run_parallel(
     with ThreadPoolExecutor(len(together.commands), "gateway-shell") as pool:
         try:
             for index in range(len(together.commands)):
-                pool.submit(_Run(sandbox, together, index, cancelled, news))
+                pool.submit(_run, sandbox, together, index, cancelled, news)
             while len(ends) < len(together.commands):
                 each = news.get()
                 if isinstance(each, BaseException):
@@ -263,32 +256,23 @@ def run_parallel(
     return tuple(ends[index] for index in sorted(ends))
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One of them, for a thread of its own."""
+def _run(sandbox: Sandbox, together: ParallelCommands, index: int, cancelled: threading.Event, news: _Queue) -> None:
+    """Run one of the commands. For a thread of its own; a failure is for the reader of the news."""
 
-    sandbox: Sandbox
-    together: ParallelCommands
-    index: int
-    cancelled: threading.Event
-    news: _Queue
-
-    def __call__(self) -> None:
-        if self.cancelled.is_set():
-            self.news.put(CommandEnd(self.index, SIGNALLED + signal.SIGKILL, was_cancelled=True))
-            return
-        output = OutputText(self.together.max_output)
-        try:
-            command, timeout = self.together.commands[self.index], self.together.timeout
-            result = run_bounded(self.sandbox, command, output, self._tell, timeout, self.cancelled)
-            texts = (output.text("stdout"), output.text("stderr"))
-            self.news.put(CommandEnd(self.index, result.exit_code, *texts, result.timed_out, self.cancelled.is_set()))
-        except BaseException as exc:  # noqa: BLE001  (the reader of the news raises it again)
-            self.news.put(exc)
-
-    def _tell(self, stream: StreamName, text: str) -> None:
+    def tell(stream: StreamName, text: str) -> None:
         if text:
-            self.news.put(CommandText(self.index, stream, text))
+            news.put(CommandText(index, stream, text))
+
+    if cancelled.is_set():
+        news.put(CommandEnd(index, SIGNALLED + signal.SIGKILL, was_cancelled=True))
+        return
+    output = OutputText(together.max_output)
+    try:
+        result = run_bounded(sandbox, together.commands[index], output, tell, together.timeout, cancelled)
+        texts = (output.text("stdout"), output.text("stderr"))
+        news.put(CommandEnd(index, result.exit_code, *texts, result.timed_out, cancelled.is_set()))
+    except BaseException as exc:  # noqa: BLE001  (the reader of the news raises it again)
+        news.put(exc)
 
 
 # The commands in a shell call's arguments, read while the model writes them.
