@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from agent_tools.messages import Content, Message, text_of
-from agent_tools.models.base import ReasoningDelta, RefusalDelta, TextDelta, Usage
+from agent_tools.models.base import ReasoningDelta as ReasoningDelta
+from agent_tools.models.base import RefusalDelta as RefusalDelta
+from agent_tools.models.base import TextDelta as TextDelta
+from agent_tools.models.base import Usage
 from agent_tools.results.execution import Execution, Output
 from agent_tools.tools.command_tool import CommandNews
 
@@ -49,24 +52,6 @@ class Cancel(threading.Event):
         finally:
             with self._guard:
                 self._ends.remove(end)
-
-
-__all__ = [
-    "Call",
-    "CallBegun",
-    "CallCommand",
-    "CallDelta",
-    "CallDone",
-    "CallOutput",
-    "CallReady",
-    "CallRunning",
-    "Finished",
-    "ReasoningDelta",
-    "RefusalDelta",
-    "RoundDone",
-    "Step",
-    "TextDelta",
-]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from agent_tools.text import has_more_parts
 with extra("code-mode"):
     import pydantic
     import pydantic_core
+    import typing_extensions
     from pydantic_core import core_schema
 
 LARGE_PARTS = 1_000  # parts of a value, in all its levels, above which it is large
@@ -166,11 +167,6 @@ def _few_parts(value: Any) -> Any:
         if has_more_parts(data, MAX_PARTS):
             raise ValueError(f"more than {MAX_PARTS:,} parts")
     return value
-
-
-with extra("code-mode"):
-    import pydantic
-    import typing_extensions
 
 
 class TypedFunction:

@@ -73,6 +73,7 @@ class Activity(ABC):
     Attributes:
         source: the code or the command.
         failure: why it could not be run, once that is known.
+        stage: the reason for its wait before it runs, '' afterwards.
         attendants: the calls that wait for it and will report it.
         is_shown: the page for answers has its outputs.
     """
@@ -90,14 +91,14 @@ class Activity(ABC):
         self._ended: float | None = None
         self._cancelled = threading.Event()
         self._sandbox: Sandbox | None = None
-        self._stage = "waiting for a sandbox"
+        self.stage = "waiting for a sandbox"
         self._tail = ""
 
     def run(self) -> None:
         """Do it, to its end."""
         try:
             with self.place.sandbox(self._at) as (sandbox, note):
-                self._sandbox, self.note, self._stage = sandbox, note, ""
+                self._sandbox, self.note, self.stage = sandbox, note, ""
                 if not self._cancelled.is_set():
                     self._work(sandbox, self._cancelled)
         except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread: whoever asks is told)
@@ -122,7 +123,7 @@ class Activity(ABC):
     @property
     def progress(self) -> str:
         """The progress for people: the end of its output, or the reason for its wait."""
-        return self._stage or self._tail or f"running for {self.seconds:.0f} s"
+        return self.news or f"running for {self.seconds:.0f} s"
 
     @property
     def progress_line(self) -> str:
@@ -132,12 +133,7 @@ class Activity(ABC):
     @property
     def news(self) -> str:
         """A text that changes with every new progress."""
-        return self._stage or self._tail
-
-    @property
-    def stage(self) -> str:
-        """The reason for its wait before it runs, '' afterwards."""
-        return self._stage
+        return self.stage or self._tail
 
     def cancel(self) -> None:
         """End it; variables stay."""
@@ -147,7 +143,7 @@ class Activity(ABC):
             sandbox.cancel(self._cancelled)
 
     def _at(self, line: str) -> None:
-        self._stage = line[:TAIL]
+        self.stage = line[:TAIL]
 
 
 class CodeActivity(Activity):
