@@ -58,13 +58,13 @@ def create_app(
     else may use the runtime, nor this process afterwards.
     """
     routes = [
-        *(*response_routes.token_routes, *response_routes.compact_routes, *response_routes.routes),
-        *(*container_routes.routes, *conversation_routes.routes, *chat.routes, *skill_routes.routes),
+        *(*response_routes.routes, *container_routes.routes, *conversation_routes.routes, *chat.routes),
+        *skill_routes.routes,
         *(*page_routes.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         *map(_route, mounts),
     ]
-    give_up = runtime.stop if owns_runtime else _stay
+    give_up = runtime.stop if owns_runtime else lambda: None
     public = [mount.path + path for mount in mounts for path in mount.public]
     trees = [f"{mount.path}/" for mount in mounts if mount.has_tree]
     app = Starlette(
@@ -114,10 +114,6 @@ async def _lifespan(
         await services.upstream.aclose()
         await services.peers.aclose()
         await run_in_threadpool(services.close)
-
-
-def _stay() -> None:
-    """Do nothing at the end: others use the runtime."""
 
 
 async def health(_: Request) -> Response:

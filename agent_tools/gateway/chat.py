@@ -35,7 +35,7 @@ from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, revoked
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog, EventStreamResponse, StreamTimes, ended, unless_gone, while_there
+from agent_tools.gateway.sse import EventLog, EventStreamResponse, ended, unless_gone, while_there
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
@@ -301,7 +301,7 @@ async def create_completion(request: Request) -> Response:
         raise job.failure  # nothing was sent yet, so the status can still report the error
     note_upstream(request, wanted.model, wanted.options)
     return EventStreamResponse(
-        job.log, lambda: jobs_of(request).abandon(job), named=False, pace=StreamTimes(services.config.heartbeat)
+        job.log, lambda: jobs_of(request).abandon(job), named=False, heartbeat=services.config.heartbeat
     )
 
 

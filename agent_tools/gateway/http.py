@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agent_tools.gateway.client_errors import log_request
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
 from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
@@ -92,6 +94,19 @@ def jobs_of(request: Request) -> Jobs:
 def owner_of(request: Request) -> str:
     """Return the owner of a request, as the middleware has set it."""
     return str(request.scope["owner"])
+
+
+def note_request(
+    services: Services, scope: Scope, status: int, started: float, *, method: str = "WEBSOCKET", route: str = ""
+) -> None:
+    """Count and log a request that has ended and began at `started` (monotonic); `route` names its endpoint."""
+    route = route or getattr(scope.get("endpoint"), "__name__", "none")
+    seconds, key = time.monotonic() - started, scope.get("key_name") or ""
+    services.metrics.request(method, route, status, seconds)
+    if key:
+        services.metrics.request_of(key, status)
+    client = scope["client"][0] if scope.get("client") else "-"
+    log_request(method, scope.get("logged_path", scope["path"]), client, status, seconds, key)
 
 
 def is_wanted(request: Request) -> Callable[[], bool]:

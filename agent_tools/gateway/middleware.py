@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.containers.records import new_id
-from agent_tools.gateway.client_errors import client_error, log_request, request_id
+from agent_tools.gateway.client_errors import client_error, request_id
 from agent_tools.gateway.config import ANTHROPIC
-from agent_tools.gateway.http import JsonResponse
+from agent_tools.gateway.http import JsonResponse, note_request
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
@@ -84,27 +84,14 @@ class GatewayMiddleware:
                 await response(scope, receive, answer)
             finally:
                 services.unpacked.give_back(received)
-        route, seconds = getattr(scope.get("endpoint"), "__name__", "none"), time.monotonic() - started
-        services.metrics.request(scope.get("method", "GET"), route, answer.status, seconds)
-        name = scope.get("key_name") or ""
-        if name:
-            services.metrics.request_of(name, answer.status)
-        client = scope["client"][0] if scope.get("client") else "-"
-        path = scope.get("logged_path", scope["path"])
-        log_request(scope.get("method", "GET"), path, client, answer.status, seconds, name)
+        note_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
 
     async def _connect(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket of a mount, which calls `let_in` with the key of the client's first message."""
         scope["let_in"] = partial(_let_socket_in, services, scope)
         started = time.monotonic()
         await self._app(scope, receive, send)
-        route, status = getattr(scope.get("endpoint"), "__name__", "none"), 101 if "owner" in scope else 401
-        seconds, name = time.monotonic() - started, scope.get("key_name") or ""
-        services.metrics.request("WEBSOCKET", route, status, seconds)
-        if name:
-            services.metrics.request_of(name, status)
-        client = scope["client"][0] if scope.get("client") else "-"
-        log_request("WEBSOCKET", scope["path"], client, status, seconds, name)
+        note_request(services, scope, 101 if "owner" in scope else 401, started)
 
 
 def failed(exc: Exception, path: str = "") -> Response:

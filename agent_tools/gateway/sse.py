@@ -115,6 +115,7 @@ class EventLog:
 
 
 PART = 256 * 1024  # bytes
+SEND_PATIENCE = 300.0  # seconds in which a client must take one part of a stream
 DONE = b"data: [DONE]\n\n"
 AT_ONCE = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers against buffering of streams by proxies."""
@@ -122,18 +123,11 @@ _T = TypeVar("_T")
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", **AT_ONCE}
 
 
-@dataclass(frozen=True)
-class StreamTimes:
-    """The times of a stream in seconds: silence before a comment, and the limit for a client to take one part."""
-
-    heartbeat: float = 15.0
-    patience: float = 300.0
-
-
 class EventStreamResponse(Response):
     """The events of a log from an index on, then `[DONE]`. `on_gone` is called if the client disconnects before.
 
-    A client that does not take a part in time counts as disconnected. With `named`, each event has its type as a name.
+    With `named`, each event has its type as a name. After `heartbeat` seconds of silence a comment is sent; a client
+    that does not take a part within `patience` seconds counts as disconnected.
     """
 
     def __init__(
@@ -143,7 +137,8 @@ class EventStreamResponse(Response):
         *,
         start: int = 0,
         named: bool = True,
-        pace: StreamTimes = StreamTimes(),
+        heartbeat: float = 15.0,
+        patience: float = SEND_PATIENCE,
     ) -> None:
         super().__init__(None, 200, _HEADERS)
         self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -151,7 +146,8 @@ class EventStreamResponse(Response):
         self._on_gone = on_gone
         self._start = start
         self._named = named
-        self._pace = pace
+        self._heartbeat = heartbeat
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream."""
@@ -161,7 +157,7 @@ class EventStreamResponse(Response):
 
     async def _send_events(self, send: Send) -> None:
         async for data in self._framed():
-            with anyio.fail_after(self._pace.patience):
+            with anyio.fail_after(self._patience):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
@@ -169,7 +165,7 @@ class EventStreamResponse(Response):
         """Yield new events together as they arrive, and a comment after a long silence."""
         seen, events = self._start, list[Logged]()
         while True:
-            with anyio.move_on_after(self._pace.heartbeat) as patience:
+            with anyio.move_on_after(self._heartbeat) as patience:
                 events = await self._log.after(seen)
             if patience.cancelled_caught:
                 yield b": still there\n\n"

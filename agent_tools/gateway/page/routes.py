@@ -28,8 +28,8 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog, EventStreamResponse, StreamTimes, while_there
-from agent_tools.gateway.store.records import ResponseListed, ResponseTurn, StoredConversation
+from agent_tools.gateway.sse import EventLog, EventStreamResponse, while_there
+from agent_tools.gateway.store.records import ResponseHead, ResponseTurn, StoredConversation
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.limits import MIB
@@ -165,9 +165,7 @@ async def try_code(request: Request) -> Response:
         jobs.leave(place)
         raise
     jobs.follow(job, place)
-    return EventStreamResponse(
-        job.log, lambda: jobs.abandon(job), named=False, pace=StreamTimes(services.config.heartbeat)
-    )
+    return EventStreamResponse(job.log, lambda: jobs.abandon(job), named=False, heartbeat=services.config.heartbeat)
 
 
 async def stop_code(request: Request) -> Response:
@@ -221,14 +219,14 @@ def newest_responses(store: Store, owner: str, running: Mapping[str, str]) -> It
 
     `running` has the status of responses that run in this gateway, by their ids.
     """
-    listed = store.newest(ResponseListed, MAX_LISTED, owner=owner)
+    listed = store.newest(ResponseHead, MAX_LISTED, owner=owner)
     read = [row.id for row in listed if row.bytes <= MAX_READ_BYTES]
     turns = {row.id: row for row in store.get_all(ResponseTurn, read, owner=owner)}
     for row in listed:
         yield _response_shown(row, turns.get(row.id), running.get(row.id, row.status))
 
 
-def _response_shown(row: ResponseListed, turn: ResponseTurn | None, status: str) -> JsonObject:
+def _response_shown(row: ResponseHead, turn: ResponseTurn | None, status: str) -> JsonObject:
     facts: JsonObject = {"id": row.id, "created_at": row.created_at, "status": status, "is_read": turn is not None}
     if turn is None:
         return facts

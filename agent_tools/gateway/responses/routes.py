@@ -47,7 +47,6 @@ from agent_tools.gateway.sse import (
     EventLog,
     EventStreamResponse,
     Logged,
-    StreamTimes,
     ended,
     unless_gone,
     unpacked_events,
@@ -296,19 +295,8 @@ def _elsewhere() -> NoReturn:
 
 def _stream(request: Request, job: ResponseJob, start: int) -> EventStreamResponse:
     jobs, is_kept = jobs_of(request), job.plan.request.background
-    pace = StreamTimes(services_of(request).config.heartbeat)
-    return EventStreamResponse(job.log, lambda: None if is_kept else jobs.abandon(job), start=start, pace=pace)
-
-
-routes = [
-    Route("/v1/responses", create_response, methods=["POST"]),
-    WebSocketRoute("/v1/responses", response_socket),
-    Route("/v1/responses/{response_id}", retrieve_response, methods=["GET"]),
-    Route("/v1/responses/{response_id}", delete_response, methods=["DELETE"]),
-    Route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
-    Route("/v1/responses/{response_id}/input_items", list_input_items, methods=["GET"]),
-    Route("/v1/responses/{response_id}/notebook", response_notebook, methods=["GET"]),
-]
+    on_gone = (lambda: None) if is_kept else (lambda: jobs.abandon(job))
+    return EventStreamResponse(job.log, on_gone, start=start, heartbeat=services_of(request).config.heartbeat)
 
 
 # The route `/v1/responses/input_tokens`.
@@ -349,11 +337,6 @@ def _sent(
 
 def _read_counted(unknown_tools: Unknown, servers: AllowedServers | None, body: JsonObject) -> ResponseRequest:
     return read_request({**body, "input": body.get("input") or []}, unknown_tools, servers=servers)
-
-
-token_routes = [
-    Route("/v1/responses/input_tokens", count_input_tokens, methods=["POST"]),
-]
 
 
 # The route `/v1/responses/compact`: a conversation's summary, by its own model.
@@ -401,4 +384,14 @@ def _compacted(answer: str, said: Sequence[JsonObject]) -> JsonObject:
     }
 
 
-compact_routes = [Route("/v1/responses/compact", compact, methods=["POST"])]
+routes = [
+    Route("/v1/responses/input_tokens", count_input_tokens, methods=["POST"]),
+    Route("/v1/responses/compact", compact, methods=["POST"]),
+    Route("/v1/responses", create_response, methods=["POST"]),
+    WebSocketRoute("/v1/responses", response_socket),
+    Route("/v1/responses/{response_id}", retrieve_response, methods=["GET"]),
+    Route("/v1/responses/{response_id}", delete_response, methods=["DELETE"]),
+    Route("/v1/responses/{response_id}/cancel", cancel_response, methods=["POST"]),
+    Route("/v1/responses/{response_id}/input_items", list_input_items, methods=["GET"]),
+    Route("/v1/responses/{response_id}/notebook", response_notebook, methods=["GET"]),
+]

@@ -26,15 +26,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.containers.keys import share_of
 from agent_tools.containers.records import new_id
-from agent_tools.gateway.client_errors import client_error, log_request, request_id
+from agent_tools.gateway.client_errors import client_error, request_id
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.http import parsed
+from agent_tools.gateway.http import note_request, parsed
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Given, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, Submission, request_reader, start_job
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import StreamTimes, encoded, unless_gone
+from agent_tools.gateway.sse import SEND_PATIENCE, encoded, unless_gone
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
@@ -241,11 +241,7 @@ class _Connection:
         if isinstance(error, Refusal):
             metrics.security(error.event)
         status = error.status if error else 200
-        seconds, key = time.monotonic() - started, self._ws.scope["key_name"]
-        metrics.request("WEBSOCKET", "create_response", status, seconds)
-        metrics.request_of(key, status)
-        client = self._ws.client.host if self._ws.client else "-"
-        log_request("WEBSOCKET", self._ws.scope["path"], client, status, seconds, key)
+        note_request(self._services, self._ws.scope, status, started, route="create_response")
         if status == 401:  # the key was revoked
             await self._close(_NOT_ALLOWED, "the key is not accepted")
 
@@ -301,7 +297,7 @@ class _Connection:
         if stream_id:
             data = encoded({"stream_id": stream_id}).data[:-1] + b"," + data[1:]
         try:
-            with anyio.fail_after(StreamTimes().patience):
+            with anyio.fail_after(SEND_PATIENCE):
                 async with self._sending:
                     await self._ws.send_text(data.decode())
         except (OSError, WebSocketDisconnect, RuntimeError):  # RuntimeError: the connection is closed already

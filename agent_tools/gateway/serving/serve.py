@@ -27,7 +27,7 @@ from agent_tools.gateway.jobs import LAST_WORDS
 from agent_tools.gateway.peers import check_others, folder_id
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connections, HttpConnection, Socket
-from agent_tools.gateway.sse import StreamTimes
+from agent_tools.gateway.sse import SEND_PATIENCE
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 from agent_tools.runtime.sessions import RuntimeLike
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,
-            "ws_ping_timeout": StreamTimes().patience,
+            "ws_ping_timeout": SEND_PATIENCE,
         }
         super().__init__(uvicorn.Config(app, **{**own, **sockets, **options}))
         self._app = app

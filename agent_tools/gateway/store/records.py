@@ -18,19 +18,10 @@ class ResponseHead(Record):
 
     table = "responses"
     owner: str
+    created_at: float
     status: str
     background: bool
     gateway: str
-    bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResponseListed(Record):
-    """The columns of a response that a list of the newest needs."""
-
-    table = "responses"
-    created_at: float
-    status: str
     bytes: int
 
 

@@ -97,30 +97,27 @@ class Store(Rows):
 
     def find(self, kind: type[Kind], **where: Any) -> list[Kind]:
         """Return all records that fit, oldest first."""
-        table = table_of(kind)
-        query = sa.select(*_columns(kind)).order_by(table.c.created_at, table.c.id).where(*_fitting(table, where))
-        with self._transaction() as connection:
-            return [kind(**row._mapping) for row in connection.execute(query)]
+        columns = table_of(kind).c
+        return self._read(kind, _query(kind, where).order_by(columns.created_at, columns.id))
 
     def newest(self, kind: type[Kind], most: int, **where: Any) -> list[Kind]:
-        """Return at most `limit` records that fit, newest first."""
-        table = table_of(kind)
-        order = (table.c.created_at.desc(), table.c.id.desc())
-        query = sa.select(*_columns(kind)).order_by(*order).where(*_fitting(table, where)).limit(most)
-        with self._transaction() as connection:
-            return [kind(**row._mapping) for row in connection.execute(query)]
+        """Return at most so many records that fit, newest first."""
+        columns = table_of(kind).c
+        order = (columns.created_at.desc(), columns.id.desc())
+        return self._read(kind, _query(kind, where).order_by(*order).limit(most))
 
     def page(
         self, kind: type[Kind], most: int, after: str = "", *, is_descending: bool = False, **where: Any
     ) -> list[Kind]:
         """Return at most so many records that fit, by their ids, from the one that follows the id `after`."""
-        table, order = table_of(kind), table_of(kind).c.id
-        query = sa.select(*_columns(kind)).where(*_fitting(table, where)).limit(most)
+        order, query = table_of(kind).c.id, _query(kind, where).limit(most)
         if after:
             query = query.where(order < after if is_descending else order > after)
+        return self._read(kind, query.order_by(order.desc() if is_descending else order))
+
+    def _read(self, kind: type[Kind], query: sa.Select[Any]) -> list[Kind]:
         with self._transaction() as connection:
-            rows = connection.execute(query.order_by(order.desc() if is_descending else order))
-            return [kind(**row._mapping) for row in rows]
+            return [kind(**row._mapping) for row in connection.execute(query)]
 
     def amount(self, kind: type[Record], **where: Any) -> tuple[int, int]:
         """Return the number of records that fit, and the sum of their `bytes`, if they have any."""
@@ -188,8 +185,11 @@ def table_of(kind: type[Record]) -> sa.Table:
     return metadata.tables[kind.table]
 
 
-def _columns(kind: type[Record]) -> list[sa.Column[Any]]:
-    return [table_of(kind).c[field.name] for field in dataclasses.fields(kind)]
+def _query(kind: type[Record], where: Mapping[str, Any]) -> sa.Select[Any]:
+    """Return the query of the columns of a kind of records that fit."""
+    table = table_of(kind)
+    columns = [table.c[field.name] for field in dataclasses.fields(kind)]
+    return sa.select(*columns).where(*_fitting(table, where))
 
 
 def _fitting(table: sa.Table, where: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:

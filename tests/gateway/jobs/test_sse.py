@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from agent_tools.gateway.sse import PART, EventLog, EventStreamResponse, StreamTimes
+from agent_tools.gateway.sse import PART, EventLog, EventStreamResponse
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway
@@ -39,7 +39,7 @@ def test_a_client_that_takes_nothing_counts_as_gone(is_over: bool) -> None:
         log = EventLog(1000)
         log.append({"type": "response.created"})
         log.is_closed = is_over
-        await EventStreamResponse(log, gone.set, pace=StreamTimes(patience=0.01))({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
+        await EventStreamResponse(log, gone.set, patience=0.01)({}, anyio.sleep_forever, send)  # type: ignore[arg-type]
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
