@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli.options import PathOption, notes
+from agent_tools.cli.options import PathOption, notes, with_options
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.config import DATABASE, GatewayConfig, read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
@@ -20,22 +20,14 @@ from agent_tools.gateway.serving import backup as backups
 from agent_tools.gateway.serving.backup import purge
 from agent_tools.gateway.serving.serve import opened_store
 
-_LIMITS = (
+_limit_options = with_options(
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
     click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
 )
-
-
-def _limit_options(command: Any) -> Any:
-    for option in reversed(_LIMITS):
-        command = option(command)
-    return command
-
-
-def store_options(command: Any) -> Any:
-    """Add the options that say where a gateway's database and files are."""
-    command = click.option("--database", help="The gateway's SQLAlchemy URL, if it has one.")(command)
-    return click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database.")(command)
+_store_options = with_options(  # where a gateway's database and files are
+    click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database."),
+    click.option("--database", help="The gateway's SQLAlchemy URL, if it has one."),
+)
 
 
 def found_config(**given: Any) -> GatewayConfig:
@@ -46,15 +38,15 @@ def found_config(**given: Any) -> GatewayConfig:
 
 
 @click.group()
-@store_options
+@_store_options
 @click.pass_context
-def keys(context: click.Context, /, **options: Any) -> None:
+def keys(context: click.Context, /, **given: Any) -> None:
     """Make, list, limit, revoke and purge keys of a gateway that has `--set named_keys=true`, while it runs.
 
     The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
     AGENT_TOOLS_GATEWAY_DATA_DIR. A change holds within seconds, in every gateway on it.
     """
-    context.obj = {name: value for name, value in options.items() if value is not None}
+    context.obj = {name: value for name, value in given.items() if value is not None}
 
 
 @keys.command()
@@ -160,7 +152,7 @@ def _date(seconds: float) -> str:
 
 @click.command()
 @click.argument("folder", type=PathOption())
-@store_options
+@_store_options
 def backup(folder: Path, data_dir: Path | None, database: str | None) -> None:
     """Copy a gateway's database and files into FOLDER, which is empty or new. The gateway may run.
 
@@ -173,7 +165,7 @@ def backup(folder: Path, data_dir: Path | None, database: str | None) -> None:
 
 @click.command()
 @click.argument("folder", type=PathOption())
-@store_options
+@_store_options
 def restore(folder: Path, data_dir: Path | None, database: str | None) -> None:
     """Fill an empty data folder, and an empty database, from the backup in FOLDER. Nothing is overwritten.
 

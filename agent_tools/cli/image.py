@@ -179,11 +179,6 @@ def _with_progress(engine: DockerEngine, recipe: RecipeLike, always: bool) -> No
 
 
 def print_main_lines(line: str) -> None:
-    """Print a line of progress if it is important."""
-    if _is_worth_a_line(line):
+    """Print a line of progress where no spinner can turn: our own sentences, build steps, and pip's results."""
+    if line.startswith((*images.MILESTONES, "Saving ", "Loading ", "Step ", "Successfully ")):
         console.print(line[:118], markup=False)
-
-
-def _is_worth_a_line(line: str) -> bool:
-    """Return True for a line to print where no spinner can turn: our own sentences, build steps, and pip's results."""
-    return line.startswith((*images.MILESTONES, "Saving ", "Loading ", "Step ", "Successfully "))

@@ -144,7 +144,18 @@ class PathOption(click.Path):
         return super().convert(value, param, ctx)
 
 
-RECIPE_OPTIONS = (
+def with_options(*given: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command."""
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(given):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+_RECIPE = (
     click.option("--flavour", type=click.Choice(FLAVOURS), help="The packages in the image.  [default: lean]"),
     click.option("--package", "packages", multiple=True, help="A further package for the image; repeatable."),
     click.option("--debian-package", "debian_packages", multiple=True, help="A further Debian package; repeatable."),
@@ -172,7 +183,7 @@ _OPTIONS = (
         "--allow", multiple=True, help="A host that the code may reach, e.g. pypi or api.example.com; repeatable."
     ),
     SKILLS_OPTION,
-    *RECIPE_OPTIONS,
+    *_RECIPE,
     click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
 )
 _SET = click.option(
@@ -180,24 +191,15 @@ _SET = click.option(
 )
 
 
-def recipe_options(command: Command) -> Command:
-    """Add the options for the packages of an image."""
-    for option in reversed(RECIPE_OPTIONS):
-        command = option(command)
-    return command
-
-
-def sandbox_options(command: Command) -> Command:
-    """Add the options to a command."""
-    for option in reversed((*_OPTIONS, _SET)):
-        command = option(command)
-    return command
-
-
-def notebook_option(command: Command) -> Command:
-    """Add the option for a notebook of what was run."""
-    text = "Write the code and its outputs to this Jupyter notebook at the end."
-    return click.option("--notebook", type=PathOption(dir_okay=False), metavar="OUT.ipynb", help=text)(command)
+recipe_options = with_options(*_RECIPE)
+sandbox_options = with_options(*_OPTIONS, _SET)
+limit_options = with_options(*_OPTIONS[1:])  # without the folder, which is chosen in another way
+notebook_option = click.option(
+    "--notebook",
+    type=PathOption(dir_okay=False),
+    metavar="OUT.ipynb",
+    help="Write the code and its outputs to this Jupyter notebook at the end.",
+)
 
 
 def write_notebook(path: Path, notebook: Mapping[str, Any]) -> None:
@@ -215,13 +217,6 @@ def pair(text: str) -> tuple[str, str]:
     if not equals:
         raise InvalidParams(f"--set {text!r:.60}: write NAME=VALUE.")
     return name.strip().replace("-", "_"), value
-
-
-def limit_options(command: Command) -> Command:
-    """Add the options without the folder, which is chosen in another way."""
-    for option in reversed(_OPTIONS[1:]):
-        command = option(command)
-    return command
 
 
 def config(**options: Any) -> dict[str, Any]:
