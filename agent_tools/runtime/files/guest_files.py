@@ -149,7 +149,7 @@ class GuestFiles:
         try:
             yield talk
             is_whole = True
-        except Reported as exc:
+        except FileServiceError as exc:
             is_whole = True
             raise exc.error from None
         except TimeoutError as exc:
@@ -196,7 +196,7 @@ class GuestFiles:
             talk.close()
 
 
-class Reported(Exception):
+class FileServiceError(Exception):
     """An error that the file service reported; it awaits the next request."""
 
     def __init__(self, error: OSError) -> None:
@@ -208,8 +208,8 @@ def _last_word(talk: Conversation, path: str) -> OSError | None:
     """Return the error that the server sent before it closed the connection."""
     try:
         check(talk.read_head(), path)
-    except Reported as reported:
-        return reported.error
+    except FileServiceError as exc:
+        return exc.error
     except OSError as exc:
         return exc if exc.errno == errno.EAGAIN else None
     except (ValueError, struct.error):
@@ -221,7 +221,7 @@ def check(head: Head, path: str) -> Head:
     """Return an answer, or raise its error.
 
     Raises:
-        Reported: the request failed.
+        FileServiceError: the request failed.
         OSError: EAGAIN: there is no process that would serve.
     """
     if "errno" not in head:
@@ -231,7 +231,7 @@ def check(head: Head, path: str) -> Head:
         raise ValueError("a malformed error")
     if number == errno.EAGAIN:
         raise OSError(number, NO_ROOM, path)
-    raise Reported(OSError(number, os.strerror(number), path))
+    raise FileServiceError(OSError(number, os.strerror(number), path))
 
 
 def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
@@ -239,7 +239,7 @@ def content(talk: Conversation, most: int, path: str) -> Iterator[bytes]:
     left = most
     while size := struct.unpack(">I", talk.receive_all(4))[0]:
         if size == FAILED:
-            raise Reported(OSError(errno.EIO, "it could not be read to its end", path))
+            raise FileServiceError(OSError(errno.EIO, "it could not be read to its end", path))
         if size > MAX_PIECE:
             raise ValueError("a piece that is too long")
         if size > left:

@@ -21,7 +21,15 @@ from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
-from agent_tools.runtime.files.guest_files import Conversation, GuestFiles, Reported, check, content, give, pieces
+from agent_tools.runtime.files.guest_files import (
+    Conversation,
+    FileServiceError,
+    GuestFiles,
+    check,
+    content,
+    give,
+    pieces,
+)
 
 MAX_NAME = 4096  # characters of a relative name
 SHOWN_NAMES = 5  # names listed of files that could not be fetched
@@ -91,7 +99,7 @@ class Mirror:
         now = {name: facts for name, facts in snapshot_of(self._path, self._limits).items() if is_plain_name(name)}
         for name in self._here.keys() - now.keys():
             talk.send_head({"op": "remove", "path": name, "recursive": False})
-            with contextlib.suppress(Reported):  # it is gone there as well, or is a folder by now
+            with contextlib.suppress(FileServiceError):  # it is gone there as well, or is a folder by now
                 check(talk.read_head(), name)
             del self._here[name]
             self._there.pop(name, None)
@@ -128,7 +136,7 @@ class Mirror:
             give(talk, pieces(file))
         try:
             answer = check(talk.read_head(), name)
-        except Reported as exc:
+        except FileServiceError as exc:
             raise FileRejected(f"{name} could not be brought into the sandbox: {exc.error.strerror}") from exc
         self._here[name], self._there[name] = facts, _facts(answer.get("facts"))
 
@@ -142,7 +150,7 @@ class Mirror:
         try:
             check(talk.read_head(), name)
             self._here[name] = folder.replace(self._path, name, content(talk, most, name), self._owner)
-        except Reported as exc:
+        except FileServiceError as exc:
             if exc.error.errno == errno.ENOENT:  # it has been deleted since
                 return ""
             self._there[name] = facts
