@@ -16,7 +16,7 @@ from typing import Protocol
 
 from agent_tools.engines.engine import Container, Guest, RecipeLike
 from agent_tools.errors import InvalidParams
-from agent_tools.fleet.likeness import Likeness
+from agent_tools.fleet.folder_sync import SyncedFolder
 from agent_tools.fleet.placement import Placement, Reserved
 from agent_tools.fleet.protocol import (
     LEASE_SECONDS,
@@ -128,9 +128,9 @@ class Fleet:
             session = self._sessions.get(key)
             if session is None or session.is_closed:
                 remote = remote_spec(spec)
-                likeness = Likeness(spec.work_dir, Guest.own().outside, spec.limits) if self._copies_files else None
+                folder = SyncedFolder(spec.work_dir, Guest.own().outside, spec.limits) if self._copies_files else None
                 open_ = partial(self._open, keep=spec.ahead.size)
-                session = RemoteSession(spec, remote, open_, self._placement.pass_over, likeness)
+                session = RemoteSession(spec, remote, open_, self._placement.pass_over, folder)
                 self._sessions[key] = session
         return session
 

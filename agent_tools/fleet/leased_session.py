@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from agent_tools.errors import EngineError, FileRejected
+from agent_tools.fleet.folder_sync import SyncedFolder
 from agent_tools.fleet.host_run import GIVEN_UP, Abandoned, Batch, HostRun, Put
-from agent_tools.fleet.likeness import Likeness
 from agent_tools.fleet.protocol import (
     MAX_EARLY_ENDS,
     MAX_WAITING_ORDERS,
@@ -222,9 +222,9 @@ class LeasedSession:
         except BaseException:
             remove_tree(self.path)
             raise
-        self._likeness = Likeness(self.path, guest.outside, spec.limits)
+        self._folder = SyncedFolder(self.path, guest.outside, spec.limits)
         self._runs: dict[str, HostRun] = {}
-        self._spools = IncomingFiles(self.path.parent, lambda size: self._likeness.refuse_excess([size]))
+        self._spools = IncomingFiles(self.path.parent, lambda size: self._folder.refuse_excess([size]))
         self._early = UnstartedRuns()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -267,8 +267,8 @@ class LeasedSession:
 
     def take(self, files: Files) -> None:
         """Apply the caller's changes of files. Raises FileRejected."""
-        self._likeness.refuse_excess(len(data) for data in files.values() if data is not None)
-        self._likeness.take(files)
+        self._folder.refuse_excess(len(data) for data in files.values() if data is not None)
+        self._folder.take(files)
 
     def put_piece(self, name: str, facts: Facts, offset: int, data: bytes) -> None:
         """Write a piece of a larger file of the caller; a complete file is moved to its place.
@@ -279,7 +279,7 @@ class LeasedSession:
         self._spools.add(name, offset, data)
         if offset + len(data) >= facts[0]:
             with self._spools.whole(name, facts[0]) as whole:
-                self._likeness.put(name, iter(partial(whole.read, 1024 * 1024), b""))
+                self._folder.put(name, iter(partial(whole.read, 1024 * 1024), b""))
 
     def spool(self, name: str, offset: int, data: bytes) -> None:
         """Store a piece of an archive. Raises FileRejected."""
@@ -287,9 +287,9 @@ class LeasedSession:
 
     def piece(self, name: str, facts: Facts, offset: int) -> bytes:
         """Return a part of a larger file that the code wrote. Raises FileRejected."""
-        data = self._likeness.piece(name, facts, offset)
+        data = self._folder.piece(name, facts, offset)
         if offset + len(data) >= facts[0]:
-            self._likeness.note(name, facts)
+            self._folder.note(name, facts)
         return data
 
     # -- what goes on -------------------------------------------------------------------------------------------------
@@ -403,8 +403,8 @@ class LeasedSession:
     def _ended(self, execution: Execution, host_run: HostRun) -> RunEnded:
         ended = RunEnded(execution.connections, execution.connections_left_out)
         try:
-            news = self._likeness.news()
-            small = self._likeness.small(news, noting=False)
+            news = self._folder.news()
+            small = self._folder.small(news, noting=False)
         except FileRejected as exc:
             return replace(ended, missing=f"changes to files: {exc}")
         most = self.spec.limits.max_file_bytes
@@ -413,7 +413,7 @@ class LeasedSession:
         shown = {name: news[name] for name in (*small, *huge)}
         for name in huge:
             del larger[name]
-        host_run.at_read = partial(self._likeness.note_all, shown)
+        host_run.at_read = partial(self._folder.note_all, shown)
         return replace(ended, files=small, larger=larger, missing=_missing(huge, most))
 
     def _command(self, request: Request, put: Put, cancelled: threading.Event) -> CommandResult:

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 
 from agent_tools.engines.engine import Container
 from agent_tools.errors import InvalidParams, SandboxGone, SessionLost
-from agent_tools.fleet.likeness import FolderExchange, Likeness
+from agent_tools.fleet.folder_sync import FolderExchange, SyncedFolder
 from agent_tools.fleet.placement import HostFinder, Open
 from agent_tools.fleet.protocol import PIECE_BYTES, CallMessage, HostLink, RemoteSpec, RunEnded
 from agent_tools.guest.wire.commands import CommandPrinted
@@ -220,7 +220,7 @@ def joined(chunks: Iterable[memoryview | bytes]) -> Iterator[bytes]:
 class RemoteSession:
     """A session on another machine. Thread-safe; runs wait for each other.
 
-    `open_` finds a host; `pass_over` is called with one that does not answer. Without `likeness` no file is copied.
+    `open_` finds a host; `pass_over` is called with one that does not answer. Without `folder` no file is copied.
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class RemoteSession:
         remote: RemoteSpec,
         open_: Open,
         pass_over: Callable[[HostLink], object],
-        likeness: Likeness | None,
+        folder: SyncedFolder | None,
     ) -> None:
         self.spec = spec
-        self._has_files, self._exchange = likeness is not None, FolderExchange(likeness)
+        self._has_files, self._exchange = folder is not None, FolderExchange(folder)
         self._reach = HostFinder(remote, open_, pass_over, self._exchange.begin_anew)
         self._calls = spec.host_calls if isinstance(spec.host_calls, HostCalls) else None
         self._lock = RunLock()

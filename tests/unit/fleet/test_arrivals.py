@@ -109,13 +109,13 @@ def test_a_cancel_while_files_are_sent_keeps_the_code_from_running(rig: Rig) -> 
     session = rig.fleet.find(sandbox.id)
     assert session
     exchange = session._exchange
-    news = exchange._likeness.news  # type: ignore[union-attr]
+    news = exchange._side.news  # type: ignore[union-attr]
 
     def cancelling_news() -> object:
         session.cancel(cancelled)
         return news()
 
-    exchange._likeness.news = cancelling_news  # type: ignore[union-attr,method-assign]
+    exchange._side.news = cancelling_news  # type: ignore[union-attr,method-assign]
     (sandbox.workspace.path / "in.txt").write_text("in")
     assert session.run("open('ran', 'w').close()", 30, cancelled).outputs == ()
     assert sandbox.run_code("import os; print(sorted(os.listdir()))").stdout == "['in.txt']\n"

@@ -24,7 +24,7 @@ Changed = Mapping[str, Union[Facts, None]]
 """Files by name; None for one that was deleted."""
 
 
-class Likeness:
+class SyncedFolder:
     """Syncs one side of a folder. Call it with the session's lock. `owner` gets the files that are written here."""
 
     def __init__(self, path: Path, owner: tuple[int, int], limits: Limits) -> None:
@@ -131,12 +131,12 @@ class Likeness:
 
 
 @contextlib.contextmanager
-def all_or_none(likeness: Likeness) -> Iterator[None]:
+def all_or_none(side: SyncedFolder) -> Iterator[None]:
     """Restart an exchange from the beginning after a failure."""
     try:
         yield
     except BaseException:
-        likeness.forget()
+        side.forget()
         raise
 
 
@@ -148,15 +148,15 @@ Ask = Callable[..., Any]
 
 
 class FolderExchange:
-    """Exchanges files of one work_dir; without a likeness, nothing is copied. Call it with the session's lock."""
+    """Exchanges files of one work_dir; without `side`, nothing is copied. Call it with the session's lock."""
 
-    def __init__(self, likeness: Likeness | None) -> None:
-        self._likeness = likeness
+    def __init__(self, side: SyncedFolder | None) -> None:
+        self._side = side
 
     def begin_anew(self) -> None:
         """Record that the host has no files: send all of them."""
-        if self._likeness:
-            self._likeness.forget()
+        if self._side:
+            self._side.forget()
 
     def sent(self, ask: Ask, cancelled: threading.Event) -> Files | None:
         """Send larger files in pieces, and return the small files for the run's message; None if cancelled meanwhile.
@@ -164,40 +164,40 @@ class FolderExchange:
         Raises:
             FileRejected: there are too many, or they changed meanwhile; no code was run.
         """
-        if self._likeness is None:
+        if self._side is None:
             return None if cancelled.is_set() else {}
-        with all_or_none(self._likeness):
-            news = self._likeness.news()
-            small = self._likeness.small(news, noting=False)
+        with all_or_none(self._side):
+            news = self._side.news()
+            small = self._side.small(news, noting=False)
             for name, facts in news.items():
                 if name not in small and facts is not None:
                     self._send(name, facts, ask)
             if cancelled.is_set():
                 return None
-            self._likeness.note_all({name: news[name] for name in small})
+            self._side.note_all({name: news[name] for name in small})
         return small
 
     def _send(self, name: str, facts: Facts, ask: Ask) -> None:
-        assert self._likeness
+        assert self._side
         sent = 0
-        for piece in self._likeness.pieces(name, facts):
+        for piece in self._side.pieces(name, facts):
             ask("put_piece", name, facts, sent, piece)
             sent += len(piece)
 
     @property
     def replaced(self) -> Collection[str]:
         """The names of files here that a run has replaced."""
-        return frozenset(self._likeness.replaced) if self._likeness else ()
+        return frozenset(self._side.replaced) if self._side else ()
 
     def fetched(self, ended: RunEnded, ask: Ask) -> str:
         """Fetch the files that a run changed; return a text on files that could not be fetched, else ''."""
-        if self._likeness is None:
+        if self._side is None:
             return ""
         missing = [ended.missing] if ended.missing else []
         small = [len(data) for data in ended.files.values() if data is not None]
         try:
-            self._likeness.refuse_excess([*small, *(facts[0] for facts in ended.larger.values())])
-            self._likeness.take(ended.files)
+            self._side.refuse_excess([*small, *(facts[0] for facts in ended.larger.values())])
+            self._side.take(ended.files)
         except FileRejected as exc:
             return f"changes to files: {exc}"
         missing += filter(None, (self._put(name, facts, ask) for name, facts in ended.larger.items()))
@@ -205,9 +205,9 @@ class FolderExchange:
 
     def _put(self, name: str, facts: Facts, ask: Ask) -> str:
         """Fetch a larger file; return why this failed, or ''."""
-        assert self._likeness
+        assert self._side
         try:
-            self._likeness.put(name, _pieces(name, facts, ask))
+            self._side.put(name, _pieces(name, facts, ask))
         except FileRejected as exc:
             return f"changes to files: {exc}"
         return ""
