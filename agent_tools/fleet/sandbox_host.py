@@ -2,11 +2,11 @@
 
 Theory of operation
     A caller reaches a host by messages of any carrier (fleet/protocol.py lists the methods). Every session and
-    every reservation has a lease: whoever does not renew it in time is gone, and what he held is closed. The host's own
-    process holds the lifelines of its sandboxes, so that they end with it, whatever ends it.
+    every reservation has a lease: one that its caller does not renew in time is closed. The host's own process has the
+    lifelines of its sandboxes, so that they end with it, whatever ends it.
 
-    Slots bound how many sandboxes live or are being made, and are the node's memory in other words. A host that has
-    none left says so at once (`HostFull`), so that the caller can ask another one.
+    Slots bound how many sandboxes live or are being made, which bounds the node's memory. A host that has none left
+    says so at once (`HostFull`), so that the caller can ask another one.
 
     A session is at most once what it is: a run that is begun is never begun again, and an id that is not known
     (`SessionUnknown`) has run nothing.

@@ -14,7 +14,7 @@ Theory of operation
     state the host may send PID 1 an order: `order_on_entering`.
 
     The time limit is enforced three times: by the countdown inside the guest, by PID 1, and, a little later, by
-    `lapse`. So a kernel that was killed by SIGKILL after its deadline was stopped for its time, whoever did it first.
+    `lapse`. So a kernel that was killed by SIGKILL after its deadline was stopped for its time, whichever was first.
 
 This module has no clock, socket or thread. Times are monotonic seconds.
 """
