@@ -33,7 +33,7 @@ def prepare(work_dir: str) -> None:
     os.chdir(work_dir)  # which the shell notes as the first folder of `%dhist`
     shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=CellCompiler)
     os.chdir("/")
-    shell.run_cell("None", silent=True)  # makes what a first cell would make
+    shell.run_cell("None", silent=True).raise_error()  # makes what a first cell would make
     shell.magics_manager.register_lazy("store", "IPython.extensions.storemagic", "line")
     prepare_shell(shell)
 

@@ -24,6 +24,7 @@ from IPython.core.magics import ExecutionMagics
 from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
+from traitlets import Instance
 
 from . import cells, display, interrupts, libraries, magics, next_steps
 from .cells import CellShell
@@ -119,7 +120,6 @@ def prepare_shell(shell: Any) -> None:
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
-    shell.forks = CellForks()
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
@@ -296,7 +296,7 @@ class SandboxShell(CellShell):
 
     has_person = False
     lazy_names: LazyNames
-    forks: CellForks
+    forks = Instance(CellForks, ())
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
 
@@ -316,7 +316,7 @@ class SandboxShell(CellShell):
         self._last_traceback, self._last_traceback_during_displayhook = None, False
         self.forks.begin()
         result = await super().run_cell_async(*args, **kwargs)
-        if self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
+        if self.kernel and self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
             os._exit(0)
         self.forks.end(result.error_in_exec)
         return result
