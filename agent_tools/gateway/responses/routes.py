@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -39,7 +39,7 @@ from agent_tools.gateway.responses.compaction import ASKED, MAX_ANSWER, compacti
 from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
 from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
 from agent_tools.gateway.responses.request import OUTPUTS, ResponseRequest, read_request
-from agent_tools.gateway.responses.stored_items import forget, listed_items, stored_items
+from agent_tools.gateway.responses.stored_items import forget, listed_items, said_before, stored_items
 from agent_tools.gateway.responses.tools import Tools, Unknown
 from agent_tools.gateway.responses.websocket import BEGINNING, response_socket
 from agent_tools.gateway.services import Services
@@ -356,8 +356,7 @@ async def compact(request: Request) -> Response:
         return Response(status_code=499)
     if job.failure:
         raise job.failure
-    said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]
-    return JsonResponse(await run_in_threadpool(_compacted, job.answer, said))
+    return JsonResponse(await run_in_threadpool(_compacted, services, owner_of(request), wanted, job.answer))
 
 
 def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseRequest:
@@ -368,18 +367,21 @@ def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseReque
     return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None)
 
 
-def _compacted(answer: str, said: Sequence[JsonObject]) -> JsonObject:
+def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: str) -> JsonObject:
     """Return the compaction in a response's answer, behind what the user said: the whole is the next input."""
     body = json.loads(answer)
     messages = [item for item in body["output"] if item["type"] == "message"]
     summary = "".join(part.get("text", "") for item in messages for part in item["content"]).strip()
     if body["status"] != "completed" or not summary:
         raise ApiError(502, "The model wrote no summary, or not all of it.", code="no_summary")
+    most = services.config.max_conversation_bytes
+    before = said_before(services.store, owner, wanted.previous_response_id, most)
+    said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]
     return {
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(time.time()),
-        "output": [*said, compaction_item(summary)],
+        "output": [*before, *said, compaction_item(summary)],
         "usage": body["usage"],
     }
 

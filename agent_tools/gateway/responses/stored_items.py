@@ -162,16 +162,29 @@ def files_before(store: Store, owner: str, id_: str | None, limit: int) -> list[
 
     `limit` bounds the bytes that are read of all of them.
     """
-    found: list[list[JsonObject]] = []
+    inputs = (text for text in _inputs_before(store, owner, id_, limit) if '"input_file"' in text)
+    return [[part for line in text.split("\n") for part in _files_of(json.loads(line))] for text in inputs]
+
+
+def said_before(store: Store, owner: str, id_: str | None, limit: int) -> list[JsonObject]:
+    """Return the user's messages in the inputs of a response and of those before it, in order.
+
+    `limit` is that of `files_before`.
+    """
+    inputs = reversed([*_inputs_before(store, owner, id_, limit)])
+    items = [json.loads(line) for text in inputs for line in text.split("\n") if line]
+    return [item for item in items if item.get("role") == "user"]
+
+
+def _inputs_before(store: Store, owner: str, id_: str | None, limit: int) -> Iterator[str]:
+    """Yield the inputs, as lines of JSON, of a response and of those before it, the latest first."""
     while id_ and limit > 0:
         turn = store.get(ResponseTurn, id_, owner=owner)
         if turn is None:
             break
         limit -= len(turn.input) + len(turn.body)
-        if '"input_file"' in turn.input:
-            found.append([part for line in turn.input.split("\n") for part in _files_of(json.loads(line))])
+        yield turn.input
         id_ = json.loads(turn.body).get("previous_response_id")
-    return found
 
 
 def _files_of(item: Mapping[str, Any]) -> Iterator[JsonObject]:

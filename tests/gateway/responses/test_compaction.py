@@ -37,12 +37,26 @@ def test_a_conversation_is_summed_up(new_gateway: NewGateway) -> None:
     assert told(gateway)[0] == ("system", "Be brief.")
     assert told(gateway)[-1] == ("user", ASKED)
     assert "tools" not in gateway.upstream.requests[-1]  # type: ignore[attr-defined]
-    items = [item.model_dump(exclude_none=True) for item in made.output]
-    assert [item["type"] for item in items] == ["compaction"]
+    items = [item.model_dump(exclude_none=True, warnings=False) for item in made.output]  # beyond its own types
+    assert [(item["type"], item.get("role")) for item in items] == [("message", "user"), ("compaction", None)]
     answer = post(gateway, input=[said("Old."), *items, said("Which?")], tools=[]).json()
     assert answer["status"] == "completed"
     summary = ("user", "(Summary of the conversation so far:)\n\nIt is 42.")
     assert told(gateway) == [summary, ("user", "Which?")]
+
+
+def test_what_the_user_said_comes_before_the_summary(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["One.", "Two.", SUMMARY]})
+    first = post(gateway, input=[said("a"), {"role": "developer", "content": "Be brief."}, said("b")], tools=[]).json()
+    second = post(gateway, input="c", previous_response_id=first["id"], tools=[]).json()
+    body = {"model": "m", "previous_response_id": second["id"], "input": "d"}
+    made = httpx.post(f"{gateway.url}/v1/responses/compact", json=body).json()
+    *messages, compaction = made["output"]
+    for message in messages:
+        check(ResponseInputMessageItem, message)
+    assert [message["content"][0]["text"] for message in messages] == ["a", "b", "c", "d"]
+    assert compaction["type"] == "compaction"
+    assert len({message["id"] for message in messages}) == len(messages)
 
 
 def test_nothing_is_stored_of_it(new_gateway: NewGateway) -> None:
