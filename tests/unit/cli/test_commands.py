@@ -3,7 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import click
@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from agent_tools import __version__
-from agent_tools.cli import cli
+from agent_tools.cli import cli, main
 from agent_tools.cli.options import Size, show, show_files
 from agent_tools.limits import GIB, MIB
 from agent_tools.results.execution import Changes, Error, Execution, FileChange, Output
+
+RunHere = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -51,6 +53,23 @@ def agent_tools(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
         env={**environ, "PYTHONPATH": paths},
         stdin=subprocess.DEVNULL,
     )
+
+
+@pytest.fixture
+def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunHere:
+    """The same in this process, which has imported all that a process of its own imports anew."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        monkeypatch.setattr(sys, "argv", ["agent-tools", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert isinstance(left.value.code, int)
+        return subprocess.CompletedProcess(arguments, left.value.code, *capsys.readouterr())
+
+    return run
 
 
 def test_all_commands_are_there() -> None:
@@ -212,8 +231,8 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("options", UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, "run", "-c", "1", *options)
+def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], run_here: RunHere) -> None:
+    done = run_here("run", "-c", "1", *options)
     assert done.returncode == 2
     assert done.stderr.startswith("agent-tools: ")
     assert len(done.stderr.splitlines()) == 1
@@ -232,8 +251,8 @@ def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], tmp
     ],
     ids=" ".join,
 )
-def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, *arguments)
+def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], run_here: RunHere) -> None:
+    done = run_here(*arguments)
     assert done.returncode == 3
     assert done.stderr.startswith("agent-tools: No engine answers (No such file or directory).")
     assert "DOCKER_HOST" in done.stderr
@@ -282,27 +301,27 @@ def test_a_container_is_probed_under_the_runtime_it_has() -> None:
     assert "a container has its own" in result.output
 
 
-def test_a_probe_without_an_engine_is_a_failure_of_ours(tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, "doctor", "--probe", "--container", "box")
+def test_a_probe_without_an_engine_is_a_failure_of_ours(run_here: RunHere) -> None:
+    done = run_here("doctor", "--probe", "--container", "box")
     assert done.returncode == 3
     assert "No engine answers" in done.stderr
     assert done.stdout == ""
 
 
-def test_chat_wants_to_know_the_model(tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, "chat", "--once", "Hi")
+def test_chat_wants_to_know_the_model(run_here: RunHere) -> None:
+    done = run_here("chat", "--once", "Hi")
     assert done.returncode == 2
     assert "Give --model, or set AGENT_TOOLS_MODEL." in done.stderr
 
 
-def test_chat_wants_the_key_it_was_told_of(tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, "chat", "--model", "m", "--api-key-env", "NO_SUCH_KEY", "--once", "Hi")
+def test_chat_wants_the_key_it_was_told_of(run_here: RunHere) -> None:
+    done = run_here("chat", "--model", "m", "--api-key-env", "NO_SUCH_KEY", "--once", "Hi")
     assert done.returncode == 2
     assert "the environment variable NO_SUCH_KEY is not set" in done.stderr
 
 
-def test_chat_says_where_a_model_may_be_found(tmp_path: Path) -> None:
-    done = agent_tools(tmp_path, "chat", "--model", "m", "--once", "Hi")
+def test_chat_says_where_a_model_may_be_found(run_here: RunHere) -> None:
+    done = run_here("chat", "--model", "m", "--once", "Hi")
     assert done.returncode == 3
     assert "Set OPENAI_BASE_URL" in done.stderr
 
@@ -312,7 +331,7 @@ def test_chat_says_where_a_model_may_be_found(tmp_path: Path) -> None:
 )
 def test_output_that_nobody_takes_is_no_bug(stdout: str, code: int, told: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f'"$0" -m agent_tools --help {stdout}', sys.executable],
+        ["sh", "-c", f'"$0" -m agent_tools run --help {stdout}', sys.executable],
         capture_output=True,
         text=True,
         check=False,
