@@ -420,7 +420,7 @@ class Sandbox:
         Raises:
             CheckpointMissing: threads of the code, or processes that it has started, are running.
             InvalidParams: there are too many forks.
-            KernelDied: the fork was not ready within `restart_timeout`.
+            KernelDied: the fork was not ready within `start_timeout`.
             EngineError: a container was needed and could not be started.
         """
         forked = object.__new__(type(self))

@@ -53,13 +53,13 @@ class KernelBranch(KernelHolder):
                 undo.callback(self.spec.host_calls.close)
             parent.branches.had_any = True
             kernels: Kernels = parent.kernels
-            self._number, connected = kernels.fork(spec.limits.restart_timeout)
+            self._number, connected = kernels.fork(spec.limits.start_timeout)
             self._stdio = SocketStdio(connected)
             undo.callback(self._stdio.close)
             undo.callback(self.remove)
             self._transport = StdioTransport()
             undo.callback(self._transport.close)
-            deadline = time.monotonic() + spec.limits.restart_timeout
+            deadline = time.monotonic() + spec.limits.start_timeout
             lifeline = self._transport.await_guest(self._stdio, deadline, lambda: not parent.has_ended)
             if lifeline is None:
                 raise KernelDied("its supervisor did not come up")

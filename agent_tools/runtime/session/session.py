@@ -165,7 +165,7 @@ class SessionVariables:
 
     @property
     def _seconds(self) -> float:
-        return self._recovery.spec.limits.restart_timeout
+        return self._recovery.spec.limits.start_timeout
 
     def _with_checkpoints(self) -> AbstractContextManager[AnySandbox]:
         if not self._recovery.spec.checkpoint:

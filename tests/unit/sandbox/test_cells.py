@@ -223,3 +223,21 @@ def test_a_script_that_fails_is_told_by_its_exit_code(sandbox: Sandbox) -> None:
     name, value = error_of(sandbox, "%%bash\nexit 3")
     assert name == "CalledProcessError"
     assert "exit status 3" in value
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_caller_asks_for_does_not_hurry_as_the_replacement_of_a_crashed_kernel_does(
+    process_runtime: Runtime,
+) -> None:
+    with Sandbox({"limits": {"restart_timeout": 0.001}}, runtime=process_runtime) as sandbox:
+        sandbox.run_code("x = 1")
+        saved = sandbox.checkpoint()
+        sandbox.run_code("x = 2")
+        sandbox.undo()
+        assert sandbox.run_code("x").value == 1
+        sandbox.run_code("x = 3")
+        sandbox.rollback(saved)
+        with sandbox.fork() as branch:
+            assert branch.run_code("x").value == 1
