@@ -6,7 +6,6 @@ The fields are those of https://platform.openai.com/docs/api-reference/conversat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
 from functools import partial
 from typing import Annotated, Any
 
@@ -106,7 +105,7 @@ def _append(request: Request, given: list[JsonObject]) -> list[ListedItem]:
 
 def list_items(request: Request) -> Response:
     """GET /v1/conversations/{id}/items."""
-    return list_of_texts(*_conversations(request).page(_found(request).id, *astuple(asked_page(request))))
+    return list_of_texts(*_conversations(request).page(_found(request).id, *asked_page(request)))
 
 
 def retrieve_item(request: Request) -> Response:

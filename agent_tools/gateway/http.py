@@ -7,16 +7,16 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent_tools.gateway.client_errors import log_request
+from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
 from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
@@ -41,15 +41,6 @@ class ListedById(Protocol):
     @property
     def id(self) -> str:
         """The id that `after` names."""
-        ...
-
-
-class ListedText(ListedById, Protocol):
-    """An object that is listed in pages, with its JSON."""
-
-    @property
-    def text(self) -> str:
-        """Its JSON."""
         ...
 
 
@@ -212,8 +203,7 @@ class _Query(Given):
     order: Literal["asc", "desc"] = "desc"
 
 
-@dataclass(frozen=True)
-class PageQuery:
+class PageQuery(NamedTuple):
     """The page of a list that a query asks for: at most `limit` items after the id `after`."""
 
     limit: int
@@ -247,12 +237,12 @@ def page(
     )
 
 
-def page_of_texts(request: Request, items: Sequence[ListedText]) -> Response:
+def page_of_texts(request: Request, items: Sequence[ListedItem]) -> Response:
     """Answer one page of items with their stored JSON."""
     return list_of_texts(*_cut(asked_page(request), items))
 
 
-def list_of_texts(items: Sequence[ListedText], has_more: bool = False) -> Response:
+def list_of_texts(items: Sequence[ListedItem], has_more: bool = False) -> Response:
     """Answer items with their stored JSON."""
     rest = json.dumps({**_ends(items), "has_more": has_more}, separators=(",", ":"))
     data = ",".join(item.text for item in items)
