@@ -28,10 +28,10 @@ from agent_tools.runtime.kernel.protocol import VERSION, KernelMessage
 from agent_tools.runtime.session.raw_kernel import RawKernel
 from agent_tools.sandbox.audit import AuditedRun, AuditLog, AuditUnavailable, ending
 
-# The kernel's messages, as clients may be told them: nothing of them is believed, and all of them are bounded.
+# The messages of a kernel as clients get them: nothing in them is trusted, and all of them are bounded.
 #
 # Of a message of the kernel the content is passed on byte by byte, if it is JSON as every client reads it, and written
-# anew if it is not quite. Its header is made anew by whoever passes it on, and its parent is a request that came in.
+# anew if it is not quite. Its header is made anew when it is passed on, and its parent is a request that came in.
 
 PUBLISHED = frozenset(
     (

@@ -101,7 +101,7 @@ class Activity(ABC):
                 self._sandbox, self.note, self.stage = sandbox, note, ""
                 if not self._cancelled.is_set():
                     self._work(sandbox, self._cancelled)
-        except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread: whoever asks is told)
+        except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread: the next question gets it)
             self.failure = exc
         finally:
             self._sandbox, self._ended = None, monotonic()

@@ -86,7 +86,7 @@ async def own_pipes(most: int) -> AsyncIterator[tuple[Any, Any]]:
     # the protocol of a reader that nothing feeds is what tells a writer to wait
     flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
     outgoing, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(outgoing_pipe, "wb"))
-    outgoing.set_write_buffer_limits(0)  # an answer counts as told once the client's pipe has all of it
+    outgoing.set_write_buffer_limits(0)  # an answer counts as sent once the client's pipe has all of it
     writer = asyncio.StreamWriter(outgoing, flow, None, loop)
     try:
         yield StdinLines(reader), Sink(writer)
@@ -128,14 +128,14 @@ def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
 
 
 async def _serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
-    told = asyncio.Event()
+    stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with own_containers(config, runtime, is_alone=True) as stock:
-        serving, ending = asyncio.create_task(_converse(stock, prepare, config)), asyncio.create_task(told.wait())
+        serving, ending = asyncio.create_task(_converse(stock, prepare, config)), asyncio.create_task(stopping.wait())
         await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
-    if told.is_set():
+    if stopping.is_set():
         os._exit(128 + signal.SIGTERM)  # a thread still reads stdin, and nothing wakes it
     await serving
 

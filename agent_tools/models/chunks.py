@@ -125,7 +125,7 @@ class _PartialCall:
     arguments: list[str] = field(default_factory=list)
     is_begun: bool = False
     end: ObjectEnd = field(default_factory=ObjectEnd)
-    is_empty: bool = False  # the arguments are `{}`, and not told of yet
+    is_empty: bool = False  # the arguments are `{}`, and not reported yet
     behind: list[str] = field(default_factory=list)  # what came after a whole object
 
     def add_name(self, piece: str) -> None:

@@ -304,7 +304,7 @@ def events(arriving: Iterable[bytes]) -> Iterator[bytes]:
 
 
 _SHORT_NAME = re.compile(r"[\w.-]{1,64}")
-_MAX_ERRORS = 10  # of one answer that are told
+_MAX_ERRORS = 10  # of one answer that are reported
 _MAX_ADDRESS = 200  # characters of an address that is shown
 _MAX_DEPTH = 4  # of the words in the body of an error
 _OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`

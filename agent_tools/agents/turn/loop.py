@@ -84,7 +84,7 @@ def perform(call: Call, tool: BaseTool, context: CallContext) -> Generator[CallO
             return (yield from _run_commands(call, tool, context))
         files = {"files": list(context.files)} if tool.file_access else {}
         return CallDone(call, _content(tool.call(call.arguments, messages=context.messages, **files)))
-    except Exception as exc:  # noqa: BLE001  (a user's tool may raise anything; the model is told)
+    except Exception as exc:  # noqa: BLE001  (a user's tool may raise anything; the model gets the message)
         _log.warning("the tool %s failed: %s", tool.name, type(exc).__name__)
         return CallDone(call, _sentence(tool.name, exc), failure=exc)
 

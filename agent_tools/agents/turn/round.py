@@ -136,7 +136,7 @@ def _tail(text: str, start: int) -> int:
 # The opening of a text: may it become a call? Pure, and of the first characters only.
 #
 # A call in JSON is an object whose first key is one of a call's keys, with a value that a call has there; alone, in an
-# array, or in a fence. JSON of any other kind is an answer, and need not wait for its end to be told from a call.
+# array, or in a fence. JSON of any other kind is an answer, and is known as one before its end.
 # Calls
 # in other forms (call_forms.py) have the function's name in their head.
 
@@ -412,7 +412,7 @@ class Round:
             yield TextDelta(text, tuple(logprobs))
 
     def _refuse(self, text: str) -> Iterator[Step]:
-        """Show a refusal, which is final: whoever was asked for a draft and refuses is not asked for the format."""
+        """Show a refusal, which is final: a model that refuses a draft is not asked for the format."""
         yield from self._open_gate()
         self.is_draft = False
         self.text += text

@@ -56,7 +56,7 @@ async def _upstream_problem(config: GatewayConfig) -> str:
 
 
 def opened_store(config: GatewayConfig) -> Store:
-    """Open the store; whoever opens it closes it.
+    """Open the store; the caller closes it.
 
     Raises:
         InvalidParams: the database cannot be used.

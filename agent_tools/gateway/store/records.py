@@ -174,7 +174,7 @@ class ConversationText(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationItem(ConversationPlace):
-    """An item of a conversation: its JSON, and what the model was told if it is a call; '' else.
+    """An item of a conversation: its JSON, and the answer that the model got if it is a call; '' otherwise.
 
     `server_fields` are those of its model's server, as JSON.
     """
