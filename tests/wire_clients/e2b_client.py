@@ -151,7 +151,7 @@ def files(sandbox: Sandbox) -> None:
 def commands(sandbox: Sandbox) -> None:
     out: list[str] = []
     ran = sandbox.commands.run("echo $FOO $BAR; pwd; echo err >&2", envs={"BAR": "x"}, on_stdout=out.append)
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "bar x\n/workspace\n", "err\n"), ran
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "bar x\n/home/user\n", "err\n"), ran
     assert "".join(out) == ran.stdout, out
     assert sandbox.commands.run("pwd", cwd="/tmp", user="root").stdout == "/tmp\n"
     failed = failure(lambda: sandbox.commands.run("echo before; exit 3"), CommandExitException)
