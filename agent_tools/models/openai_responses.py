@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,10 +27,10 @@ from agent_tools.models.base import (
     too_large,
 )
 from agent_tools.models.chunks import usage_of
-from agent_tools.models.dialect.phrasing import REASONING, REFUSALS
+from agent_tools.models.dialect.phrasing import MAX_READ_CHARS, REASONING, REFUSALS
 from agent_tools.models.openai import OpenAIModel
-from agent_tools.models.reply import CONTEXT_TOO_LONG, Reply, Waiting, failure_name
-from agent_tools.models.wire import wire_messages
+from agent_tools.models.reply import CONTEXT_TOO_LONG, Reply, Waiting, failure_name, words_of
+from agent_tools.models.wire import REASONING_ITEMS, ServerFields, encrypted_reasoning, is_encrypted, wire_messages
 from agent_tools.settings import Endpoint
 
 # Converts the events of a streamed response, or a whole one, into deltas. Pure, and tolerant of servers.
@@ -40,6 +41,8 @@ from agent_tools.settings import Endpoint
 # The last event repeats the whole response. Some servers list a call there at another place and under another `call_id`
 # than in the stream, so a reply that has streamed any call gets no further call from the last event; that event only
 # completes calls that the stream began.
+#
+# Reasoning that the server has encrypted goes with the message or the call after it, since it goes back before that.
 
 _REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _ENDS = ("completed", "incomplete", "failed")
@@ -65,6 +68,9 @@ class ResponseReader:
         self._written: dict[int, list[str]] = {}  # arguments that came in deltas, by the indices of calls
         self._complete: set[Any] = set()  # the places of calls
         self._thinks_in = ""  # the event in which the reasoning of this item comes
+        self._more = ServerFields()
+        self._encrypted: list[Json] = []  # items of reasoning after which nothing has come
+        self._known: set[str] = set()  # the content of all of them: the last event repeats it
 
     def read_whole(self, body: Json) -> Iterator[Delta]:
         """Yield the deltas of a response that did not come as a stream."""
@@ -124,7 +130,17 @@ class ResponseReader:
         if item["type"] == "function_call":
             refuse_more_calls(len(self._calls))
             begun = self._calls[_key(item, place)] = CallStarted(len(self._calls), *_named(item))
+            self._keep_encrypted(begun.index)
             yield begun
+        elif item["type"] == "message":
+            self._keep_encrypted(None)
+
+    def _keep_encrypted(self, holder: int | None) -> None:
+        """Keep the reasoning before a call, by its index, or before a message (None)."""
+        if self._encrypted:
+            known = self._more.of(holder).get(REASONING_ITEMS, ())
+            self._more.add(holder, {REASONING_ITEMS: (*known, *self._encrypted)})
+            self._encrypted = []
 
     def _end_item(self, item: Json, place: Any) -> Iterator[Delta]:
         match item["type"]:
@@ -132,10 +148,16 @@ class ResponseReader:
                 if key not in self._calls:
                     yield from self._begin(item, place)
                 yield from self._complete_call(item, key)
-            case "message" if not self._has_spoken:
-                yield from _said(item)
-            case "reasoning" if not self._thinks_in:
-                if thought := _joined(item.get("summary")) or _joined(item.get("content")):
+            case "message":
+                self._keep_encrypted(None)
+                if not self._has_spoken:
+                    yield from _said(item)
+            case "reasoning":
+                if is_encrypted(item) and item["encrypted_content"] not in self._known:
+                    self._known.add(item["encrypted_content"])
+                    self._encrypted.append(item)
+                thought = "" if self._thinks_in else _joined(item.get("summary")) or _joined(item.get("content"))
+                if thought:
                     yield ReasoningDelta(thought)
         self._has_spoken, self._thinks_in = False, ""
 
@@ -148,7 +170,7 @@ class ResponseReader:
     def _completed(self, key: Any, arguments: str) -> CallComplete:
         self._complete.add(key)
         begun = self._calls[key]
-        return CallComplete(begun.index, begun.id, begun.name, arguments)
+        return CallComplete(begun.index, begun.id, begun.name, arguments, self._more.of(begun.index))
 
     def _end(self, response: Json) -> Iterator[Delta]:
         self.is_over = True
@@ -164,7 +186,7 @@ class ResponseReader:
         if usage := response.get("usage"):
             yield usage_of(usage, "input_tokens", "output_tokens")
         reason = str((response.get("incomplete_details") or {}).get("reason"))
-        yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"))
+        yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"), self._more.of(None))
 
     def _begun_by(self, item: Json) -> Any:
         """Return the place of the streamed call that this item completes; None if all of that kind are complete."""
@@ -247,7 +269,7 @@ class ResponsesModel:
             leaves_waiting=leaves_waiting,
             on_request=on_request,
         )
-        self._takes_reasoning = True  # until it refuses that
+        self._refused: frozenset[str] = frozenset()  # parts of requests that the server does without
 
     def reply(
         self,
@@ -260,10 +282,11 @@ class ResponsesModel:
             **{name: value for name in self._passed if (value := (options or {}).get(name)) is not None},
             **response_options(options or {}),
             "model": self.model,
-            "input": [*response_items(wire_messages(messages))],
+            "input": [*response_items(wire_messages(messages), self.model)],
             "stream": True,
             "store": False,
         }
+        request["include"] = [*request.get("include", ()), ENCRYPTED]  # nothing else keeps reasoning without storing it
         if tools:
             request["tools"] = [{"type": "function", "strict": False, **tool} for tool in tools]
         else:
@@ -271,18 +294,26 @@ class ResponsesModel:
         return Reply(lambda: self._open(request), self._chat.translated, ResponseReader(), self._chat.waiting)
 
     def _open(self, request: JsonObject) -> Any:
-        """Send the request, with the model's earlier reasoning; without it to a server that refuses that."""
-        bare = {**request, "input": [item for item in request["input"] if item["type"] != "reasoning"]}
-        if bare["input"] == request["input"] or not self._takes_reasoning:
-            return self._send(bare)
+        """Send the request, with the model's earlier reasoning; without it to a server that refuses that.
+
+        What a server refuses is known once it takes the request without it, as with `Dialect`.
+        """
+        opened, refused = self._taken(request, self._refused)
+        self._refused |= refused - {FOREIGN}
+        return opened
+
+    def _taken(self, request: JsonObject, refused: frozenset[str]) -> tuple[Any, frozenset[str]]:
+        """Send the request without the parts that the server refuses; return the response, and these parts."""
         try:
-            return self._send(request)
+            return self._send(without_parts(request, refused)), refused
         except Exception as exc:  # the client's own, whose package is not imported here
-            if getattr(exc, "status_code", None) not in REFUSALS:
+            words = words_of(getattr(exc, "body", None))
+            is_too_long = failure_name(words, getattr(exc, "code", None)) == CONTEXT_TOO_LONG
+            may_teach = getattr(exc, "status_code", None) in REFUSALS and not is_too_long
+            part = refused_part(request, refused, words) if may_teach else None
+            if part is None:
                 raise
-            opened = self._send(bare)  # another mistake is refused again
-            self._takes_reasoning = False
-            return opened
+        return self._taken(request, refused | {part})
 
     def _send(self, request: JsonObject) -> Any:
         """Send a request; return the HTTP client's response, unread."""
@@ -293,6 +324,45 @@ class ResponsesModel:
     def close(self) -> None:
         """Close idle connections."""
         self._chat.close()
+
+
+# Parts of a request that a server may refuse: it is asked again without them. Pure.
+#
+# Servers check `include` against a list of values, and OpenAI refuses to encrypt reasoning of models that have none.
+# Reasoning as text is taken by servers of open models only, encrypted reasoning by the server that made it.
+
+
+ENCRYPTED = "reasoning.encrypted_content"
+THOUGHTS = "reasoning_text"
+FOREIGN = "foreign"
+"""Encrypted reasoning that the server cannot read, in one conversation: it was made with another account or key."""
+_OF_INCLUDE = re.compile(
+    r"\binclude\b|reasoning\.encrypted_content|encrypted content is not support|not support.{0,40}encrypted"
+)
+_OF_FOREIGN = re.compile(r"encrypted.{0,200}could not be (?:verified|decrypted|parsed)", re.DOTALL)
+
+
+def without_parts(request: JsonObject, parts: Collection[str]) -> JsonObject:
+    """Return a request without these parts of it."""
+    drops_encrypted, drops_thoughts = ENCRYPTED in parts or FOREIGN in parts, THOUGHTS in parts
+    items = [
+        item
+        for item in request["input"]
+        if item["type"] != "reasoning" or not (drops_encrypted if is_encrypted(item) else drops_thoughts)
+    ]
+    include = [each for each in request["include"] if each not in parts]
+    rest = {name: value for name, value in request.items() if name != "include"}
+    return {**rest, "input": items, **({"include": include} if include else {})}
+
+
+def refused_part(request: JsonObject, refused: frozenset[str], words: str) -> str | None:
+    """Return the part that a refusal may be about, by the server's words; None if nothing is left to leave out."""
+    sent, said = without_parts(request, refused), words[:MAX_READ_CHARS].lower()
+    left = [part for part in (THOUGHTS, ENCRYPTED, FOREIGN) if without_parts(request, refused | {part}) != sent]
+    for part, pattern in ((FOREIGN, _OF_FOREIGN), (ENCRYPTED, _OF_INCLUDE)):
+        if part in left and pattern.search(said):
+            return part
+    return next((part for part in left if part != FOREIGN), None)
 
 
 # Requests of chat completions as those of OpenAI's Responses API. Pure.
@@ -327,15 +397,20 @@ def response_options(options: Options) -> JsonObject:
     return found
 
 
-def response_items(messages: Iterable[Json]) -> Iterator[JsonObject]:
-    """Yield messages of chat completions as items of a response's input."""
+def response_items(messages: Iterable[JsonObject], model: str = "") -> Iterator[JsonObject]:
+    """Yield messages of chat completions as items of a response's input, with the reasoning that the model encrypted.
+
+    Of a message with such reasoning, its text is left out.
+    """
     unnamed = ""  # the id of the last call that has none: how calls were made before tools
     for number, message in enumerate(messages):
         if message["role"] in ("tool", "function"):
             output = _content(message.get("content") or "", "input_text")
             yield {"type": "function_call_output", "call_id": message.get("tool_call_id", unnamed), "output": output}
             continue
-        if thought := message.get(REASONING):
+        encrypted, of_calls = encrypted_reasoning(message, model)
+        yield from encrypted
+        if (thought := message.get(REASONING)) and not encrypted and not any(of_calls.values()):
             yield {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": thought}]}
         if content := message.get("content"):
             text = "output_text" if message["role"] == "assistant" else "input_text"
@@ -344,6 +419,7 @@ def response_items(messages: Iterable[Json]) -> Iterator[JsonObject]:
         elif refusal := message.get("refusal"):
             yield {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": refusal}]}
         for call in message.get("tool_calls") or ():
+            yield from of_calls.get(str(call["id"]), ())
             yield {"type": "function_call", "call_id": call["id"], **call["function"]}
         if function := message.get("function_call"):
             unnamed = f"call_{number}"

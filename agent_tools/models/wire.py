@@ -31,6 +31,8 @@ from agent_tools.models.dialect.phrasing import REASONING
 
 SERVER_FIELDS_KNOWN = ("reasoning_details", "thinking_blocks", "extra_content", "provider_specific_fields")
 """Fields that servers of models want back with a message or a call."""
+REASONING_ITEMS = "reasoning_items"
+"""Among these fields: the items of reasoning, before a message or a call, that a server of responses has encrypted."""
 MAX_CHARS = 512 * 1024  # of the JSON of all such fields of a reply, as they come; if there are more, none is sent back
 _TEXTS = ("text", "thinking", "summary", "data")
 _ENDS = ("signature", "data")
@@ -136,9 +138,31 @@ def wire_messages(messages: Conversation) -> list[JsonObject]:
 def with_server_fields(messages: Iterable[JsonObject], model: str) -> list[JsonObject]:
     """Return messages of `wire_messages` with the fields of the model's server in their places, not beside them.
 
-    Fields of another model, by the name that they were stored with, are left out.
+    Fields of another model, by the name that they were stored with, are left out; and so are items of reasoning, which
+    have no place there.
     """
     return [_with_fields(message, model) if SERVER_FIELDS in message else message for message in messages]
+
+
+def encrypted_reasoning(message: JsonObject, model: str) -> tuple[list[JsonObject], dict[str, list[JsonObject]]]:
+    """Return the model's items of reasoning before a message of `wire_messages`, and before its calls, by their ids."""
+    fields = message.get(SERVER_FIELDS)
+    if not isinstance(fields, Mapping) or fields.get("model", model) != model:
+        return [], {}
+    calls = fields.get("calls")
+    of_calls = {str(id_): _items_in(of_call) for id_, of_call in calls.items()} if isinstance(calls, Mapping) else {}
+    return _items_in(fields.get("message")), of_calls
+
+
+def _items_in(fields: object) -> list[JsonObject]:
+    items = fields.get(REASONING_ITEMS) if isinstance(fields, Mapping) else None
+    return [item for item in items if is_encrypted(item)] if isinstance(items, (list, tuple)) else []
+
+
+def is_encrypted(item: object) -> bool:
+    """Return whether an item of a response is reasoning that its server has encrypted."""
+    content = item.get("encrypted_content") if isinstance(item, Mapping) and item.get("type") == "reasoning" else None
+    return isinstance(content, str) and bool(content)
 
 
 def wire_tools(functions: Iterable[FunctionDefinition]) -> list[JsonObject]:
@@ -188,8 +212,12 @@ def _with_fields(message: JsonObject, model: str) -> JsonObject:
         return plain
     if isinstance(fields.get("calls"), Mapping) and isinstance(plain.get("tool_calls"), list):
         plain["tool_calls"] = [_call_with(call, fields["calls"]) for call in plain["tool_calls"]]
-    of_message = fields.get("message")
-    return {**of_message, **plain} if isinstance(of_message, Mapping) else plain
+    return {**_without_items(fields.get("message")), **plain}
+
+
+def _without_items(fields: object) -> JsonObject:
+    given = fields if isinstance(fields, Mapping) else {}
+    return {name: value for name, value in given.items() if name != REASONING_ITEMS}
 
 
 def _call_with(call: object, fields_of: Mapping[str, object]) -> object:
@@ -200,7 +228,7 @@ def _call_with(call: object, fields_of: Mapping[str, object]) -> object:
         return call
     of_function = fields.get("function")
     function = {**(of_function if isinstance(of_function, Mapping) else {}), **call["function"]}
-    return {**fields, **call, "function": function}
+    return {**_without_items(fields), **call, "function": function}
 
 
 def _result(message: Message, unanswered: list[str]) -> JsonObject:

@@ -10,11 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+import pytest
 
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, ask, code, outputs, post, stream
-from tests.gateway.conftest import NewGateway
+from tests.gateway.asking import CODE_TOOL, EXECUTE, FUNCTION, INCLUDE, ask, code, outputs, post, stream
+from tests.gateway.conftest import Gateway, NewGateway
+from tests.gateway.response_dialects import event, message_item
+from tests.recorder import Answer, Recorder, Seen, events
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
@@ -94,14 +97,115 @@ def test_the_models_reasoning_is_sent_back(new_gateway: NewGateway) -> None:
 
 
 def test_an_upstream_that_refuses_reasoning_gets_none(new_gateway: NewGateway) -> None:
-    inner = new_gateway({"m": [code("1 + 1", reasoning="First."), code("2", reasoning="Then."), "Two."]})
+    thoughts = ("First.", "Then.", "Last.")
+    inner = new_gateway({"m": [*(code("1 + 1", reasoning=each) for each in thoughts), "Two."]})
     with refusing(inner.url) as (url, refused):
         outer = new_gateway(
             {}, upstream=f"{url}/v1", upstream_api="responses", data_dir=inner.services.config.data_dir / "outer"
         )
         assert post(outer).json()["status"] == "completed"
-    assert refused == ["reasoning"]  # once; then it is known
+    assert refused == ["reasoning"] * 2  # encrypted, and as text; then it is known
     assert not any("reasoning_content" in each for each in inner.upstream.requests[-1]["messages"])
+
+
+class Encrypting:
+    """A server whose model reasons before each call and answer, and encrypts that; with OpenAI's refusals.
+
+    `sent` are the requests that it took, `refused` the words of its refusals.
+    """
+
+    def __init__(self, rounds: int, *, can_encrypt: bool = True, key: str = "gAAAA") -> None:
+        self.rounds = rounds
+        self.can_encrypt = can_encrypt
+        self.key = key
+        self.sent: list[dict[str, Any]] = []
+        self.refused: list[str] = []
+
+    def answer(self, seen: Seen) -> Answer:
+        asked = seen.json
+        if problem := self._problem(asked):
+            self.refused.append(problem)
+            error = {"message": problem, "type": "invalid_request_error", "param": None, "code": None}
+            return Answer(json.dumps({"error": error}).encode(), status=400)
+        self.sent.append(asked)
+        number = len(self.sent)
+        call = {"id": f"fc_{number}", "type": "function_call", "call_id": f"call_{number}", "status": "completed"}
+        call = {**call, "name": asked["tools"][-1]["name"], "arguments": json.dumps({"code": "1 + 1"})}
+        made = message_item("Two.") if number % self.rounds == 0 else call
+        output = [self.thought(number), made] if asked.get("include") else [made]
+        done = [event("output_item.done", output_index=n, item=item) for n, item in enumerate(output)]
+        added = [event("output_item.added", output_index=n, item=item) for n, item in enumerate(output)]
+        end = event("completed", response={"status": "completed", "output": output})
+        return events(*(each for pair in zip(added, done) for each in pair), end)
+
+    def thought(self, number: int) -> dict[str, Any]:
+        content = f"{self.key}{number}"
+        return {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": content, "of": "o"}
+
+    def _problem(self, asked: dict[str, Any]) -> str:
+        thoughts = [item for item in asked["input"] if item["type"] == "reasoning"]
+        if asked.get("include") and not self.can_encrypt:
+            return "Encrypted content is not supported with this model."
+        if any(not str(item.get("encrypted_content")).startswith(self.key) for item in thoughts):
+            return "The encrypted content gAAA... could not be verified. Reason: it could not be decrypted."
+        return ""
+
+
+@contextmanager
+def encrypting(new_gateway: NewGateway, server: Encrypting) -> Iterator[Gateway]:
+    with Recorder(server.answer) as upstream:
+        yield new_gateway({}, upstream=upstream.base_url, upstream_api="responses")
+
+
+@pytest.mark.parametrize("by", ["previous_response_id", "conversation", "input"])
+def test_encrypted_reasoning_goes_back_word_for_word(new_gateway: NewGateway, by: str) -> None:
+    server = Encrypting(3)
+    with encrypting(new_gateway, server) as gateway:
+        named = {by: gateway.client().conversations.create().id} if by == "conversation" else {}
+        first = post(gateway, **named).json()
+        more = {by: first["id"]} if by == "previous_response_id" else named
+        before = [{"role": "user", "content": "Go."}, *first["output"]] if by == "input" else []
+        second = post(gateway, input=[*before, {"role": "user", "content": "Again."}], **more).json()
+    assert server.refused == []
+    assert all(sent["include"] == ["reasoning.encrypted_content"] and not sent["store"] for sent in server.sent)
+    kinds = [item["type"] for item in server.sent[-1]["input"]]
+    called = ["reasoning", "function_call", "function_call_output"]
+    assert kinds == ["message", *called, *called, "reasoning", "message", "message", *called, *called]
+    thoughts = [item for item in server.sent[-1]["input"] if item["type"] == "reasoning"]
+    assert thoughts == [server.thought(number) for number in range(1, 6)]
+    assert "gAAAA" not in json.dumps([first, second])  # nobody asked for it
+
+
+def test_clients_of_chat_completions_get_no_encrypted_reasoning(new_gateway: NewGateway) -> None:
+    server = Encrypting(2)
+    with encrypting(new_gateway, server) as gateway:
+        answers = [ask(gateway).text, ask(gateway, stream=True).text]
+        function = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+        answers.append(ask(gateway, tools=[EXECUTE, function]).text)
+    assert [item["type"] for item in server.sent[1]["input"]][1] == "reasoning"
+    assert "call_5" in answers[-1]
+    assert "gAAAA" not in str(answers)
+
+
+def test_a_server_that_encrypts_nothing_is_asked_once(new_gateway: NewGateway) -> None:
+    server = Encrypting(2, can_encrypt=False)
+    with encrypting(new_gateway, server) as gateway:
+        bodies = [post(gateway).json(), post(gateway).json()]
+    assert [body["status"] for body in bodies] == ["completed"] * 2
+    assert server.refused == ["Encrypted content is not supported with this model."]
+    assert not any("include" in sent for sent in server.sent)
+
+
+def test_reasoning_of_another_key_is_left_out_of_its_conversation_only(new_gateway: NewGateway) -> None:
+    server = Encrypting(2)
+    with encrypting(new_gateway, server) as gateway:
+        first = post(gateway).json()
+        server.key = "gBBBB"
+        assert post(gateway, previous_response_id=first["id"]).json()["status"] == "completed"
+        post(gateway)
+    assert len(server.refused) == 2  # in each round of that conversation
+    assert [sent["include"] for sent in server.sent] == [["reasoning.encrypted_content"]] * 6
+    assert server.sent[-1]["input"][1] == server.thought(5)
 
 
 @contextmanager

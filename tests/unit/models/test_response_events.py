@@ -207,3 +207,28 @@ def test_a_failure_has_the_server_s_name_for_it(failure: Json, status: int | Non
 def test_calls_are_bounded() -> None:
     with pytest.raises(ModelError, match=f"more than {MAX_CALLS} calls"):
         read([item("done", place, CALL) for place in range(MAX_CALLS + 1)])
+
+
+def encrypted(number: int) -> Json:
+    return {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": f"gAAAA{number}"}
+
+
+def call(number: int) -> Json:
+    return {**CALL, "call_id": f"c{number}"}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_encrypted_reasoning_is_kept_with_what_comes_after_it(is_whole: bool) -> None:
+    output = [encrypted(1), encrypted(2), MESSAGE, encrypted(3), call(1), call(2), encrypted(4), call(3), encrypted(5)]
+    begun = [item("added", place, {**value, "encrypted_content": "half"}) for place, value in enumerate(output)]
+    ended = [item("done", place, value) for place, value in enumerate(output)]
+    end = {"type": "response.completed", "response": {"output": output}}
+    events = [] if is_whole else [each for pair in zip(begun, ended) for each in pair]
+    found = read([*events, end])
+    kept = {each.id: each.more for each in found if isinstance(each, CallComplete)}
+    assert kept == {
+        "c1": {"reasoning_items": (encrypted(3),)},
+        "c2": {},
+        "c3": {"reasoning_items": (encrypted(4),)},
+    }
+    assert found[-1] == Finish("tool_calls", {"reasoning_items": (encrypted(1), encrypted(2))})

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent_tools.messages import SERVER_FIELDS
 from agent_tools.models.openai_responses import response_items, response_options
+from agent_tools.models.wire import with_server_fields
 
 FUNCTION = {"type": "function", "function": {"name": "f"}}
 
@@ -72,3 +74,28 @@ def test_a_choice_of_tools_is_flat(choice: Any, flat: Any) -> None:
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_a_limit_on_tokens_has_two_names(name: str) -> None:
     assert response_options({name: 55}) == {"max_output_tokens": 55}
+
+
+def test_encrypted_reasoning_goes_back_before_its_message_and_calls_to_its_model_only() -> None:
+    before, between = ({"type": "reasoning", "id": id_, "encrypted_content": "gAAAA"} for id_ in ("rs_1", "rs_2"))
+    calls = [{"id": id_, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id_ in ("c1", "c2")]
+    fields = {
+        "message": {"reasoning_items": [before, {"type": "message"}]},
+        "calls": {"c2": {"reasoning_items": [between]}},
+        "model": "m",
+    }
+    message = {"role": "assistant", "content": "Hm.", "reasoning_content": "So.", "tool_calls": calls}
+    with_fields = {**message, SERVER_FIELDS: fields}
+    first, said, called, second, called_again = response_items([with_fields], "m")
+    assert (first, second) == (before, between)
+    assert [said["type"], called["call_id"], called_again["call_id"]] == ["message", "c1", "c2"]
+    assert next(response_items([with_fields], "other"))["content"][0]["text"] == "So."
+    assert with_server_fields([with_fields], "m") == [message]
+
+
+@pytest.mark.parametrize(
+    "fields", [7, {"message": 7, "calls": 7}, {"message": {"reasoning_items": 7}, "calls": {"c": 7}}]
+)
+def test_fields_that_a_client_has_made_up_are_ignored(fields: Any) -> None:
+    (item,) = response_items([{"role": "assistant", "content": "Hm.", SERVER_FIELDS: fields}], "m")
+    assert item["type"] == "message"
