@@ -50,7 +50,7 @@ class Limits:
     cancel_grace: float = 0.5
     """Likewise from the interrupt of code that the caller cancelled before its time limit."""
     start_timeout: float = 60.0
-    """Seconds until a sandbox and its kernel must be ready."""
+    """Seconds until a sandbox and its kernel, a checkpoint or a fork must be ready."""
     restart_timeout: float = 2.0
     """Seconds until a fresh kernel in a running sandbox must be ready; after that the sandbox is replaced."""
     pool_max_age: float = 3_600.0
