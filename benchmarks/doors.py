@@ -114,8 +114,15 @@ def plain_http(url: str) -> Plain:
     heads = {**accepted, "mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "run_python"}
 
     def exchange(asked: bytes) -> bytes:
-        connection.request("POST", "/mcp", asked, heads)
-        return connection.getresponse().read()
+        try:
+            connection.request("POST", "/mcp", asked, heads)
+            return connection.getresponse().read()
+        except (
+            BrokenPipeError,
+            ConnectionResetError,
+        ):  # the server closes a connection that was idle for seconds, on a busy machine
+            connection.close()
+            return exchange(asked)
 
     return Plain(exchange)
 
