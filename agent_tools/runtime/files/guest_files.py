@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
-from agent_tools.errors import SandboxGone
+from agent_tools.errors import AgentToolsError, SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.results.execution import FileInfo, FileKind
 from agent_tools.text import has_more_parts
@@ -196,7 +196,7 @@ class GuestFiles:
             talk.close()
 
 
-class FileServiceError(Exception):
+class FileServiceError(AgentToolsError):
     """An error that the file service reported; it awaits the next request."""
 
     def __init__(self, error: OSError) -> None:
