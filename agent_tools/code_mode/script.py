@@ -71,7 +71,7 @@ Event = Union[StdoutEvent, StderrEvent, ResultEvent, HostCallEvent, EndEvent]
 class Script:
     """A script of one sandbox, made by `Template.create`.
 
-    It runs one call at a time; others raise `SessionBusy` meanwhile.
+    It runs one call at a time; a call during another one raises `SessionBusy`.
 
     Attributes:
         last: the last call's execution, with all outputs.

@@ -61,7 +61,7 @@ class ContainerNotDeleted(ContainersError):
 
 
 class TooManyContainers(ContainersError):
-    """The owner has as many containers as allowed."""
+    """The owner has reached the limit of containers."""
 
 
 class RowsAway(ContainersError):
@@ -91,7 +91,7 @@ class NetworkRefused(ContainersError):
 
 
 class StorageFull(ContainersError):
-    """The owner's files are as large or as many as allowed."""
+    """The owner has reached the limit of files, or of their bytes."""
 
 
 class DiskFull(ContainersError):

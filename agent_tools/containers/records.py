@@ -157,7 +157,7 @@ class Rows(Protocol):
         return next(iter(self.find(kind, id=id_, **where)), None)
 
     def get_all(self, kind: type[Kind], ids: Sequence[str], **where: Any) -> list[Kind]:
-        """Return the records of many ids that also fit `where`; those that are not there are left out."""
+        """Return the records of many ids that also fit `where`; unknown ids are left out."""
         found: list[Kind] = []
         for start in range(0, len(ids), MANY):
             found += self.find(kind, id=ids[start : start + MANY], **where)

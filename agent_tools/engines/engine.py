@@ -265,7 +265,7 @@ class Stdio(Protocol):
         ...
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send as many bytes as possible without waiting; return their number."""
+        """Send bytes without waiting; return how many were sent."""
         ...
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from agent_tools.results.outputs import Stream
 LINGER = 0.002  # seconds
 LOOK_SECONDS = 0.25  # seconds between two checks of a blocked thread whether it was cancelled
 
-GIVEN_UP = "What was to be read on was given up meanwhile."
+GIVEN_UP = "The answer was given up before it was read."
 
 Put = Callable[[Any], None]
 Batch = tuple[list[Any], bool]

@@ -151,7 +151,7 @@ class CallRelay:
             (clock.hold if what == "hold" else clock.go)()
 
     def _give_account(self, sent: int) -> None:
-        """Tell the caller, now and then, how much of his answers is taken, so that he sends on."""
+        """Tell the caller, now and then, how many of its answers were read, so that it continues to send."""
         self._given += sent
         if self._given - self._told >= ACKNOWLEDGED_BYTES:
             self._told = self._given

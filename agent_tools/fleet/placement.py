@@ -323,7 +323,7 @@ class HostFinder:
         Raises:
             HostFull: all hosts are full.
             EngineError: no host answers, or the sandbox could not be started.
-            SessionClosed: the session was closed meanwhile.
+            SessionClosed: the session was closed during the wait.
         """
         with self._opening:
             if place := self._place:
@@ -358,7 +358,7 @@ class HostFinder:
 
         Raises:
             SessionLost: the host is gone, or has closed the session.
-            SessionClosed: the session was closed, before or meanwhile.
+            SessionClosed: the session was closed, before or during the wait.
         """
         self.refuse_closed()
         link, id_ = self.placed()

@@ -22,10 +22,10 @@ from agent_tools.limits import GIB, KIB, MIB
 from agent_tools.models.base import MAX_REPLY_BYTES
 from agent_tools.models.dialect.thinking import read_profile
 
-# The upstream's further endpoints that are passed on: those that answer at once and keep nothing.
+# The upstream's further endpoints that are passed on: they answer at once and store nothing.
 #
-# Files, batches, fine-tunes, vector stores, assistants and whatever a server has for its operator are not among them:
-# what lies there is the operator's, or another client's.
+# Files, batches, fine-tunes, vector stores, assistants and endpoints for a server's operator are not passed on:
+# their data belongs to the operator, or to another client.
 
 
 ENDPOINTS = (

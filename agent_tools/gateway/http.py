@@ -101,7 +101,7 @@ def note_request(
 
 
 def is_wanted(request: Request) -> Callable[[], bool]:
-    """Return a function that says whether the owner's key is still valid: it may be revoked meanwhile."""
+    """Return a function that says whether the owner's key is still valid: it may be revoked at any time."""
     keys, owner = services_of(request).keys, owner_of(request)
     return lambda: keys.has(owner)
 
@@ -159,7 +159,7 @@ def _finite(number: str) -> float:
 
 
 def _is_deeper(value: Any, most: int) -> bool:
-    """Return whether arrays and objects are nested in more than so many levels."""
+    """Return whether arrays and objects are nested in more than `most` levels."""
     level: list[Any] = [value]
     for _ in range(most):
         inner = (part.values() if isinstance(part, dict) else part for part in level)

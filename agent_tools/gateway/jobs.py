@@ -127,7 +127,7 @@ class Jobs:
         """Take a place for one job, waiting for a sandbox if it needs one.
 
         Raises:
-            ApiError: 429 or 503; 401, the owner's key was revoked meanwhile.
+            ApiError: 429 or 503; 401, the owner's key has been revoked.
         """
         if self._closing:
             raise stopped()

@@ -243,7 +243,7 @@ class Services:
             self.containers.endings.tend()
 
     def _repeat(self, undo: ExitStack, work: Callable[[], int | None], every: float) -> None:
-        """Do something every so many seconds, in a thread, until all that was begun later is undone."""
+        """Do something at an interval (seconds), in a thread, until all that was begun later is undone."""
         stopped = threading.Event()
         thread = threading.Thread(target=_now_and_then, args=(stopped, work, every), name="gateway-sweep", daemon=True)
         thread.start()
@@ -271,7 +271,7 @@ class LargeJson:
         self.places = asyncio.Semaphore(max(1, at_once))
 
     async def read(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
-        """Do work on so many bytes of JSON; in a thread if they are many."""
+        """Do work on JSON of a size in bytes; in a thread if it is large."""
         return work(*args) if size <= LARGE else await self.in_thread(size, work, *args)
 
     async def in_thread(self, size: int, work: Callable[..., _T], *args: Any) -> _T:

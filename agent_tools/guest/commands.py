@@ -369,7 +369,7 @@ class Command:
 
 
 def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:
-    """Read the bytes that are in a pipe now, without those that are written meanwhile."""
+    """Read the bytes that are in a pipe now, not those written during the call."""
     left = 0
     with contextlib.suppress(OSError):
         left = int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])

@@ -268,7 +268,7 @@ def _signal(pid: int, number: int) -> None:
 # Forks of PID 1.
 
 
-MAX_TRACEBACK = 2048  # characters of a failed start told to the host
+MAX_TRACEBACK = 2048  # characters of a failed start that are sent to the host
 PR_SET_DUMPABLE = 4
 
 

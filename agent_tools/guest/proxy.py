@@ -47,7 +47,7 @@ def _read_certificates(host: socket.socket) -> bytes:
 
 
 def _exactly(stream: socket.SocketIO, size: int) -> bytes:
-    """Read exactly so many bytes."""
+    """Read exactly this number of bytes."""
     data = b""
     while len(data) < size:
         more = stream.read(size - len(data))

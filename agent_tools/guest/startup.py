@@ -146,7 +146,7 @@ def _seed_caches() -> None:
 
 
 def _silence_stdin() -> None:
-    """Point fd 0 at /dev/null: whoever reads finds an end."""
+    """Point fd 0 at /dev/null: a reader finds its end."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.close(null)

@@ -117,7 +117,7 @@ def _is_utf8(packed: bytes) -> bool:
 
 
 def note(kind: str, text: str) -> ClientMessage | None:
-    """Return a message that replaces an omitted one of this type, with the reason; None if nobody would read it."""
+    """Return a message that replaces an omitted one of this type, with the reason; None if no client would read it."""
     values: dict[str, Any]
     if kind == "stream":
         values = {"name": "stderr", "text": text + "\n"}

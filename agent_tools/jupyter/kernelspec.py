@@ -1,6 +1,6 @@
 """The kernelspec: it makes kernels in sandboxes known to Jupyter's programs.
 
-One spec serves both kinds of clients: those that know provisioners use ours, the others start `argv`.
+One spec serves both kinds of clients: clients that know provisioners use ours, the others start `argv`.
 Format: https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs
 """
 

@@ -20,7 +20,7 @@ from agent_tools.machine.removal import remove_tree
 
 NAMES = (NAME, "python3")  # under which the one kernel is offered: many clients ask for the second
 NO_RESOURCES = "/nonexistent"  # a kernelspec's folder of icons
-CULL_EVERY = 30  # seconds between two looks for kernels that nobody uses
+CULL_EVERY = 30  # seconds between two looks for unused kernels
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
 
 
 class OneKernelSpec(stock.KernelSpecManager):  # type: ignore[misc,unused-ignore]
-    """Knows one kernelspec, whatever others are installed."""
+    """Knows one kernelspec, and ignores others that are installed."""
 
     spec: Any = Instance(KernelSpec).tag(config=True)
 

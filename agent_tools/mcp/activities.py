@@ -249,7 +249,7 @@ class Activities:
             del self._known[key]
 
     async def attend(self, activity: Activity, within: float, report: Report) -> None:
-        """Wait for the end of an activity, so many seconds at most. Cancelling the wait ends the activity."""
+        """Wait for the end of an activity, up to a time in seconds. Cancelling the wait ends the activity."""
         if not (over := self._end_of(activity)):
             return
         activity.attendants += 1
@@ -267,7 +267,7 @@ class Activities:
             activity.attendants -= 1
 
     async def take_turn(self, activity: Activity, within: float) -> bool:
-        """Wait until an earlier activity is over, so many seconds at most; return True if another call will report it.
+        """Wait until an earlier activity is over, up to a time in seconds; return True if another call will report it.
 
         Raises:
             TimeoutError: it is still running.

@@ -102,7 +102,7 @@ class McpCall:
         return _joined(before, self._taken(activity))
 
     async def attend(self, activity: Activity, within: float) -> CallToolResult:
-        """Wait for an activity, so many seconds at most, and answer with its new output."""
+        """Wait for an activity, up to a time in seconds, and answer with its new output."""
         await self.services.activities.attend(activity, within, self.report)
         return self._taken(activity)
 

@@ -334,7 +334,7 @@ class Dialect:
             self._keep(self.profile, self.profile.learned(reasoning=field))
 
     def _keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
-        """Keep what differs between two profiles, beside what other requests have learned meanwhile."""
+        """Keep what differs between two profiles, beside what other requests have learned."""
         with self._lock:
             names = [
                 field.name for field in fields(learned) if getattr(start, field.name) != getattr(learned, field.name)

@@ -141,7 +141,7 @@ class Reply(Iterator[Delta]):
 
 
 def refuse_abandoned(_request: Any) -> None:
-    """Raise instead of sending for a reply that was closed meanwhile: clients try again by themselves."""
+    """Raise instead of sending if the reply has been closed: clients try again by themselves."""
     reply = getattr(_made_here, "reply", None)
     if reply and reply.is_closed:
         raise ModelError("The reply was abandoned.")
@@ -247,8 +247,7 @@ def _hang_up(response: Any) -> None:
 # The events of a streamed answer, from its bytes.
 #
 # The format is https://html.spec.whatwg.org/multipage/server-sent-events.html. Only data counts here: names of events
-# say
-# what their data says again, and nobody reconnects. Beyond the standard, the last event may lack its empty line.
+# repeat what their data says, and no client reconnects. Beyond the standard, the last event may lack its empty line.
 
 
 _LINE_END = re.compile(rb"\r\n?|\n")

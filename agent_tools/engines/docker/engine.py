@@ -97,7 +97,7 @@ class AttachedStdio:
         return b""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send as many bytes as possible without waiting; return their number."""
+        """Send bytes without waiting; return how many were sent."""
         try:
             return int(self._socket.send(data) if self._socket else os.write(self._writer, data))
         except _LATER:

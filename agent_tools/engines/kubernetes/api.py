@@ -370,7 +370,7 @@ class Cluster:
         return context
 
 
-# The JSON of the API server, bounded: one object, or the lines of a watch in whatever pieces they come.
+# The JSON of the API server, bounded: one object, or the lines of a watch, in pieces of any size.
 
 
 MAX_LINE = 4 * MIB

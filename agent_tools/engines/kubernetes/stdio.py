@@ -65,7 +65,7 @@ class Channels:
 
         Raises:
             ApiRefused: the server does not execute the program.
-            EngineError: the answer is not that of an API server.
+            EngineError: the answer does not come from an API server.
         """
         if data:
             self._protocol.receive_data(data)
@@ -225,7 +225,7 @@ class ExecStdio:
         return b""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send as many bytes as possible without waiting; return their number."""
+        """Send bytes without waiting; return how many were sent."""
         with self._lock:
             if not self._sending and not self._out:
                 self._sending = min(len(data), MOST_SENT)

@@ -95,7 +95,7 @@ class RequestKeys:
 
         Raises:
             Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
-            ApiError: 503, nobody knows whether the key was revoked, for longer than the patience for that.
+            ApiError: 503, the store has not answered for too long, so the key may have been revoked.
         """
         if not self.are_needed:
             self.refuse_strangers(headers)

@@ -147,7 +147,7 @@ def serve(
 
 
 def notify(address: str, state: str) -> None:
-    """Send e.g. READY=1. Without an address nobody has asked, and a manager that is gone does not matter."""
+    """Send e.g. READY=1. Without an address no manager waits for it; a manager that has ended is ignored."""
     if not address:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:

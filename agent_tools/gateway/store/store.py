@@ -109,7 +109,7 @@ class Store(Rows):
     def page(
         self, kind: type[Kind], most: int, after: str = "", *, is_descending: bool = False, **where: Any
     ) -> list[Kind]:
-        """Return at most so many records that fit, by their ids, from the one that follows the id `after`."""
+        """Return at most `most` matching records, ordered by id, from the one that follows the id `after`."""
         order, query = table_of(kind).c.id, _query(kind, where).limit(most)
         if after:
             query = query.where(order < after if is_descending else order > after)

@@ -103,7 +103,7 @@ def rings() -> bool:
 
 
 def raise_soon(seconds: float = AT_ONCE) -> None:
-    """Interrupt the cell after so many seconds, unless it has ended by then."""
+    """Interrupt the cell after a time in seconds, unless it has ended by then."""
     _State.was_noted, _State.rings = False, True
     signal.setitimer(signal.ITIMER_REAL, max(seconds, AT_ONCE))
 

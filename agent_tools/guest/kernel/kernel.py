@@ -39,8 +39,7 @@ from .shell import SandboxShell, is_users
 #     it does in a notebook. A script's own `asyncio.run(main())`, or `run_until_complete`, is refused where a loop is
 #     running. So for as long as such a call lasts the mark is taken away (`stepping_aside`), and nothing of asyncio's
 #     is changed. A cell that awaits runs in the loop; for a call of `asyncio.run` within it the loop steps aside, too,
-#     and stands still meanwhile, as it does for any code that does not await. Within other loops all is as it always
-#     is.
+#     and stands still until it returns, as for any code that does not await. Other loops behave as usual.
 
 
 class CellLoop(asyncio.SelectorEventLoop):

@@ -53,7 +53,7 @@ class ImportHooks:
         self._adapters = dict(adapters)
 
     def install(self) -> None:
-        """Adapt modules from now on, and those that have been imported already."""
+        """Adapt modules that are imported from now on, and modules that have been imported already."""
         sys.meta_path.insert(0, self)
         for name in self._adapters.keys() & sys.modules.keys():
             self._adapt(name, sys.modules[name])

@@ -276,7 +276,7 @@ def _interrupt_before(error: BaseException) -> KeyboardInterrupt | None:
 def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int | None = None) -> list[str]:
     """Format with the standard library: exception groups, which IPython does not know, and interruptions.
 
-    An interruption has to be told in milliseconds, and the first use of IPython's formatter takes many.
+    An interruption must be reported within milliseconds; the first use of IPython's formatter takes longer.
     """
     shown = traceback.TracebackException(etype, value, tb)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not _is_library(frame.filename)])

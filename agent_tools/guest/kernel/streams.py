@@ -260,7 +260,7 @@ class OutputStream(io.TextIOBase):
         line_buffering: bool | None = None,
         write_through: bool | None = None,
     ) -> None:
-        """Do nothing: text arrives as it is, whatever encoding or buffering a script asks for."""
+        """Do nothing: text arrives as it is, with any encoding or buffering that a script asks for."""
 
     def detach(self) -> Any:
         """Return the buffer, which a script wraps anew; the stream goes on."""

@@ -454,7 +454,7 @@ class Init:
         self.branches.close()
 
     def kill(self) -> None:
-        """End the kernel and all that comes from it, whoever adopted it; not helper processes, copies and branches."""
+        """End the kernel and all its descendants, orphans included; not helper processes, copies and branches."""
         self.alarms.disarm()
         self.hear()
         if self.kernel_pid:
@@ -472,7 +472,7 @@ class Init:
         return self.helpers.pids | self.keeper.pids | self.branches.pids
 
     def clear_orphans(self) -> None:
-        """End what a branch or commands left whose parent was killed; nobody can tell it from what left the kernel."""
+        """End orphans of killed branches and commands; they cannot be distinguished from orphans of the kernel."""
         self.scope.kill_all_but(self.spared() | ({self.kernel_pid} if self.kernel_pid else set()))
 
     def reap(self, *, block: bool = False) -> None:

@@ -51,7 +51,7 @@ class SocketLifeline:
 
 
 def take_stdio() -> tuple[int, int]:
-    """Return what stdin and stdout are, and make nothing of them for whoever comes later."""
+    """Return duplicates of stdin and stdout, and replace both by /dev/null for later processes."""
     stdin, stdout = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

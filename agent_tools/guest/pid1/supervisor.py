@@ -110,7 +110,7 @@ class HeldLifeline(StdioLifeline):
 
 
 def handed_over(bearer: socket.socket, patience: float | None) -> list[int]:
-    """Return the two descriptors that somebody brings.
+    """Return the two descriptors that a client brings.
 
     Raises:
         OSError: these do not come in time, or others do; nothing of them stays open.
@@ -129,7 +129,7 @@ def handed_over(bearer: socket.socket, patience: float | None) -> list[int]:
 
 
 def limit(what: int, most: int) -> None:
-    """Set a limit for this process and all that come from it; one that is lower already stays."""
+    """Set a limit for this process and its descendants; a lower limit stays."""
     _, hard = resource.getrlimit(what)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(what, (most, most))

@@ -115,7 +115,7 @@ def _ring(_number: int, _frame: object) -> None:
 
 MAX_HEAD = 64 * 1024 * 1024  # bytes: the sizes of a million buffers
 Read = Callable[[int], bytearray]
-"""Returns so many bytes."""
+"""Returns the number of bytes that was asked for."""
 
 
 class LostValue:
@@ -223,7 +223,7 @@ class SessionUnpickler:
 def _noted(data: bytes, own: list[Any]) -> Iterator[Any]:
     """Yield what the value of a record notes: constants and what can be imported as they are, LOST for the rest.
 
-    Of one that is damaged, as far as it can be read: nothing that comes later can rely on its part of the memo.
+    A damaged record is read as far as possible: later records cannot rely on its part of the memo.
     `own` is what was noted up to the record's mark.
     """
     stack: list[Any] = []

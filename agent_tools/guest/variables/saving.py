@@ -99,8 +99,8 @@ def _fork() -> int:
 def _become_background(connected: socket.socket) -> None:
     """Release all resources of the kernel, first its sockets.
 
-    Numbers of descriptors stay taken: an object that owns one, such as a memory map, closes whatever is under it. They
-    cannot be read from, so that no empty file is saved for one that was open.
+    Numbers of descriptors stay taken: an object that owns one, such as a memory map, closes the descriptor with its
+    number. They cannot be read from, so that no empty file is saved for one that was open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -332,7 +332,7 @@ class RecordBuffer:
         self.left = 0
 
     def begin(self, most: int) -> None:
-        """Forget what there is; what comes now has at most so many bytes."""
+        """Forget what has been written; what follows has at most this many bytes."""
         self.pieces, self.buffers, self.left = [], [], most
 
     def write(self, data: Any) -> int:

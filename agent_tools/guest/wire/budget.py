@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-MAX_PARTS = 100_000  # values in a message, whatever they are in
+MAX_PARTS = 100_000  # values in a message, at any depth
 MADE_PER_BYTE = 16  # bytes of values that each byte of a message may become
-FREE_BYTES = 8 * 1024 * 1024  # and so many more: a column of nulls takes none in a message
+FREE_BYTES = 8 * 1024 * 1024  # in addition: a column of nulls takes no bytes in a message
 MAX_MADE_BYTES = 96 * 1024 * 1024
 MAX_SAME_HASH = 100  # elements of a set, or keys: powers of two reach 67
 LOOK_EVERY = 256  # lists and dicts, or parts of one, between two looks whether anybody still waits

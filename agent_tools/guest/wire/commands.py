@@ -14,7 +14,7 @@
                                 u8 1 if its time limit ended it
 
 The host's end of the socket is the command's life: where it is closed, the command is killed with all of its session.
-A stream that nobody takes from holds up its own command and no other.
+A stream that is not read holds up its own command and no other.
 """
 
 import json

@@ -9,7 +9,7 @@ Theory of operation: a channel is a socket at each end. The bytes that a socket 
 room for them (MAX_OUT) and the other end has granted them (`may_send`); the bytes that come for a socket wait in
 `pending`, and are granted anew once it has taken them. The pipe's own back-pressure does the rest.
 
-Neither end sends more on a channel than the other has granted, so one stream that nobody reads holds up no other, and
+Neither end sends more on a channel than the other has granted, so a stream that is not read holds up no other, and
 neither end ever buffers more than WINDOW bytes of a stream. Nothing in here waits. Standard library only.
 """
 

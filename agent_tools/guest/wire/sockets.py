@@ -1,7 +1,7 @@
 """Pairs of sockets with one end for untrusted code. Standard library only.
 
 Theory of operation
-    A unix socket carries descriptors, and whoever receives one owns the open file: the last reference is dropped by the
+    A unix socket carries descriptors, and its receiver owns the open file: the last reference is dropped by the
     receiver, in `recv`, which takes no descriptors, too, and in `close`, for what was never read. There are files whose
     last `close` waits for as long as code likes: a TCP socket that lingers, a pipe at whose other end a process waits
     in `sendfile`. So our end refuses descriptors (SO_PASSRIGHTS, Linux 6.16), and the sender gets EPERM. Older kernels

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from agent_tools.errors import InvalidParams
 from agent_tools.models.base import ReasoningDelta, TextDelta
 
-# A server's dialect as a value: the wants of one server, and those that people give by name.
+# A server's dialect as a value: the needs of one server, and profiles that users name.
 
 System = Literal["anywhere", "first"]
 Reasoning = Literal["reasoning_content", "reasoning", "none"]
@@ -111,7 +111,7 @@ def read_profile(text: str) -> UpstreamProfile:
     What is not given is learned.
 
     Raises:
-        InvalidParams: a name, field or value is unknown; the message lists those that are not.
+        InvalidParams: a name, field or value is unknown; the message lists the unknown ones.
     """
     given: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

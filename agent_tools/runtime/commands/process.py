@@ -217,7 +217,7 @@ class Process:
         """The end of the output so far."""
         return Cursor(self._tails["stdout"].total, self._tails["stderr"].total)
 
-    # -- for whoever drives it ----------------------------------------------------------------------------------------
+    # -- for the code that drives it ----------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:

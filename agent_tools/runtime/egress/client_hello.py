@@ -180,7 +180,7 @@ def _server_name(message: bytes) -> str:
 
 
 def _extensions(message: bytes) -> dict[int, bytes]:
-    """Return the extensions of a ClientHello, each of which may occur only once."""
+    """Return the extensions of a ClientHello; each may occur only once."""
     fields = _Fields(message[MESSAGE_HEAD:])
     fields.take(2 + 32)  # legacy_version, random
     fields.block(1)  # legacy_session_id

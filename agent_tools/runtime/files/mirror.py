@@ -187,7 +187,7 @@ def snapshot_of(path: Path, limits: Limits) -> Snapshot:
 
 
 def refuse_full_disk(path: Path, needed: int, limits: Limits) -> None:
-    """Check that so many bytes may be written below a folder.
+    """Check that this many bytes may be written below a folder.
 
     Raises:
         FileRejected: they would leave too little disk free.

@@ -432,7 +432,7 @@ def failure(exc: BaseException) -> tuple[str, str]:
 # The arguments of a call in its record: the beginning of each, on one line.
 
 
-MOST_ARGUMENTS = 6  # arguments shown by position, and as many by name
+MOST_ARGUMENTS = 6  # arguments shown by position, and the same number by name
 MAX_NAME_CHARS = 40  # of an argument
 
 
