@@ -526,6 +526,20 @@ def test_uploads_go_with_the_chat_or_the_question_that_they_were_for(visit: NewV
     until(lambda: here.page.wait_for_timeout(10) or not uploads())
 
 
+def test_a_chat_is_deleted_with_the_container_of_a_file_that_no_code_read(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": ["Read."]})
+    data = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"x"}
+    here.page.locator("#attached-files").set_input_files(data)
+    expect(here.page.locator("#attachments")).to_contain_text("a.txt")
+    here.ask("Read it.")
+    here.answered()
+    containers = here.gateway.services.containers
+    assert len(containers.all_of("local")) == 1
+    here.page.get_by_role("button", name="Delete chat").click()
+    here.page.get_by_role("button", name="Delete", exact=True).click()
+    until(lambda: here.page.wait_for_timeout(10) or not containers.all_of("local"))
+
+
 def test_a_system_prompt_and_a_temperature_go_with_the_question(visit: NewVisit) -> None:
     here = visit(view="chat", models={"m": ["Arr."]})
     here.page.get_by_role("button", name="Settings").click()

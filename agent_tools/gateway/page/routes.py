@@ -29,7 +29,7 @@ from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import EventLog, EventStreamResponse, while_there
-from agent_tools.gateway.store.records import ResponseHead, ResponseTurn, StoredConversation
+from agent_tools.gateway.store.records import ResponseBody, ResponseEnd, ResponseHead, ResponseTurn, StoredConversation
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.limits import MIB
@@ -51,6 +51,7 @@ _ASSETS = (
 _FOLDER = "/page/"
 _CHAT = "page_response"  # in the metadata of a conversation: the id of its last response on the page
 MAX_CHATS = 200  # that are looked through
+MAX_TURNS = 500  # of one conversation
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; "
@@ -132,6 +133,29 @@ def chats(request: Request) -> Response:
     return JsonResponse({"chats": shown, "now": time.time()})
 
 
+def container_of_chat(request: Request) -> Response:
+    """GET /page/chats/{id}/container: the container that a conversation made, also for files that no code has read."""
+    store, owner, id_ = services_of(request).store, owner_of(request), request.path_params["id"]
+    row = store.get(StoredConversation, id_, owner=owner)
+    last = str(json.loads(row.notes).get(_CHAT) or "") if row else ""
+    return JsonResponse({"container": _container_made(store, owner, id_, last)})
+
+
+def _container_made(store: Store, owner: str, chat: str, last: str) -> str | None:
+    """Return the container of a conversation's last response; None if it was named, or comes from another one."""
+    id_: str | None = last
+    for _ in range(MAX_TURNS):
+        found = store.get(ResponseBody, id_, owner=owner) if id_ else None
+        body = json.loads(found.body) if found else {}
+        is_its = (body.get("metadata") or {}).get("page_chat") == chat
+        if not is_its or any(isinstance(tool.get("container"), str) for tool in body["tools"]):
+            return None
+        if not (id_ := body["previous_response_id"]):
+            end = store.get(ResponseEnd, last, owner=owner)
+            return end.container_id if end else None
+    return None
+
+
 async def newest(request: Request) -> Response:
     """GET /page/responses: the owner's newest responses."""
     services, owner = services_of(request), owner_of(request)
@@ -198,6 +222,7 @@ routes = [
     Route(f"{_FOLDER}{FRAME}", frame, methods=["GET"]),
     Route(f"{_FOLDER}library/{{name}}", library, methods=["GET"]),
     Route("/page/chats", chats, methods=["GET"]),
+    Route("/page/chats/{id}/container", container_of_chat, methods=["GET"]),
     Route("/page/state", state, methods=["GET"]),
     Route("/page/responses", newest, methods=["GET"]),
     Route("/page/run", try_code, methods=["POST"]),

@@ -73,3 +73,36 @@ def test_nobody_sees_anothers(new_gateway: NewGateway) -> None:
     assert len(newest(gateway, "key-of-mine")) == 1
     assert newest(gateway, "key-of-theirs") == []
     assert httpx.get(f"{gateway.url}/page/responses").status_code == 401
+
+
+def test_the_container_of_a_chat_is_known_although_no_code_ran(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": lambda _: ScriptedReply("Read.")}, api_keys=("key-of-mine", "key-of-theirs"))
+    own, theirs = ({"Authorization": f"Bearer {key}"} for key in ("key-of-mine", "key-of-theirs"))
+    with httpx.Client(base_url=gateway.url, headers=own, timeout=60) as mine:
+        chat = mine.post("/v1/conversations", json={"metadata": {"page_title": "a", "page_response": ""}}).json()["id"]
+
+        def ask(container: Any, previous: str | None = None, said_in: str = chat) -> str:
+            file = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,eA=="}
+            tool = {"type": "code_interpreter", "container": container}
+            body = {"model": "m", "input": [{"role": "user", "content": [file]}], "tools": [tool]}
+            body |= {"previous_response_id": previous, "metadata": {"page_chat": said_in}}
+            id_: str = mine.post("/v1/responses", json=body).json()["id"]
+            notes = {"page_title": "a", "page_response": id_}
+            mine.post(f"/v1/conversations/{chat}", json={"metadata": notes})
+            return id_
+
+        def made(**asked: Any) -> str | None:
+            found: str | None = mine.get(f"/page/chats/{chat}/container", **asked).json()["container"]
+            return found
+
+        assert made() is None
+        first = ask({"type": "auto"})
+        (container,) = [each["id"] for each in mine.get("/v1/containers").json()["data"]]
+        assert made() == container
+        assert made(headers=theirs) is None
+        ask({"type": "auto"}, first)
+        assert made() == container
+        ask(container, first)
+        assert made() is None  # it was named
+        ask({"type": "auto"}, ask({"type": "auto"}, said_in="another"))
+        assert made() is None  # it is another conversation's

@@ -129,11 +129,13 @@ export class Chats {
   /** Deletes a conversation with the responses and uploads that this page made for it, and with its container. */
   async #delete({ id, notes }) {
     if (id === this.#current) this.#left();
+    const made = await asked(`page/chats/${id}/container`).catch(() => null); // no answer names it if no code ran
+    const container = notes.page_container ?? made?.container;
     await ask(`v1/conversations/${id}`, { method: "DELETE" }).catch(() => null);
     await forget(notes.page_response, id);
-    const isShared = this.#shown.some((each) => each.id !== id && each.notes.page_container === notes.page_container);
-    if (!notes.page_container || isShared) return;
-    await ask(`v1/containers/${notes.page_container}`, { method: "DELETE" }).catch(() => null); // it has expired
+    const isShared = this.#shown.some((each) => each.id !== id && each.notes.page_container === container);
+    if (!container || isShared) return;
+    await ask(`v1/containers/${container}`, { method: "DELETE" }).catch(() => null); // it has expired
   }
 }
 
