@@ -130,6 +130,21 @@ def test_what_it_mounts_and_names_is_there() -> None:
             assert f"${{{line.partition('=')[0]}" in (DEPLOY / "compose.yaml").read_text(), line
 
 
+MOVING = re.compile(r"(?:latest|main|edge|nightly)?(?:-\w+)?")
+
+
+def test_images_of_others_have_a_version_and_the_docs_say_which_compose_reads_them() -> None:
+    files = [COMPOSE, yaml.safe_load((DEPLOY / "open-webui.yaml").read_text())]
+    services = {name: each for file in files for name, each in file["services"].items() if "image" in each}
+    assert {"postgres", "ollama", "vllm", "prometheus", "open-webui"} < set(services)
+    for name, service in services.items():
+        tag = filled(service["image"], GIVEN).rpartition("/")[2].partition(":")[2]
+        assert "build" in service or not MOVING.fullmatch(tag), name
+    least = re.search(r"needs Compose ([\d.]+) or later", (DEPLOY / "compose.yaml").read_text())
+    assert least
+    assert f"Docker Compose {least[1]}" in " ".join((DEPLOY.parent / "docs" / "deploy.md").read_text().split())
+
+
 def test_sandboxes_folders_have_the_same_path_for_the_engine() -> None:
     shared = [
         source for source, target in (each.split(":") for each in filled(GATEWAY["volumes"], GIVEN)) if source == target
