@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import click
 from rich.console import Console
@@ -35,16 +36,18 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import interpreter, notes, sandbox_options, show_figures, show_output
+from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, ContentItem, Message
-from agent_tools.text import neutralise
+from agent_tools.text import neutralise, one_line
 
 # One conversation on a terminal: its turns are shown while they run, and can be stopped.
 
 # Markdown that arrives in pieces, rendered on a terminal block by block.
 #
 # A block is printed when the next one begins, or at the end: a fence of code, a list or a paragraph is never cut. The
-# address of a link is printed beside its label, so no label hides where a link leads.
+# address of a link is printed beside its label, so no label hides where a link leads. For a file of the sandbox, to
+# which models link as OpenAI's do (`sandbox:/mnt/data/a.csv`), the address is its path on this machine.
 
 
 MAX_BLOCK = 20_000  # characters; a larger block is printed as it is
@@ -54,13 +57,16 @@ _CODE_OR_FORMULA = re.compile(
     r"|\\\[(?:[^\\]|\\(?![\[\]])){1,2000}\\\]|\\\((?:[^\\]|\\(?![()])){1,2000}\\\)"
 )
 _PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
+_SCHEME = "sandbox:"
+_WORK_DIRS = (f"{GUEST_WORK_DIR}/", "/mnt/data/")  # the second is the one that models know from their training
 
 
 class MarkdownWriter:
-    """Prints to `console`. Each character is looked at once."""
+    """Prints to `console`. Each character is looked at once. Files of the sandbox are in `folder`."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, folder: Path = Path()) -> None:
         self._console = console
+        self._folder = folder
         self._line = ""
         self._block: list[str] = []
         self._size = 0
@@ -98,10 +104,31 @@ class MarkdownWriter:
     def _print(self) -> None:
         text = "\n".join(self._block)
         if text.strip():
-            shown = Markdown(_with_formulas(text), hyperlinks=False) if self._size <= MAX_BLOCK else text
+            shown = self._rendered(text) if self._size <= MAX_BLOCK else text
             self._console.print(shown, markup=False, highlight=False)
             self._console.print()
         self._block, self._size, self._fence, self._is_over = [], 0, "", False
+
+    def _rendered(self, text: str) -> Markdown:
+        markdown = Markdown(_with_formulas(text), hyperlinks=False)
+        for token in [child for block in markdown.parsed for child in block.children or ()]:
+            address = token.attrs.get("href")
+            if isinstance(address, str) and (path := _path_of(address, self._folder)):
+                token.attrs["href"] = path
+        return markdown
+
+
+def _path_of(address: str, folder: Path) -> str | None:
+    """Return the path of the file in `folder` that a link to a file of the sandbox is about; None if there is none."""
+    name = unquote(address.removeprefix(_SCHEME))
+    for place in _WORK_DIRS:
+        name = name.removeprefix(place)
+    path = folder / name
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: a loop of links
+        real = path.resolve()
+        if address.startswith(_SCHEME) and real.is_relative_to(folder.resolve()) and real.is_file():
+            return one_line(neutralise(str(path)))
+    return None
 
 
 def _with_formulas(text: str) -> str:
@@ -160,7 +187,7 @@ class _View:
         self._at_line_start = True
         self._is_thinking = False
         console = Console(file=sys.stdout)
-        self._markdown = MarkdownWriter(console) if console.is_terminal else None
+        self._markdown = MarkdownWriter(console, folder) if console.is_terminal else None
 
     def show(self, step: Step) -> None:
         self._end_reasoning(step)

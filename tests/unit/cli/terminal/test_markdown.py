@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -33,9 +34,9 @@ y = "# no title"
 The end."""
 
 
-def written(text: str, piece: int) -> str:
-    console = Console(file=io.StringIO(), width=60)
-    writer = MarkdownWriter(console)
+def written(text: str, piece: int, folder: Path = Path(), width: int = 60) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    writer = MarkdownWriter(console, folder)
     for start in range(0, len(text), piece):
         writer.write(text[start : start + piece])
     writer.end()
@@ -104,3 +105,20 @@ def test_formulas_of_any_form_cost_what_they_are_long() -> None:
         return time.process_time() - started
 
     assert cost(MAX_BLOCK) < 40 * max(cost(MAX_BLOCK // 10), 0.05)
+
+
+def test_a_link_to_a_file_of_the_sandbox_shows_its_path_here(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a b.csv").touch()
+    (tmp_path / "secret").touch()
+    (folder / "out").symlink_to(tmp_path / "secret")
+    (folder / "e\x1b[31m").touch()
+    path = folder / "a b.csv"
+    for place in ("/mnt/data/", "/workspace/", ""):
+        assert f"csv ({path})" in written(f"[csv](sandbox:{place}a%20b.csv)", 7, folder, 500), place
+    assert "\x1b" not in written("[e](sandbox:/mnt/data/e%1B%5B31m)", 7, folder, 500)
+    for other in ("/mnt/data/none.csv", "/mnt/data/../secret", "/mnt/data/out", str(tmp_path / "secret"), "/mnt/data/"):
+        assert f"x (sandbox:{other})" in written(f"[x](sandbox:{other})", 7, folder, 500), other
+    assert "`sandbox:" not in written("`[x](sandbox:/mnt/data/a%20b.csv)`", 7, folder, 500)
+    assert "[x](sandbox:/mnt/data/a%20b.csv)" in written("`[x](sandbox:/mnt/data/a%20b.csv)`", 7, folder, 500)
