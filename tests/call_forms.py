@@ -46,6 +46,10 @@ def written_calls(name: str, code: str) -> dict[str, str]:
         "</function>\n</tool_call>",
         "Hermes": f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
         "Llama": f'<|python_tag|>{{"name": "{name}", "parameters": {arguments}}}<|eom_id|>',
+        "Command A": f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "{name}", "parameters": '
+        f"{arguments}}}\n]<|END_ACTION|>",
+        "Command R": f'```json\n[\n    {{\n        "tool_name": "{name}",\n        "parameters": '
+        f"{arguments}\n    }}\n]\n```",
         "Python": f"[{name}(code={code!r})]",
         "a fence": f'```json\n{{"name": "{name}", "arguments": {arguments}}}\n```',
     }

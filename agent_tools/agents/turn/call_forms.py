@@ -6,6 +6,7 @@ arguments, and a reader of the arguments. Between calls, `_MARKS` are skipped: t
 
     JSON        {"name": "f", "arguments": {"a": 1}}, also in an array                Hermes, Qwen, Llama, Granite, Phi,
                                                                                               Hunyuan, Jamba, Nemotron
+                {"tool_name": "f", "parameters": {"a": 1}}, in an array                              Command R, A
     harmony     <|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>                gpt-oss
     Kimi        <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>
     DeepSeek    <｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>
@@ -38,7 +39,7 @@ TOKENS = (
     *("<|start|>assistant", "<|channel|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜DSML｜"),
     *("<minimax:tool_call>", "<function_calls>", "<invoke ", "<antml:", "<|tool_call>", "<start_function_call>"),
-    *("<tool_calls>", "<TOOLCALL>", "<seed:tool_call>"),
+    *("<tool_calls>", "<TOOLCALL>", "<seed:tool_call>", "<|START_ACTION|>"),
 )
 """What calls begin with, where other text may stand before them."""
 
@@ -47,7 +48,7 @@ _MARKS = re.compile(
     r"|<\|tool_calls_section_(?:begin|end)\|>|<\|tool_call_end\|>|<\|(?:call|end|return|eom_id|eot_id|im_end)\|>"
     r"|<｜tool▁calls?▁(?:begin|end)｜>"
     r"|</?[^<>\s/\"]{0,20}(?:tool_calls?|function_calls)>|</[^<>\s/\"]{0,20}invoke>|</function>"
-    r"|<tool_call\|>|<end_function_call>"
+    r"|<tool_call\|>|<end_function_call>|<\|(?:START|END)_ACTION\|>"
 )
 _TEMPLATE_TOKEN = re.compile(r"<\|?[^<>|]*\|?>?")  # `python<|channel|>commentary`: of gpt-oss, read by many servers so
 _NAMESPACE = re.compile(r"^(?:functions?|default_api|tools?)[.:/]+|:\d+$")  # `functions.python:0`
@@ -55,6 +56,7 @@ _CONTENT_TYPES = ("json", "commentary", "analysis", "final", "code")  # what rem
 _INTERPRETER_NAMES = frozenset(
     ("code_interpreter", "execute_code", "execute_python", "ipython", "python", "python_interpreter", "run_python")
 )
+_NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters", "input")
 _DECODER = json.JSONDecoder(strict=False)
 _JSON_TYPES = frozenset(("integer", "number", "boolean", "object", "array", "null"))
@@ -167,13 +169,14 @@ def _read_json(text: str, head: re.Match[str], _types: Types) -> _Found:
 def _call_of(value: Any) -> FunctionCall:
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = value["function"]
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+    names = [value[key] for key in _NAMES if key in value] if isinstance(value, dict) else []
+    if len(names) != 1 or not isinstance(names[0], str):
         raise ValueError("not a call")
     given = [value[key] for key in _ARGUMENTS if key in value]
     if len(given) != 1 or not (given[0] is None or isinstance(given[0], (dict, str))):
         raise ValueError("not a call")
     arguments = given[0] if isinstance(given[0], str) else _json_of(given[0] or {})
-    return FunctionCall(value["name"], arguments)
+    return FunctionCall(names[0], arguments)
 
 
 def _read_arguments(closing: str, *, may_be_cut: bool = False) -> Callable[[str, re.Match[str], Types], _Found]:

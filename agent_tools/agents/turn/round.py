@@ -205,7 +205,7 @@ def _object_opens_call(text: str, declared: Mapping[str, object] | None) -> bool
         found = _KEY.match(text, place)
         if found is None:
             return None
-        if found[1] != "id":
+        if found[1] not in ("id", "tool_call_id"):
             return _value_opens_call(found[1], text[found.end() :], declared)
         scalar = _SCALAR.match(text, found.end())
         if scalar is None or scalar.end() == len(text):
@@ -215,7 +215,7 @@ def _object_opens_call(text: str, declared: Mapping[str, object] | None) -> bool
 
 
 def _value_opens_call(key: str, value: str, declared: Mapping[str, object] | None) -> bool | None:
-    if key not in ("name", "type", "function", *_OBJECT_OR_TEXT):
+    if key not in ("name", "tool_name", "type", "function", *_OBJECT_OR_TEXT):
         return False
     if not value:
         return None

@@ -71,6 +71,7 @@ def test_several_calls_and_left_out_tags() -> None:
         "<function=f>words</function>",
         "<function=>",
         "<function=" + "f" * 300 + ">",
+        '{"name": "f", "tool_name": "f", "parameters": {}}',
     ],
 )
 def test_all_else_is_text(text: str) -> None:
