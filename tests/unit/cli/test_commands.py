@@ -251,8 +251,8 @@ def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], run
     ],
     ids=" ".join,
 )
-def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], run_here: RunHere) -> None:
-    done = run_here(*arguments)
+def test_without_an_engine_there_is_one_clear_line_and_exit_code_3(arguments: list[str], tmp_path: Path) -> None:
+    done = agent_tools(tmp_path, *arguments)  # a process of its own: this one may have an engine already
     assert done.returncode == 3
     assert done.stderr.startswith("agent-tools: No engine answers (No such file or directory).")
     assert "DOCKER_HOST" in done.stderr

@@ -70,12 +70,14 @@ def test_what_code_does_to_the_loop_costs_no_variables(sandbox: Sandbox, meddlin
 def test_an_error_of_a_signals_handler_between_calls_costs_no_variables(
     sandbox: Sandbox, use: str, tmp_path: Path
 ) -> None:
-    sandbox.run_code("import os, pathlib, signal, sys, threading\npid = os.getpid()")
+    sandbox.run_code("import os, pathlib, signal, sys, threading, time\npid = os.getpid()")
     sandbox.run_code(
         f"def handle(*_):\n    pathlib.Path({str(tmp_path / 'handled')!r}).touch()\n    sys.exit(3)\n"
         "def kill():\n"
-        "    main = threading.main_thread().ident\n"
-        "    while sys._current_frames()[main].f_code.co_name not in ('_await', 'select'): pass\n"
+        "    main, old = threading.main_thread().ident, None\n"
+        "    while (at := sys._current_frames()[main]) is not old or at.f_code.co_name not in ('_await', 'select'):\n"
+        "        old = at\n"
+        "        time.sleep(0.2)  # longer than the wait for a pause before a copy is taken\n"
         "    os.kill(pid, signal.SIGUSR1)\n"
         f"signal.signal(signal.SIGUSR1, handle)\nthreading.Thread(target=kill).start()\n{use}"
     )
