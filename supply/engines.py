@@ -215,8 +215,8 @@ class _Inside:
         return _step(what, lambda: self._machine.run(command, seconds + 60), must_succeed=must_succeed)
 
     def tested(self, name: str) -> dict[str, Any]:
-        """Run tests, and return the count of each outcome and the bad ones, with the first words of each."""
-        command = f"COLUMNS=400 exec python -m pytest -v -n 0 --tb=short -p no:cacheprovider {name}"
+        """Run tests, but not those on plain processes; return their counts, and the bad ones with their first words."""
+        command = f"COLUMNS=400 exec python -m pytest -v -n 0 --tb=short -p no:cacheprovider -k 'not process-' {name}"
         return outcomes(self.user(name, command, TESTS.get(name, 900))[1])
 
 
