@@ -111,13 +111,13 @@ class Isolation:
     """'none', a list of what may be reached (see `agent_tools.engines.network`), or the name of an engine network (e.g.
     'bridge') to opt in to; host and shared namespaces are refused. With a list the sandbox has no interface either."""
     memory: int = 2 * GIB
-    """Bytes of memory, files in /tmp, HOME and /dev/shm included; there is no swap beyond it."""
+    """Bytes of memory, files in /tmp, /var/tmp, HOME and /dev/shm included; there is no swap beyond it."""
     cpus: float = 1.0
     """CPU cores, fractions allowed."""
     pids: int = 256
     """Processes and threads."""
     tmp: int = 256 * MIB
-    """Bytes of /tmp (memory-backed, not executable)."""
+    """Bytes of each of /tmp and /var/tmp (memory-backed, not executable)."""
     home: int = 64 * MIB
     """Bytes of HOME (memory-backed, not executable)."""
     shm: int = 64 * MIB

@@ -261,7 +261,7 @@ def test_files_are_executed_from_the_places_that_the_pages_name(connected: CodeI
 import os, shutil, subprocess
 memory = os.memfd_create('copy', 0)
 os.write(memory, open('/bin/true', 'rb').read())
-folders = ('/tmp', os.path.expanduser('~'), '/dev/shm', '/opt/session', '/workspace')
+folders = ('/tmp', '/var/tmp', os.path.expanduser('~'), '/dev/shm', '/opt/session', '/workspace')
 for path in [*(shutil.copy('/bin/true', f'{folder}/copy') for folder in folders), f'/proc/self/fd/{memory}']:
     try:
         print(subprocess.run([path], pass_fds=[memory]).returncode)
@@ -269,7 +269,7 @@ for path in [*(shutil.copy('/bin/true', f'{folder}/copy') for folder in folders)
         print(exc.errno)
 os.unlink('/workspace/copy')
 """
-    assert printed(connected, code) == "13\n13\n13\n0\n0\n0\n"
+    assert printed(connected, code) == "13\n13\n13\n13\n0\n0\n0\n"
 
 
 def test_the_place_for_packages_is_bounded(new_tool: Callable[..., CodeInterpreter]) -> None:

@@ -103,7 +103,7 @@ def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
     work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{owner}"
     skills = f"rw,nosuid,nodev,exec,size={len(spec.skills) * MAX_SKILL_BYTES},{owner}"
     return {
-        "/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777",
+        **dict.fromkeys(("/tmp", "/var/tmp"), f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777"),
         GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{owner}",
         **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
         **({} if spec.work_dir or not spec.skills else {GUEST_SKILLS: skills}),
@@ -127,7 +127,7 @@ def _gpus(gpus: int | str) -> dict[str, Any]:
 #
 # * a seccomp profile is the path of a file that the engine reads, where Docker takes the profile itself;
 # * a tmpfs cannot be given an owner: root owns it, so it must be open to all if the guest is another user;
-# * under a read-only root /run and /var/tmp are writable and unbounded, unless they are mounted otherwise;
+# * under a read-only root /run is writable and unbounded, unless it is mounted otherwise;
 # * /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
 # * limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
 # * RLIMIT_NPROC is 1048576 by default, which an engine without CAP_SYS_RESOURCE may not set;
@@ -150,8 +150,6 @@ _OWN_TCP_BUFFERS = (4, 15)  # the first Linux where a network namespace has thes
 _MEMORY_CGROUP = re.compile(r"^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:/(.+)$", re.MULTILINE)
 _ULIMIT_BLOCK = 512  # bytes: the unit of `ulimit -f` (POSIX)
 _SEALED = "ro,nosuid,nodev,noexec,size=4096,mode=0755,notmpcopyup"
-# mounts that Podman adds under a read-only root; the third is /tmp, which is in the request
-_OWN_TMPFS = ("/run", "/var/tmp")
 _OWN_FILES = ("hosts", "resolv.conf")  # files of /etc that Podman fills from the host's
 
 
@@ -178,7 +176,7 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
     host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
     is_root = asked["User"].partition(":")[0] == "0"
     tmpfs = {target: _mounted_tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
-    host["Tmpfs"] = {**dict.fromkeys(_OWN_TMPFS, _SEALED), **tmpfs}
+    host["Tmpfs"] = {"/run": _SEALED, **tmpfs}  # which Podman adds under a read-only root, as it does /tmp and /var/tmp
     if asked["NetworkDisabled"]:
         host["Mounts"] += [_bind(str(files / name), f"/etc/{name}", read_only=True) for name in _OWN_FILES]
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})

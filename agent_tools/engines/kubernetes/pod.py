@@ -333,6 +333,7 @@ def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
     limits = spec.isolation
     return {
         "tmp": ("/tmp", limits.tmp),
+        "var-tmp": ("/var/tmp", limits.tmp),
         "home": (GUEST_HOME, limits.home),
         "shm": ("/dev/shm", limits.shm),
         "work-dir": (GUEST_WORK_DIR, spec.work_dir_bytes),

@@ -98,7 +98,13 @@ def test_every_limit_has_its_place() -> None:
     assert box["command"][-4:] == ["hold", "200", str(7 * MIB), "120"]
     assert {each["name"]: each["emptyDir"] for each in pod["volumes"]} == {
         name: {"medium": "Memory", "sizeLimit": str(size)}
-        for name, size in {"tmp": 2 * MIB, "home": 5 * MIB, "shm": 3 * MIB, "work-dir": 1024 * MIB}.items()
+        for name, size in {
+            "tmp": 2 * MIB,
+            "var-tmp": 2 * MIB,
+            "home": 5 * MIB,
+            "shm": 3 * MIB,
+            "work-dir": 1024 * MIB,
+        }.items()
     }
 
 
