@@ -6,6 +6,7 @@ the key that made it. A file's id is a digest of the session and its name, so no
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import secrets
@@ -24,7 +25,7 @@ from agent_tools.containers.contents import Contents, Mount
 from agent_tools.containers.records import NAMED, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
-from agent_tools.machine.folder import safe_name
+from agent_tools.machine.folder import Facts, Snapshot, safe_name
 from agent_tools.results.outputs import pictures_of
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
@@ -40,7 +41,7 @@ from agent_tools.wires.http import (
     uploads,
     while_connected,
 )
-from agent_tools.wires.librechat.calls import StartedScript, started
+from agent_tools.wires.librechat.calls import LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
 from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
 
 ORIGIN = f"{NAMED}librechat"
@@ -106,31 +107,29 @@ class _Call(Call):
                 return known
         return secrets.token_urlsafe(16)[:21]
 
-    def listed(self, session: str) -> dict[str, Any]:
+    def listed(self, session: str) -> Snapshot:
         """Return the facts of each file of a session, by name."""
         container = self.find(session)
-        return dict(self.wire.contents.listed(container)[0]) if container else {}
+        return self.wire.contents.listed(container)[0] if container else {}
 
-    def file(self, session: str, id_: str) -> tuple[str, str]:
-        """Return the container and the name of a file.
+    def file(self, session: str, id_: str) -> tuple[str, str, Facts]:
+        """Return the container, the name and the facts of a file.
 
         Raises:
             HTTPException: 404, there is none.
         """
-        container = self.find(session)
-        names = self.listed(session) if container and _ID.fullmatch(id_) else {}
-        name = next((name for name in names if _digest(session, name) == id_), None)
-        if container is None or name is None:
-            raise HTTPException(404, "File not found")
-        return container, name
+        for name, facts in self.listed(session).items():
+            if _digest(session, name) == id_ and (container := self.find(session)):
+                return container, name, facts
+        raise HTTPException(404, "File not found")
 
-    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> dict[str, Any]:
+    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> Snapshot:
         """Copy files of other sessions into this one, then list it; a file that is gone is left out."""
         for each in files:
             if each.storage_session_id == session:
                 continue
             try:
-                container, name = self.file(each.storage_session_id, each.id)
+                container, name, _ = self.file(each.storage_session_id, each.id)
             except HTTPException:
                 continue
             with self.wire.contents.opened(container, name) as content:
@@ -138,7 +137,7 @@ class _Call(Call):
                     sandbox.write_file(_inside(each.name or name), content)
         return self.listed(session)
 
-    def changed(self, session: str, before: dict[str, Any]) -> list[dict[str, Any]]:
+    def changed(self, session: str, before: Snapshot) -> list[dict[str, Any]]:
         """List the files that are new or changed since a listing, in the form of answers."""
         names = [name for name, facts in self.listed(session).items() if before.get(name) != facts]
         return [
@@ -235,18 +234,27 @@ async def _programmatic(
 async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
 ) -> StartedScript:
-    def bring() -> dict[str, Any]:
+    def bring() -> Snapshot:
         with call.wire.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
             return call.bring(sandbox, session, files)
 
     before = await aside(bring)
     names = [str(tool.get("name", ""))[:256] for tool in tools]
-    thing = await started(call.wire.processes, (call.owner, session), lambda: call.ensure(session), code, names)
+    given = json.dumps({"code": code, "tools": {identifier(name): name for name in names}})
+    thing = await call.wire.processes.start(
+        (call.owner, session),
+        lambda: call.ensure(session),
+        command=["python3", "-I", "-c", SOURCE.read_text(), given],
+        stdin=b"",
+        timeout=LONGEST,
+        max_output=2 * MAX_LINE,
+    )
     thing.label = script = StartedScript(thing, session, seconds, lambda: call.changed(session, before))
     return script
 
 
 @ROUTES.on("POST", "/upload")
+@ROUTES.on("POST", "/upload/batch")
 async def _upload(call: _Call) -> Any:
     session, stored = secrets.token_urlsafe(16)[:21], list[dict[str, Any]]()
     async for file in uploads(call.request, MAX_FILES):
@@ -259,12 +267,9 @@ async def _upload(call: _Call) -> Any:
     return {"message": "success", **ids, "files": stored, "succeeded": len(stored), "failed": 0}
 
 
-ROUTES.on("POST", "/upload/batch")(_upload)
-
-
 @ROUTES.on("GET", "/download/{session}/{file}")
 async def _download(call: _Call, session: str, file: str) -> Any:
-    container, name = await aside(call.file, session, file)
+    container, name, _ = await aside(call.file, session, file)
 
     def pieces() -> Iterator[bytes]:
         with call.wire.contents.opened(container, name) as content:
@@ -294,20 +299,16 @@ async def _files(call: _Call, session: str) -> Any:
 
 @ROUTES.on("GET", "/sessions/{session}/objects/{file}")
 async def _object(call: _Call, session: str, file: str) -> Any:
-    container, name = await aside(call.file, session, file)
-    info = await aside(call.wire.contents.stat, container, name)
-    if info is None:
-        raise HTTPException(404, "File not found")
-    return {"size": info.size, "lastModified": int(info.modified * 1_000), "etag": _digest(name, str(info.modified))}
+    _, name, (size, modified, _) = await aside(call.file, session, file)
+    return {"size": size, "lastModified": modified // 1_000_000, "etag": _digest(name, str(modified))}
 
 
 @ROUTES.on("DELETE", "/sessions/{session}/objects/{file}")
+@ROUTES.on("DELETE", "/files/{session}/{file}")
 async def _delete(call: _Call, session: str, file: str) -> Any:
-    await aside(lambda: call.wire.contents.delete(*call.file(session, file)))
+    container, name, _ = await aside(call.file, session, file)
+    await aside(call.wire.contents.delete, container, name)
     return {"message": "File deleted"}
-
-
-ROUTES.on("DELETE", "/files/{session}/{file}")(_delete)
 
 
 def _digest(*parts: str) -> str:

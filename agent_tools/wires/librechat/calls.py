@@ -18,13 +18,13 @@ from agent_tools.limits import MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import aside
-from agent_tools.wires.opened import Opened, Place, Processes, followed
+from agent_tools.wires.opened import Opened, followed
 
 MAX_PRINTED = MIB  # characters of stdout that are answered, the first ones
 MAX_LINE = 4 * MIB  # bytes of a line, with all calls that it makes
 MAX_CALLS = 200  # in one line
 LONGEST = 600.0  # seconds that a script lives, the client's tools included
-_SOURCE = Path(__file__).parent / "guest" / "script.py"
+SOURCE = Path(__file__).parent / "guest" / "script.py"
 
 
 class _ToolCall(BaseModel):
@@ -42,17 +42,12 @@ class _Line(BaseModel):
 
 @dataclass
 class ScriptLines:
-    """The output lines of a script. Nothing in them is trusted."""
+    """The output lines of a script, at most `MAX_PRINTED` characters of what it printed. Nothing in them is trusted."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
     is_broken: bool = False
-    _printed: StringIO = field(default_factory=StringIO)
+    printed: StringIO = field(default_factory=StringIO)
     _rest: bytes = b""
-
-    @property
-    def printed(self) -> str:
-        """The first text that was printed, at most `MAX_PRINTED` characters."""
-        return self._printed.getvalue()
 
     def feed(self, data: bytes) -> None:
         """Read the next bytes."""
@@ -64,7 +59,7 @@ class ScriptLines:
             except (ValueError, RecursionError):
                 self.is_broken = True
                 return
-            self._printed.write(given.out[: MAX_PRINTED - self._printed.tell()])
+            self.printed.write(given.out[: MAX_PRINTED - self.printed.tell()])
             self.calls += [each.model_dump() for each in given.calls]
 
 
@@ -109,25 +104,15 @@ class StartedScript:
     async def take(self, results: list[dict[str, Any]]) -> None:
         """Send the answers of tools to the script."""
         self.is_waiting = False
-        lines = b"".join(json.dumps(each).encode() + b"\n" for each in results)
-        await self.thing.it.write_stdin(lines, 10)
+        await self.thing.it.write_stdin(json.dumps(results).encode() + b"\n", 10)
 
     def _failed(self, why: str) -> dict[str, Any]:
         self.thing.it.kill()
         return {**self._printed("error"), "error": why}
 
     def _printed(self, status: str) -> dict[str, Any]:
-        stderr = self.thing.it.sync.result().texts[1]
-        return {"status": status, "session_id": self.session, "stdout": self.lines.printed, "stderr": stderr}
-
-
-async def started(
-    shelf: Processes, place: Place, container: Callable[[], str], code: str, names: list[str]
-) -> Opened[AsyncProcess]:
-    """Start a script that may call tools of these names."""
-    given = json.dumps({"code": code, "tools": {identifier(name): name for name in names}})
-    command = ["python3", "-I", "-c", _SOURCE.read_text(), given]
-    return await shelf.start(place, container, command=command, stdin=b"", timeout=LONGEST, max_output=2 * MAX_LINE)
+        stdout, stderr = self.lines.printed.getvalue(), self.thing.it.sync.result().texts[1]
+        return {"status": status, "session_id": self.session, "stdout": stdout, "stderr": stderr}
 
 
 def identifier(name: str) -> str:

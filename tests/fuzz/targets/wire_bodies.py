@@ -37,7 +37,7 @@ def read_bodies(parts: Parts) -> None:
     lines = ScriptLines()
     for part in parts:
         lines.feed(part)
-    assert len(lines.printed) <= MAX_PRINTED
+    assert len(lines.printed.getvalue()) <= MAX_PRINTED
     assert all(set(each) == {"id", "name", "input"} for each in lines.calls)
     envelopes = Envelopes()
     with contextlib.suppress(HTTPException):

@@ -1,4 +1,4 @@
-"""Runs Python whose tool calls the client answers: JSON lines on stdout are calls or text, on stdin answers.
+"""Runs Python whose tool calls the client answers: JSON lines on stdout are calls or text, on stdin lists of answers.
 
 The argument is an object with the code and the tools, {function: name}. Calls that the code makes at the same time are
 asked for together.
@@ -14,7 +14,6 @@ import linecache
 import os
 import sys
 import threading
-import traceback
 from typing import Any
 
 LARGEST = 64 * 1024  # characters that one line prints
@@ -29,7 +28,6 @@ class HostPipe:
         self._lock = threading.Lock()
         self._asked: list[dict[str, Any]] = []
         self._waiting: dict[str, asyncio.Future[Any]] = {}
-        self._loop = asyncio.new_event_loop()
 
     def say(self, **line: Any) -> None:
         """Write a line."""
@@ -39,73 +37,54 @@ class HostPipe:
 
     async def call(self, name: str, given: dict[str, Any]) -> Any:
         """Call a tool."""
-        id_ = f"call_{len(self._waiting):03}"
-        self._waiting[id_] = future = self._loop.create_future()
+        loop, id_ = asyncio.get_running_loop(), f"call_{len(self._waiting):03}"
+        self._waiting[id_] = future = loop.create_future()
         self._asked.append({"id": id_, "name": name, "input": given})
         if len(self._asked) == 1:
-            self._loop.call_soon(self._loop.call_soon, self._ask)  # after other calls that have begun at the same time
+            loop.call_soon(loop.call_soon, self._ask)  # after other calls that have begun at the same time
         return await future
 
     def _ask(self) -> None:
+        """Ask for all calls, and wait for their answers, one line. Until then the code does nothing else."""
         self.say(calls=self._asked)
         self._asked = []
-
-    def hear(self) -> None:
-        """Receive answers until the end of stdin."""
-        for line in sys.stdin:
-            self._loop.call_soon_threadsafe(self._take, json.loads(line))
-
-    def _take(self, answer: dict[str, Any]) -> None:
-        future = self._waiting[answer["call_id"]]
-        if future.done():
-            return
-        if answer.get("is_error"):
-            future.set_exception(RuntimeError(answer.get("error_message") or "The tool failed."))
-        else:
-            future.set_result(answer.get("result"))
-
-    def run(self, code: str, tools: dict[str, str]) -> None:
-        """Run code; a failure is printed as Python does."""
-        linecache.cache["<code>"] = (len(code), None, code.splitlines(keepends=True), "<code>")
-        known: dict[str, Any] = {"__name__": "__main__", "asyncio": asyncio}
-        for function, name in tools.items():
-            known[function] = lambda name=name, **given: self.call(name, given)
-        compiled = compile(code, "<code>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        made = eval(compiled, known)  # noqa: S307  (a coroutine if it awaits)
-        if made is not None:
-            self._loop.run_until_complete(made)
+        for answer in json.loads(sys.stdin.readline()):
+            future = self._waiting[answer["call_id"]]
+            if future.done():  # the code no longer waits for it
+                continue
+            if answer.get("is_error"):
+                future.set_exception(RuntimeError(answer.get("error_message") or "The tool failed."))
+            else:
+                future.set_result(answer.get("result"))
 
 
 class ScriptStdout(io.TextIOBase):
     """The stdout of the code."""
 
-    def __init__(self, wire: HostPipe) -> None:
-        self._wire = wire
+    def __init__(self, pipe: HostPipe) -> None:
+        self._pipe = pipe
 
     def write(self, text: str) -> int:
         """Print; halves of characters, which no JSON may have, become question marks."""
         text = text.encode("utf-8", "replace").decode()
         for start in range(0, len(text), LARGEST):
-            self._wire.say(out=text[start : start + LARGEST])
+            self._pipe.say(out=text[start : start + LARGEST])
         return len(text)
 
 
 def main() -> None:
-    """Run the code of the argument."""
-    given, wire = json.loads(sys.argv[1]), HostPipe()
-    sys.stdout = ScriptStdout(wire)
+    """Run the code of the argument. A failure is printed, and the process ends, as Python does."""
+    given, pipe = json.loads(sys.argv[1]), HostPipe()
+    code = given["code"]
+    sys.stdout = ScriptStdout(pipe)
     sys.argv = ["main.py"]
-    threading.Thread(target=wire.hear, daemon=True).start()
-    code = 1
-    try:
-        wire.run(given["code"], given["tools"])
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001  (as Python's own)
-        traceback.print_exc()
-    sys.stderr.flush()
-    os._exit(code)
+    linecache.cache["<code>"] = (len(code), None, code.splitlines(keepends=True), "<code>")
+    known: dict[str, Any] = {"__name__": "__main__", "asyncio": asyncio}
+    for function, name in given["tools"].items():
+        known[function] = lambda name=name, **given: pipe.call(name, given)
+    made = eval(compile(code, "<code>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), known)  # noqa: S307
+    if made is not None:  # a coroutine, since the code awaits
+        asyncio.run(made)
 
 
 main()
