@@ -149,8 +149,9 @@ def test_scripts_that_fail_say_how(served: Served, code: str, error: str | None,
 def test_a_client_that_leaves_ends_its_code(served: Served) -> None:
     here = client(served)
     session = run(here, "1")["session_id"]
-    for path in ("/exec", "/exec/programmatic"):
-        given = {"lang": "py", "code": "import time; time.sleep(600)", "session_id": session, "tools": TOOLS}
+    code = "import time; time.sleep(600)"
+    for path, lang in (("/exec", "py"), ("/exec", "bash"), ("/exec/programmatic", "py")):
+        given = {"lang": lang, "code": "sleep 600" if lang == "bash" else code, "session_id": session, "tools": TOOLS}
         with pytest.raises(httpx.ReadTimeout):
             here.post(path, json={**given, "timeout": 600_000}, timeout=4)
     until(lambda: not any(served.running.values()))

@@ -176,7 +176,7 @@ async def _exec(
             before = call.bring(sandbox, session, files or [])
             if lang == "bash":
                 command = ["/bin/bash", "-c", code, "bash", *(args or [])]
-                ran = sandbox.run_command(command, timeout=seconds, max_output=MAX_OUTPUT)
+                ran = sandbox.run_command(command, timeout=seconds, max_output=MAX_OUTPUT, cancelled=run.event)
                 stdout, stderr = ran.texts
                 stderr += f"[{ran.reason}]\n" if ran.reason else ""
             else:
