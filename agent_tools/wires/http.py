@@ -5,19 +5,18 @@ The types of the parameters say what is accepted, as pydantic has it; a result t
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import hashlib
 import inspect
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
-import anyio
-from pydantic import BaseModel, BeforeValidator, ValidationError, create_model
+from pydantic import BaseModel, ValidationError, create_model
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -32,9 +31,6 @@ from agent_tools.runtime.in_thread import in_thread
 
 MAX_BODY = 16 * MIB
 PIECE = MIB  # of a file that is sent
-Base64 = Annotated[
-    bytes, BeforeValidator(lambda given: base64.b64decode(given, validate=True) if isinstance(given, str) else given)
-]
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 T = TypeVar("T")
 _STATUSES: dict[type[AgentToolsError], int] = {
@@ -252,37 +248,18 @@ async def in_pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None
         yield piece
 
 
-async def begun(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Wait for the first item of a stream, or for its failure; return the stream, with this item."""
-    first = await anext(items, None)
-
-    async def every() -> AsyncGenerator[T, None]:
-        async with aclosing(items):
-            if first is not None:
-                yield first
-            async for item in items:
-                yield item
-
-    return every()
-
-
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
-    """Wait for a result for a client; if the client disconnects, cancel it and return None."""
-    found: list[T] = []
-    failed: list[Exception] = []
-    async with anyio.create_task_group() as group:
+    """Wait for a result for a client; if the client disconnects, cancel the work, wait for its end and return None."""
+    working, leaving = asyncio.ensure_future(work), asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for each in (working, leaving):
+            each.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
-        async def leave() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
 
-        group.start_soon(leave)
-        try:
-            found.append(await work)
-        except Exception as exc:  # noqa: BLE001  (raised below as it is, and not in the group of a task group)
-            failed.append(exc)
-        group.cancel_scope.cancel()
-    if failed:
-        raise failed[0]
-    return found[0] if found else None
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

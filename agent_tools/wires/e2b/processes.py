@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException
 
 from agent_tools.limits import KIB, MIB
@@ -18,7 +18,7 @@ from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.e2b.calls import HOME, ROUTES, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.e2b.connect import messages, seconds_of, streamed
-from agent_tools.wires.http import Base64, checked
+from agent_tools.wires.http import checked
 from agent_tools.wires.opened import Opened, followed
 
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
@@ -27,6 +27,9 @@ TYPING_SECONDS = 10.0  # in which a process takes what was typed
 KILL_SECONDS = 5.0  # that an answer waits for the end of a process that was killed
 MAX_OUTPUT = MIB  # of each stream, kept for a client that connects late
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, 15: signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL, 9: signal.SIGKILL}
+Base64 = Annotated[
+    bytes, BeforeValidator(lambda given: base64.b64decode(given, validate=True) if isinstance(given, str) else given)
+]
 Process = Opened[AsyncProcess]
 
 

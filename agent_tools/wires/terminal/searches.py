@@ -19,7 +19,7 @@ from agent_tools.machine.folder import safe_name
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import aside, begun
+from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Opened, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
@@ -114,10 +114,18 @@ async def _archive(call: TerminalRequest, paths: Annotated[list[str], Field(max_
     command = _command("archive", {"paths": [in_sandbox(path) for path in found]})
     options = {"command": command, "timeout": ARCHIVE_SECONDS, "max_output": MIB}
     run = await call.wire.archives.start(call.place, call.there, None, AHEAD, **options)
-    pieces = await begun(_zip(call, run))
+    pieces = _zip(call, run)
+    first = await anext(pieces, b"")  # or its failure
+
+    async def sent() -> AsyncGenerator[bytes, None]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
     name = safe_name(posixpath.basename(found[0]) or "archive") if len(found) == 1 else "download"
     headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.zip"'}
-    return StreamingResponse(pieces, media_type="application/zip", headers=headers)
+    return StreamingResponse(sent(), media_type="application/zip", headers=headers)
 
 
 async def _zip(call: TerminalRequest, run: Opened[AsyncProcess]) -> AsyncGenerator[bytes, None]:
