@@ -40,7 +40,6 @@ class Opened(Generic[T]):
     close: Callable[[], None]
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     created_at: float = field(default_factory=time.time)
-    used_at: float = field(default_factory=time.monotonic)
     ended_at: float | None = None
     label: Any = None
     was_killed: bool = False
@@ -194,8 +193,8 @@ async def followed(
             process.sync.pace(UNPACED)
 
 
-class CodeStop:
-    """Ends code that other threads run in kernels; variables stay."""
+class CodeRun:
+    """Code that threads run in kernels, and that `cancel` ends; variables stay."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -206,26 +205,22 @@ class CodeStop:
         self._kernels.append(kernel)
         return kernel
 
+    def run(
+        self,
+        containers: Containers[Any],
+        container: str,
+        code: str,
+        seconds: float | None = None,
+        kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox,
+    ) -> tuple[Execution, str]:
+        """Run code in a container; return the execution and the note on variables that came back, or ''. Blocking."""
+        with containers.held(container, PATIENCE) as (interpreter, woken):
+            note = woken.result()
+            kernel = self.of(kernel_of(interpreter.as_sandbox))
+            return kernel.run_code(code, timeout=seconds, cancelled=self.event), note
+
     def cancel(self) -> None:
         """End the code."""
         self.event.set()
         for kernel in self._kernels:
             kernel.cancel(self.event)
-
-
-class CodeRun(CodeStop):
-    """Code that a thread runs in the kernel of a container."""
-
-    def __init__(self, containers: Containers[Any], container: Callable[[], str]) -> None:
-        super().__init__()
-        self._containers = containers
-        self._container = container
-
-    def run(
-        self, code: str, seconds: float | None = None, kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox
-    ) -> tuple[Execution, str]:
-        """Run code; return the execution and the note on variables that came back, or ''. Blocking."""
-        with self._containers.held(self._container(), PATIENCE) as (interpreter, woken):
-            note = woken.result()
-            kernel = self.of(kernel_of(interpreter.as_sandbox))
-            return kernel.run_code(code, timeout=seconds, cancelled=self.event), note

@@ -37,7 +37,7 @@ from agent_tools.results.outputs import Died, Display, Result, TimedOut
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Call, Routes, application, aside, bundle, while_connected
-from agent_tools.wires.opened import CodeStop
+from agent_tools.wires.opened import CodeRun
 
 MAX_BODY = 64 * MIB
 MAX_OUTPUT = MIB  # bytes of each stream that are answered, the last ones
@@ -127,7 +127,7 @@ async def _run_code(
 ) -> Any:
     if language not in COMMANDS:
         return _failure(f"language {language!r:.40} is not available here: use {', '.join(COMMANDS)}.")
-    stop = CodeStop()
+    stop = CodeRun()
 
     def work(sandbox: Sandbox, folder: str) -> dict[str, Any]:
         _put(
@@ -163,7 +163,7 @@ async def _run_jupyter(
     files: Annotated[Files | None, Field(max_length=1_000)] = None,
     fetch_files: Annotated[list[str] | None, Field(max_length=100)] = None,
 ) -> Any:
-    stop = CodeStop()
+    stop = CodeRun()
 
     def work(sandbox: Sandbox, folder: str) -> dict[str, Any]:
         _put(sandbox, folder, files or {})
@@ -186,7 +186,7 @@ async def _ping(_: Request) -> Response:
     return PlainTextResponse("pong")
 
 
-async def _answered(call: Call, work: Callable[[Sandbox, str], Any], stop: CodeStop) -> Any:
+async def _answered(call: Call, work: Callable[[Sandbox, str], Any], stop: CodeRun) -> Any:
     """Return the answer; a failure of the server has a status for which clients retry."""
     try:
         return await call.wire.run(call, work, stop.cancel) or _failure("The client has left.")

@@ -65,8 +65,8 @@ class _Session:
 
     async def run(self, code: str) -> str:
         """Run code; return the answer for the model."""
-        run = CodeRun(self._containers, self.container)
-        done, note = await in_thread(lambda: run.run(code), run.cancel)
+        run = CodeRun()
+        done, note = await in_thread(lambda: run.run(self._containers, self.container(), code), run.cancel)
         return f"{note}\n{_text(done)}" if note else _text(done)
 
     def end(self) -> None:

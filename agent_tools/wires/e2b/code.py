@@ -20,7 +20,7 @@ from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, Context, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.http import bundle, while_connected
-from agent_tools.wires.opened import PATIENCE, CodeStop, Opened
+from agent_tools.wires.opened import PATIENCE, CodeRun, Opened
 
 DEFAULT = "default"
 """The id of the first kernel, as a context."""
@@ -57,7 +57,7 @@ async def _execute(
     env_vars: Variables | None = None,
 ) -> Any:
     _check(language)
-    box, stop = await call.here(), CodeStop()
+    box, stop = await call.here(), CodeRun()
     context = None if context_id in (None, "", DEFAULT) else _context(call, box, str(context_id)).it
     lines = iterate_in_thread(_lines(call, box, context, code, env_vars or {}, stop), stop.cancel)
     await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure
@@ -71,7 +71,7 @@ async def _execute(
 
 
 def _lines(
-    call: E2BRequest, box: Box, context: Context | None, code: str, envs: dict[str, str], stop: CodeStop
+    call: E2BRequest, box: Box, context: Context | None, code: str, envs: dict[str, str], stop: CodeRun
 ) -> Generator[str, None, None]:
     """Yield '' once the sandbox runs, then the lines of the answer."""
     counts = call.wire.counts

@@ -26,6 +26,7 @@ from agent_tools.containers.records import NAMED, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import Facts, Snapshot, safe_name
+from agent_tools.results.execution import Execution
 from agent_tools.results.outputs import pictures_of
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
@@ -168,11 +169,12 @@ async def _exec(
     is_new = await aside(call.find, session) is None
     if runtime_session_hint:
         told |= {"runtime_session_id": session, "runtime_status": "new" if is_new else "reused"}
-    run = CodeRun(call.wire.containers, lambda: call.ensure(session))
+    run = CodeRun()
     seconds = timeout / 1_000 if timeout else None
 
     def work() -> dict[str, Any]:
-        with call.wire.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
+        with call.wire.containers.held(call.ensure(session), PATIENCE) as (interpreter, woken):
+            note, sandbox = woken.result(), run.of(interpreter.as_sandbox)
             before = call.bring(sandbox, session, files or [])
             if lang == "bash":
                 command = ["/bin/bash", "-c", code, "bash", *(args or [])]
@@ -180,16 +182,16 @@ async def _exec(
                 stdout, stderr = ran.texts
                 stderr += f"[{ran.reason}]\n" if ran.reason else ""
             else:
-                stdout, stderr = _python(run, sandbox, code, args or [], seconds)
+                sandbox.run_code(f"import sys; sys.argv = {['main.py', *(args or [])]!r}")
+                done = sandbox.run_code(code, timeout=seconds, cancelled=run.event)
+                stdout, stderr = _printed(sandbox, done, note)
         return {**told, "stdout": stdout, "stderr": stderr, "files": call.changed(session, before)}
 
     return await while_connected(call.request, in_thread(work, run.cancel)) or told
 
 
-def _python(run: CodeRun, sandbox: Sandbox, code: str, args: list[str], seconds: float | None) -> tuple[str, str]:
-    """Run Python in the kernel of a session; return its stdout and stderr. Figures that it shows become files."""
-    sandbox.run_code(f"import sys; sys.argv = {['main.py', *args]!r}")
-    done, note = run.run(code, seconds)
+def _printed(sandbox: Sandbox, done: Execution, note: str) -> tuple[str, str]:
+    """Return the stdout and stderr of Python that ran in a kernel. Figures that it showed become files."""
     figures = [picture for output in done.outputs for picture in pictures_of(output)]
     for picture in figures:
         kind = picture.mime.rpartition("/")[2].partition("+")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -61,8 +61,12 @@ async def _run(
     call: TerminalRequest, kernel_of: Callable[[Sandbox], Sandbox], code: str, seconds: float | None
 ) -> tuple[Execution, str]:
     """Run code while the client waits for it; return it with a note for the model."""
-    run = CodeRun(call.wire.containers, call.ensure)
-    done = await while_connected(call.request, in_thread(lambda: run.run(code, seconds, kernel_of), run.cancel))
+    run = CodeRun()
+
+    def work() -> tuple[Execution, str]:
+        return run.run(call.wire.containers, call.ensure(), code, seconds, kernel_of)
+
+    done = await while_connected(call.request, in_thread(work, run.cancel))
     return done or (Execution(()), "")
 
 
@@ -77,6 +81,7 @@ class Notebook:
     kernel: Sandbox
     count: int = 0
     is_busy: bool = False
+    used_at: float = field(default_factory=time.monotonic)
 
 
 @ROUTES.on("POST", "/notebooks")
@@ -87,7 +92,7 @@ async def _open_notebook(call: TerminalRequest, path: str) -> Any:
         _cells(sandbox, path)
         return Notebook(path, sandbox.fresh_kernel())
 
-    there = sorted(shelf.of(room), key=lambda each: each.used_at)
+    there = sorted(shelf.of(room), key=lambda each: each.it.used_at)
     for unused in there[: len(there) - MAX_NOTEBOOKS + 1]:
         await shelf.end(unused)
     book = await shelf.open(room, call.ensure, begin)
@@ -98,7 +103,7 @@ def _book(call: TerminalRequest, id_: str) -> Opened[Notebook]:
     book = call.wire.notebooks.find(call.place[:2], id_)
     if book is None:
         raise HTTPException(404, "Session not found")
-    book.used_at = time.monotonic()
+    book.it.used_at = time.monotonic()
     return book
 
 
