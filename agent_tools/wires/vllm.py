@@ -7,7 +7,6 @@ may name a chat by the header `x-chat-id`: its container keeps variables and fil
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -116,22 +115,21 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
     transport = SseServerTransport("/messages", max_request_body_size=MAX_BODY)
     config = containers.config
     instructions = with_catalogue(_INSTRUCTIONS.format(contents=contents(config)), config.known_skills)
-    open_ = Counter[tuple[str, str]]()
+    open_ = list[tuple[str, str]]()
 
     async def connect(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         chat, id_ = headers.get("x-chat-id", ""), headers.get("x-session-id") or f"none-{id(scope)}"
         session = _Session(containers, scope["owner"], chat or id_, is_chat=bool(chat))
         key = session.owner, session.spec.name
-        open_[key] += 1
+        open_.append(key)
         try:
             async with transport.connect_sse(scope, receive, send) as (read, write):
                 server = _server(session, instructions)
                 await server.run(read, write, server.create_initialization_options())
         finally:
-            open_[key] -= 1
-            if not open_[key]:
-                del open_[key]
+            open_.remove(key)
+            if key not in open_:
                 await to_its_end(session.end)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
