@@ -49,7 +49,7 @@ class BackgroundResponses:
         return self._store.get(ResponseHead, head.id) or head  # it may have ended just then
 
     def sweep(self) -> None:
-        """Mark the responses of dead gateways, and those that ended here unstored, as failed."""
+        """Mark the responses of dead gateways, and responses that ended here unstored, as failed."""
         with self._lock:
             unstored = list(self._unstored)
         for id_ in unstored:

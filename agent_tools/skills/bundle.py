@@ -36,7 +36,7 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry(NamedTuple):
-    """A file that is to be read: its path, its mode (0 if unknown), and a function that returns so many bytes of it."""
+    """A file to read: its path, its mode (0 if unknown), and a function that reads at most a number of bytes."""
 
     path: str
     mode: int

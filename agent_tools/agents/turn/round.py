@@ -136,9 +136,8 @@ def _tail(text: str, start: int) -> int:
 # The opening of a text: may it become a call? Pure, and of the first characters only.
 #
 # A call in JSON is an object whose first key is one of a call's keys, with a value that a call has there; alone, in an
-# array, or in a fence. JSON of any other kind is an answer, and is known as one before its end.
-# Calls
-# in other forms (call_forms.py) have the function's name in their head.
+# array, or in a fence. JSON of any other kind is an answer, and is known as one before its end. Calls in other forms
+# (call_forms.py) have the function's name in their head.
 
 
 MAX_UNDECIDED = 1_000  # characters that are held back while they may still become a call

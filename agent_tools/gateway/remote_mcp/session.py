@@ -24,7 +24,7 @@ async def opened_session(config: GatewayConfig, servers: AllowedServers, server:
     """Connect to a server until the context ends.
 
     Raises:
-        Exception: whatever the client's libraries raise; see `session_failure`.
+        Exception: any error of the client's libraries; see `session_failure`.
     """
     timeout = httpx2.Timeout(config.mcp_timeout, connect=CONNECT_TIMEOUT)
     transport, headers = CheckedTransport(servers, config.max_mcp_bytes), dict(server.headers)

@@ -101,7 +101,7 @@ class Store(Rows):
         return self._read(kind, _query(kind, where).order_by(columns.created_at, columns.id))
 
     def newest(self, kind: type[Kind], most: int, **where: Any) -> list[Kind]:
-        """Return at most so many records that fit, newest first."""
+        """Return at most `most` matching records, newest first."""
         columns = table_of(kind).c
         order = (columns.created_at.desc(), columns.id.desc())
         return self._read(kind, _query(kind, where).order_by(*order).limit(most))

@@ -108,7 +108,7 @@ class Mirror:
                 self._put(talk, name, facts)
 
     def _pull(self, talk: Conversation) -> dict[str, str]:
-        """Fetch files; return those that could not be fetched, and why."""
+        """Fetch files; return the names of files that could not be fetched, each with the reason."""
         now = self._list(talk)
         changed = {name: facts for name, facts in now.items() if self._there.get(name) != facts}
         self._refuse_excess(now, changed)

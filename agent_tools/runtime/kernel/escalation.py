@@ -171,8 +171,7 @@ class Moment:
 def advance(state: State, event: Event, moment: Moment) -> State:
     """Return the state after an event; it stays the same where the event changes nothing.
 
-    A reply after the kill was ordered, for example, changes nothing: PID 1 carries the order out whatever the kernel
-    says.
+    A reply after the kill was ordered, for example, changes nothing: PID 1 carries the order out in any case.
     """
     match state, event:
         case Running() | Interrupted(), Replied():
