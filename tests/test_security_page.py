@@ -64,7 +64,7 @@ def test_what_the_page_links_to_and_the_scripts_it_names_exist() -> None:
 
 
 def test_a_promise_without_a_test_and_a_test_that_is_not_there_are_seen() -> None:
-    page = "| the code | held by |\n|---|---|\n| is good | hope |\n| is held | `tests/test_house.py::test_gone` |\n"
-    assert promises(page) == [("is good", "hope"), ("is held", "`tests/test_house.py::test_gone`")]
-    assert unknown(page) == ["tests/test_house.py::test_gone"]
+    page = "| the code | held by |\n|---|---|\n| is good | hope |\n| is held | `tests/test_rules.py::test_gone` |\n"
+    assert promises(page) == [("is good", "hope"), ("is held", "`tests/test_rules.py::test_gone`")]
+    assert unknown(page) == ["tests/test_rules.py::test_gone"]
     assert promises("| a | b |\n|---|---|\n| c | d |\n") == []

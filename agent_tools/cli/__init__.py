@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -19,54 +19,56 @@ from agent_tools.errors import AgentToolsError, ImageBuildError, InvalidParams, 
 from agent_tools.extras import pip_install
 from agent_tools.version import __version__
 
-# A group of commands, each in a module of its own that is imported when the command is wanted.
-#
-# So a command does not load other commands' libraries, and a missing extra is reported only where it is needed.
+
+class Lazy(NamedTuple):
+    """A command in a module of its own: what it does, in a few words, the extra it needs, and its module's name.
+
+    The module is named as the command where the name is ''.
+    """
+
+    about: str
+    extra: str = ""
+    module: str = ""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named, in `extras`, with the extra they need; '' for those that need none.
+    """A group whose commands are imported when they are run, so that none loads another one's libraries."""
 
-    The command `NAME` is `NAME` in the module `package.NAME`, or in the one that `modules` names.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        package: str = "",
-        extras: Mapping[str, str] | None = None,
-        modules: Mapping[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, package: str = "", lazy: Mapping[str, Lazy], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._package = package
-        self._extras = extras or {}
-        self._modules = modules or {}
+        self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order in which they were given."""
-        return list(self._extras)
+        return list(self._lazy)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each command does, without importing it."""
+        rows = [(name, each.about + (each.extra and f" (extra: {each.extra})")) for name, each in self._lazy.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, or, if its extra is missing, one that prints which extra to install."""
-        extra = self._extras.get(cmd_name)
-        if extra is None:
+        lazy = self._lazy.get(cmd_name)
+        if lazy is None:
             return None
         try:
-            module = importlib.import_module(f"{self._package}.{self._modules.get(cmd_name, cmd_name)}")
+            module = importlib.import_module(f"{self._package}.{lazy.module or cmd_name}")
             found: click.Command = getattr(module, cmd_name)
         except ImportError as exc:
-            if not extra or (exc.name or "").startswith("agent_tools"):
+            if not lazy.extra or (exc.name or "").startswith("agent_tools"):
                 raise
-            return _missing(cmd_name, extra)
+            return _missing(cmd_name, lazy.extra)
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command by its name; an unknown name is an error that suggests the nearest one."""
-        if args and not args[0].startswith("-") and args[0] not in self._extras:
-            near = difflib.get_close_matches(args[0], self._extras, 1)
+        if args and not args[0].startswith("-") and args[0] not in self._lazy:
+            near = difflib.get_close_matches(args[0], self._lazy, 1)
             if near:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
@@ -90,34 +92,32 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
 @click.group(
     cls=LazyGroup,
     package="agent_tools.cli",
-    extras={
-        **dict.fromkeys(("run", "repl", "chat"), ""),
-        **dict.fromkeys(("serve", "keys", "backup", "restore"), "gateway"),
-        **dict.fromkeys(("mcp", "jupyter", "image", "bundle", "skills"), ""),
-        "fleet": "ray",
-        "kubernetes": "kubernetes",
-        **dict.fromkeys(("doctor", "clean"), ""),
+    lazy={
+        "run": Lazy("Run a file of Python or code: run -c 'print(2 + 2)'."),
+        "repl": Lazy("Run Python line by line; variables stay until you leave."),
+        "chat": Lazy("Talk to a model that runs code: chat --model qwen-max."),
+        "serve": Lazy("Serve OpenAI's API with this code interpreter: serve --upstream URL.", "gateway"),
+        "keys": Lazy("Make, list, limit and revoke the keys of a gateway's clients.", "gateway", "gateway_data"),
+        "backup": Lazy("Copy a gateway's database and files, while it runs.", "gateway", "gateway_data"),
+        "restore": Lazy("Fill an empty gateway from a backup.", "gateway", "gateway_data"),
+        "mcp": Lazy("Serve MCP, for Claude, Cursor, VS Code and others."),
+        "jupyter": Lazy("Run notebooks in sandboxes: in JupyterLab, VS Code, papermill and others."),
+        "image": Lazy("Build, pull, save, load, push or remove the sandbox's image."),
+        "bundle": Lazy("Write all that a machine without a network needs into a folder."),
+        "skills": Lazy("Check Agent Skills: skills check FOLDER."),
+        "fleet": Lazy("Start, show and end the hosts of sandboxes on a Ray cluster.", "ray"),
+        "kubernetes": Lazy("Print manifests for the Kubernetes engine.", "kubernetes"),
+        "doctor": Lazy("Check this machine, its engine, and one real sandbox."),
+        "clean": Lazy("Remove what host processes that are gone have left.", module="doctor"),
     },
-    modules={**dict.fromkeys(("keys", "backup", "restore"), "gateway_data"), "clean": "doctor"},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="agent-tools")
 def cli() -> None:
     """Run a model's Python in a locked-down container of its own.
 
-    \b
-    agent-tools run -c 'print(2 + 2)'      run code and exit
-    agent-tools repl                       an interactive session
-    agent-tools chat --model qwen-max      talk to a model that runs code
-    agent-tools serve --upstream URL       the gateway: OpenAI's API with this code interpreter
-    agent-tools keys add NAME              a key for a client of the gateway
-    agent-tools backup FOLDER              the gateway's database and files, while it runs
-    agent-tools mcp                        the MCP server, for Claude, Cursor, VS Code and others
-    agent-tools jupyter install            notebooks in sandboxes, in JupyterLab, VS Code, papermill, ...
-    agent-tools fleet status               sandboxes on the nodes of a Ray cluster
-    agent-tools skills check DIR           check the Agent Skills in a folder
-    agent-tools doctor                     check this machine
-    """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
+    Begin with `agent-tools doctor`, then `agent-tools run -c 'print(2 + 2)'`.
+    """
 
 
 def main() -> None:

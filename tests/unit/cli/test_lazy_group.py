@@ -5,7 +5,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from agent_tools.cli import LazyGroup
+from agent_tools.cli import Lazy, LazyGroup
 from agent_tools.extras import pip_install
 
 FINE = "import click\n\n@click.command()\ndef fine() -> None:\n    'Be fine.'\n    click.echo('fine')\n"
@@ -20,13 +20,14 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LazyGroup:
         "__init__": "",
         "fine": FINE,
         "door": "import a_library_nobody_has\n",
-        "faulty": "import agent_tools.no_such_room\n",
+        "faulty": "import agent_tools.no_such_module\n",
     }.items():
         (package / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.split(".")[0] == "doors"]:
         monkeypatch.delitem(sys.modules, name)
-    return LazyGroup("all", package="doors", extras={"fine": "", "door": "gateway", "faulty": "gateway"})
+    lazy = {"fine": Lazy("Be fine."), "door": Lazy("Open.", "gateway"), "faulty": Lazy("Fail.", "gateway")}
+    return LazyGroup("all", package="doors", lazy=lazy)
 
 
 def test_only_the_command_that_is_wanted_is_imported(group: LazyGroup) -> None:
@@ -42,16 +43,16 @@ def test_a_missing_extra_is_named_where_the_command_is_used(group: LazyGroup, wo
     assert pip_install("gateway") in result.output
 
 
-def test_help_lists_a_command_whose_extra_is_missing(group: LazyGroup) -> None:
-    assert "Needs an extra" in CliRunner().invoke(group, ["door", "--help"]).output
-    group._extras = {"fine": "", "door": "gateway"}
+def test_help_says_what_each_command_does_and_imports_none(group: LazyGroup) -> None:
     said = CliRunner().invoke(group, ["--help"]).output
     assert "Be fine." in said
-    assert pip_install("gateway") in said
+    assert "Open. (extra: gateway)" in said
+    assert not {"doors.fine", "doors.door", "doors.faulty"} & sys.modules.keys()
+    assert "Needs an extra" in CliRunner().invoke(group, ["door", "--help"]).output
 
 
 def test_a_fault_of_ours_is_not_taken_for_a_missing_extra(group: LazyGroup) -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_room"):
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         group.get_command(click.Context(group), "faulty")
 
 

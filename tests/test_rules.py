@@ -132,7 +132,7 @@ sys.meta_path.insert(0, Missing())
 import agent_tools.agents, agent_tools.code_mode, agent_tools.models, agent_tools.sandbox, agent_tools.tools
 from agent_tools.cli import cli
 for name in cli.list_commands(None):
-    assert (cli.get_command(None, name).short_help or "").startswith("Needs an extra") <= bool(cli._extras[name])
+    assert (cli.get_command(None, name).short_help or "").startswith("Needs an extra") <= bool(cli._lazy[name].extra)
 """
 
 
