@@ -164,8 +164,8 @@ class Containers(Generic[Config]):
 
         Raises:
             TooManyContainers: the owner is at the limit.
-          StorageFull: their files take the owner's whole share.
-          DiskFull: the disk is nearly full.
+            StorageFull: their files take the owner's whole share.
+            DiskFull: the disk is nearly full.
         """
         self.shares.check_disk()
         self.shares.containers_left(owner)
@@ -181,7 +181,7 @@ class Containers(Generic[Config]):
         Return False if there is none.
         """
         rows = self._rows.find(ContainerRecord, owner=owner, origin=origin, status="active")
-        idle = [row for row in rows if not self.places.is_held(row.id) and not self.leases.holder_elsewhere(row)]
+        idle = [row for row in rows if not self.places.is_in_use(row.id) and not self.leases.holder_elsewhere(row)]
         if not idle:
             return False
         with suppress(ContainersError):  # the container has ended anyway
@@ -267,7 +267,7 @@ class Containers(Generic[Config]):
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self, id_: str, patience: float = 0.0) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
+    def acquire(self, id_: str, patience: float = 0.0) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
         """Acquire a container's interpreter, so that its sandbox stays; wait `patience` seconds for a place.
 
         Use it once the future is done: then its variables are loaded. The future's result is a note for the model, or
@@ -275,8 +275,8 @@ class Containers(Generic[Config]):
 
         Raises:
             ContainerExpired: the container has ended.
-          ContainerElsewhere: another process uses it, and has not released it in time.
-          NoSandbox: every sandbox is in use.
+            ContainerElsewhere: another process uses it, and has not released it in time.
+            NoSandbox: every sandbox is in use.
         """
         live = self._live(id_, patience)
         try:
@@ -287,7 +287,7 @@ class Containers(Generic[Config]):
                 self.measure(id_)
 
     @contextmanager
-    def looked_at(self, id_: str) -> Iterator[Sandbox | None]:
+    def peek(self, id_: str) -> Iterator[Sandbox | None]:
         """Acquire the sandbox that a container has now; None if it has none.
 
         Does not count as use and takes no place.
@@ -300,10 +300,10 @@ class Containers(Generic[Config]):
                 self.places.release(id_, live, is_run=False, is_use=False)
 
     @contextmanager
-    def used(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
-        """Acquire a container's sandbox, started, for a short use beside code; with the note of `held`.
+    def use(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
+        """Acquire a container's sandbox, started, for a short use beside code; with the note of `acquire`.
 
-        A place that runs code is needed only if the sandbox has to be started. Errors as for `held`.
+        A place that runs code is needed only if the sandbox has to be started. Errors as for `acquire`.
         """
         if live := self.places.look(id_):
             try:
@@ -313,23 +313,20 @@ class Containers(Generic[Config]):
                 with suppress(self._rows.failure, OSError):
                     self.measure(id_)
             return
-        with self.held(id_, patience) as (interpreter, woken):
+        with self.acquire(id_, patience) as (interpreter, woken):
             note = woken.result()
             interpreter.as_sandbox.start()
             yield interpreter.as_sandbox, note
 
     @contextmanager
-    def attended(
-        self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], patience: float = 0.0
-    ) -> Iterator[Begun]:
+    def attend(self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], patience: float = 0.0) -> Iterator[Begun]:
         """Begin something that stays open in a container's sandbox, such as a shell, and keep the sandbox for it.
 
         It takes no place that runs code and does not delay expiry; call `touch` when it is used. If there is no room
-        for
-        another sandbox, containers of the lowest rank are parked first, which ends everything open in them. Errors as
-        for `held`.
+        for another sandbox, containers of the lowest rank are parked first, which ends everything open in them. Errors
+        as for `acquire`.
         """
-        with self.used(id_, patience) as (sandbox, _):
+        with self.use(id_, patience) as (sandbox, _):
             begun = begin(sandbox)
             live = self.places.attend(id_, rank)
         try:
@@ -370,7 +367,7 @@ class Containers(Generic[Config]):
 
     def stop(self, owners: Collection[str]) -> None:
         """End all code in the containers of these owners; files stay until they expire."""
-        for row in self.leases.held():
+        for row in self.leases.of_this_process():
             if row.owner in owners:
                 self.places.drop(row.id, row.generation)
                 self.gave_up(row.id)

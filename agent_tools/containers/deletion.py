@@ -135,7 +135,7 @@ class Endings:
     def tend(self) -> None:
         """Release containers that other processes ask for, end deleted ones, and drop those that were taken over."""
         there = self._places.generations()
-        rows = {row.id: row for row in self._leases.held()}  # read later, so that it has all of them
+        rows = {row.id: row for row in self._leases.of_this_process()}  # read later, so that it has all of them
         for id_, generation in there.items():
             if id_ not in rows or rows[id_].generation != generation:
                 self._places.drop(id_, generation)
@@ -159,7 +159,7 @@ class Endings:
     def _is_due(self, row: ContainerRecord, now: float) -> bool:
         if row.status != "active" or self._leases.holder_elsewhere(row):
             return False
-        return not self._places.is_held(row.id) and now > row.last_active_at + row.idle_minutes * 60
+        return not self._places.is_in_use(row.id) and now > row.last_active_at + row.idle_minutes * 60
 
     def _end_if_due(self, row: ContainerRecord, now: float) -> int:
         return int(self._is_due(row, now) and not self._end(row.id, "expiring", _lease_of(row)))
@@ -170,7 +170,7 @@ class Endings:
     def _end(self, id_: str, ending: Ending, as_it_was: Mapping[str, Any] = ANYHOW) -> bool:
         """Close a container's sandbox, remove its files, then mark it deleted or expired; False if files stay."""
         begin = partial(self.remains.begin, id_, ending, as_it_was)
-        if not self._places.end(id_, begin, even_if_held=ending == "deleting"):
+        if not self._places.end(id_, begin, even_if_in_use=ending == "deleting"):
             return True  # just now it was due
         self._variables.remove(id_)
         if self._audit:

@@ -334,7 +334,7 @@ class ContainerLeases:
             self._pause.wait(ASK_EVERY)
         return not is_there
 
-    def held(self) -> list[ContainerRecord]:
+    def of_this_process(self) -> list[ContainerRecord]:
         """List the rows of the containers whose sandbox this process has."""
         return self._rows.find(ContainerRecord, gateway=self.holder)
 

@@ -122,10 +122,10 @@ class Places:
         Raises:
             NoSandbox: the limit is reached.
         """
-        held = {other for other, live in self._live.items() if live.runs} | self._turns.taken
+        busy = {other for other, live in self._live.items() if live.runs} | self._turns.taken
         staying = {other for other, live in self._live.items() if not live.is_idle} | self._turns.taken
-        is_all_held = id_ not in held and len(held) >= self.room.at_once
-        if is_all_held or (id_ not in self._live and len(staying) >= self.room.kept):
+        is_full = id_ not in busy and len(busy) >= self.room.at_once
+        if is_full or (id_ not in self._live and len(staying) >= self.room.kept):
             raise NoSandbox("Every sandbox is in use; try again later.")
 
     def release(self, id_: str, live: LiveContainer, *, is_run: bool = True, is_use: bool = True) -> None:
@@ -200,7 +200,7 @@ class Places:
         if is_over:
             self._owner.tidy(id_, live.interpreter)
 
-    def is_held(self, id_: str) -> bool:
+    def is_in_use(self, id_: str) -> bool:
         """Return whether a container is in use, or being taken, parked or ended."""
         with self._change:
             live = self._live.get(id_)
@@ -211,17 +211,17 @@ class Places:
         with self._change:
             return {id_: live.generation for id_, live in self._live.items()}
 
-    def end(self, id_: str, begin: Callable[[], bool], *, even_if_held: bool) -> bool:
+    def end(self, id_: str, begin: Callable[[], bool], *, even_if_in_use: bool) -> bool:
         """Remove a container from its place and close its sandbox, after `begin`; return False if it is in use.
 
-        `even_if_held` ends it in any case, even if `begin` finds that it has ended.
+        `even_if_in_use` ends it in any case, even if `begin` finds that it has ended.
         """
         with self._turns.alone(id_):
             with self._change:
                 live = self._live.get(id_)
-            if live and live.holders and not even_if_held:
+            if live and live.holders and not even_if_in_use:
                 return False
-            if not begin() and not even_if_held:
+            if not begin() and not even_if_in_use:
                 return False
             with self._change:
                 live = self._live.pop(id_, None)

@@ -53,7 +53,7 @@ class SandboxHost:
     ) -> None:
         self._runtime, self._slots, self._lease, self._clock = runtime, Slots(slots), lease, clock
         self._base = make_temp_work_dir()
-        self._held: dict[str, LeasedSession] = {}
+        self._leased: dict[str, LeasedSession] = {}
         self._reservations: dict[str, HostReservation] = {}
         self._made = 0
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class SandboxHost:
         """Close everything; later openings fail."""
         self._is_closed.set()
         with self._lock:
-            ids = [*self._held, *self._reservations]
+            ids = [*self._leased, *self._reservations]
         try:
             do_all(partial(self.close, each) for each in ids)
         finally:
@@ -116,30 +116,30 @@ class SandboxHost:
             HostFull: every slot is taken.
             EngineError, InvalidParams, PreludeError: as for any session.
         """
-        held = self._reserved(spec, reservation)
-        if held is None:
+        leased = self._reserved(spec, reservation)
+        if leased is None:
             self._take_slot()
-            held = self._started(spec, self._slots.free)
+            leased = self._started(spec, self._slots.free)
         try:
-            held.hand_over(spec)
+            leased.hand_over(spec)
         except BaseException:
-            self._close_held(held)
+            self._close_leased(leased)
             raise
         with self._lock:
-            held.expires = self._clock() + self._lease
+            leased.expires = self._clock() + self._lease
             is_over = self._is_closed.is_set()
-            kept = held if is_over else self._held.setdefault(id_, held)
-            kept.expires = held.expires
-        if is_over or kept is not held:  # an opening that was asked for again had come through the first time
-            self._close_held(held)
+            current = leased if is_over else self._leased.setdefault(id_, leased)
+            current.expires = leased.expires
+        if is_over or current is not leased:  # an opening that was asked for again had come through the first time
+            self._close_leased(leased)
         if is_over:
             raise HostFull("The host is closed.")
 
     def close(self, id_: str) -> None:
         """Close a session, or end a reservation; a missing one is not an error."""
         with self._lock:
-            held, reservation = self._held.pop(id_, None), self._reservations.pop(id_, None)
-        self._end(held, reservation)
+            leased, reservation = self._leased.pop(id_, None), self._reservations.pop(id_, None)
+        self._end(leased, reservation)
 
     def reserve(self, id_: str, spec: RemoteSpec, count: int) -> int:
         """Begin to make `count` sandboxes ahead, limited by the free slots; return how many."""
@@ -169,8 +169,8 @@ class SandboxHost:
         Raises:
             InvalidParams: the kind is unknown.
         """
-        held = self._find(id_)
-        return getattr(held, f"begin_{known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
+        leased = self._find(id_)
+        return getattr(leased, f"begin_{known(what, GOING_ON)}")(run, *arguments)  # type: ignore[no-any-return]
 
     def more(self, id_: str, run: str) -> Batch:
         """Wait for the next items of a run."""
@@ -217,11 +217,11 @@ class SandboxHost:
 
     def _find(self, id_: str) -> LeasedSession:
         with self._lock:
-            held = self._held.get(id_)
-            if held is None:
+            leased = self._leased.get(id_)
+            if leased is None:
                 raise SessionUnknown(f"The session {id_} is not here any more.")
-            held.expires = self._clock() + self._lease
-            return held
+            leased.expires = self._clock() + self._lease
+            return leased
 
     def _reserved(self, spec: RemoteSpec, id_: str) -> LeasedSession | None:
         with self._lock:
@@ -230,7 +230,7 @@ class SandboxHost:
             return None
         taken = reservation.take(spec.limits.start_timeout)
         if taken and not taken.session.is_alive:
-            self._close_held(taken)
+            self._close_leased(taken)
             taken = None
         with self._lock:
             if reservation.left == 0:
@@ -246,11 +246,11 @@ class SandboxHost:
             key = f"{self._made}"
         try:
             with self._opens, contextlib.ExitStack() as undo:
-                held = LeasedSession(self._runtime, self._base, key, spec)
-                undo.callback(held.close)
-                held.open(is_ahead=is_ahead)
+                leased = LeasedSession(self._runtime, self._base, key, spec)
+                undo.callback(leased.close)
+                leased.open(is_ahead=is_ahead)
                 undo.pop_all()
-                return held
+                return leased
         except BaseException:
             give_back(1)
             raise
@@ -261,29 +261,29 @@ class SandboxHost:
             raise HostFull("The host is closed.")
         self._slots.take()
 
-    def _close_held(self, held: LeasedSession) -> None:
+    def _close_leased(self, leased: LeasedSession) -> None:
         try:
-            held.close()
+            leased.close()
         finally:
             self._slots.free(1)
 
-    def _end(self, held: LeasedSession | None, reservation: HostReservation | None) -> None:
+    def _end(self, leased: LeasedSession | None, reservation: HostReservation | None) -> None:
         try:
-            if held:
-                self._close_held(held)
+            if leased:
+                self._close_leased(leased)
         finally:
             if reservation:
                 reservation.end()
 
-    def _end_late(self, held: LeasedSession | None, reservation: HostReservation | None) -> None:
+    def _end_late(self, leased: LeasedSession | None, reservation: HostReservation | None) -> None:
         try:
-            self._end(held, reservation)
+            self._end(leased, reservation)
         except Exception as exc:  # noqa: BLE001  (nobody else would hear of it, and the other leases are to be tended)
             log.warning("what was not renewed could not be closed: %r", exc)
 
     def _renewed(self, id_: str) -> bool:
         with self._lock:
-            leased: LeasedSession | HostReservation | None = self._held.get(id_) or self._reservations.get(id_)
+            leased: LeasedSession | HostReservation | None = self._leased.get(id_) or self._reservations.get(id_)
             self.used_at = self._clock()
             if leased:
                 leased.expires = self.used_at + self._lease
@@ -295,10 +295,10 @@ class SandboxHost:
             now = self._clock()
             self._sweep.look(now)
             with self._lock:
-                late = [id_ for id_, each in self._held.items() if each.expires < now]
+                late = [id_ for id_, each in self._leased.items() if each.expires < now]
                 late += [id_ for id_, each in self._reservations.items() if each.expires < now]
                 ends = [
-                    partial(self._end_late, self._held.pop(id_, None), self._reservations.pop(id_, None))
+                    partial(self._end_late, self._leased.pop(id_, None), self._reservations.pop(id_, None))
                     for id_ in late
                 ]
             if ends and begun(partial(do_all, ends), "agent-tools-ends") is None:
@@ -420,8 +420,8 @@ class HostReservation:
             self._ready.clear()
             self._changed.notify_all()
         try:
-            for held in unused:
-                _close(held)
+            for leased in unused:
+                _close(leased)
         finally:
             self._give_back(freed)
         for thread in filter(None, self._threads):
@@ -457,9 +457,9 @@ class HostReservation:
             self._give_back(1)
 
 
-def _close(held: LeasedSession) -> None:
+def _close(leased: LeasedSession) -> None:
     """Close an unused sandbox; a failure does not affect the others and their slots."""
     try:
-        held.close()
+        leased.close()
     except Exception as exc:  # noqa: BLE001  (whatever it is: its slot is to be given back)
         log.warning("a sandbox made ahead could not be closed: %r", exc)

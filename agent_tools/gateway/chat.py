@@ -435,7 +435,7 @@ class ChatContainer:
         self._conversation = services.conversations.of(sender, request.messages)
         self._has_session = bool(session)
         self._is_found_again = False
-        self.lease = self._held(request.container_id)
+        self.lease = self._leased(request.container_id)
 
     def note(self, message: Mapping[str, Any]) -> None:
         """Store the answer's fingerprints, so that the conversation's next request finds the container."""
@@ -451,7 +451,7 @@ class ChatContainer:
             with suppress(ContainersError, StoreError):  # else it expires
                 self._services.containers.delete(self._owner, self.lease.container_id)
 
-    def _held(self, named: str) -> ContainerLease:
+    def _leased(self, named: str) -> ContainerLease:
         containers = self._services.containers
         if named:
             row = containers.active(self._owner, named)

@@ -178,7 +178,7 @@ _STATUSES = frozenset((*HTTPStatus, 499))
 class Metrics:
     """One registry for each gateway.
 
-    `running` returns the containers with a sandbox, each with True while it is held; `growing` has, by name, numbers
+    `running` returns the containers with a sandbox, each with True while it is in use; `growing` has, by name, numbers
     that others count; `pools` the sandboxes made ahead.
     """
 
@@ -341,7 +341,7 @@ def _of_pools(state: PoolState) -> list[Metric]:
 def _of_sandboxes(running: Mapping[str, bool]) -> list[Metric]:
     """Return the number of sandboxes in use and idle."""
     gauge = GaugeMetricFamily("agent_tools_sandboxes", "Sandboxes now.", labels=["state"])
-    gauge.add_metric(["held"], sum(running.values()))
+    gauge.add_metric(["busy"], sum(running.values()))
     gauge.add_metric(["idle"], len(running) - sum(running.values()))
     return [gauge]
 

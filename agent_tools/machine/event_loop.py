@@ -89,8 +89,8 @@ class EventLoop:
 
     def abandon(self) -> None:
         """Close the descriptors; in a forked child, the inherited ones."""
-        for held in (self._selector, self._wake, self._waker):
-            held.close()
+        for each in (self._selector, self._wake, self._waker):
+            each.close()
 
     def _run(self) -> None:
         while self.members:
@@ -177,19 +177,19 @@ class Inherited(Protocol):
         ...
 
 
-_held: weakref.WeakSet[Inherited] = weakref.WeakSet()
+_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _is_hooked = False
 
 
-def abandon_after_fork(held: Inherited) -> None:
-    """Call `held.abandon` in every child that this process forks while `held` exists."""
+def abandon_after_fork(inherited: Inherited) -> None:
+    """Call `inherited.abandon` in every child that this process forks while `inherited` exists."""
     global _is_hooked
-    _held.add(held)
+    _inherited.add(inherited)
     if not _is_hooked:
         _is_hooked = True
         os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _abandon_all() -> None:
-    for held in list(_held):
-        held.abandon()
+    for inherited in list(_inherited):
+        inherited.abandon()

@@ -45,7 +45,7 @@ _DELETED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+) .* \
 
 
 @dataclass(frozen=True)
-class Held:
+class DeletedFiles:
     """Bytes on disk of deleted files, and whether a process is hidden from the check."""
 
     bytes: int = 0
@@ -70,7 +70,7 @@ class _Sizes:
         return sum({**self.mapped, **self.on_disk}.values())
 
 
-def held_files(first: int, device: int) -> Held:
+def deleted_files(first: int, device: int) -> DeletedFiles:
     """Return the deleted files that a process and its descendants hold on one device.
 
     A process that ends meanwhile holds nothing. `first` itself is trusted, and may be hidden. A fork of it is hidden
@@ -78,7 +78,7 @@ def held_files(first: int, device: int) -> Held:
     """
     sizes = _Sizes(device)
     hidden = {pid for pid in family(first) if not _add_files(sizes, pid)}
-    return Held(sizes.total(), is_hidden=bool(hidden - {first}))
+    return DeletedFiles(sizes.total(), is_hidden=bool(hidden - {first}))
 
 
 def family(first: int) -> Iterator[int]:

@@ -59,7 +59,7 @@ class ActivityPlace:
         """
         self.prepare(told)
         self.handles.ensure(self.owner, self.container)
-        with self.containers.held(self.container) as (interpreter, woken):
+        with self.containers.acquire(self.container) as (interpreter, woken):
             sandbox, note = interpreter.as_sandbox, woken.result()
             if sandbox.container is None:
                 told("starting the container")

@@ -88,7 +88,7 @@ class Shelf(Generic[T]):
     def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
         with ExitStack() as stack:
             id_ = container()
-            it = stack.enter_context(self.containers.attended(id_, self.rank, begin, PATIENCE))
+            it = stack.enter_context(self.containers.attend(id_, self.rank, begin, PATIENCE))
             stack.callback(self.ends, it)
             return Opened(place, id_, it, stack.pop_all().close)
 
@@ -214,7 +214,7 @@ class CodeRun:
         kernel_of: Callable[[Sandbox], Sandbox] = lambda sandbox: sandbox,
     ) -> tuple[Execution, str]:
         """Run code in a container; return the execution and the note on variables that came back, or ''. Blocking."""
-        with containers.held(container, PATIENCE) as (interpreter, woken):
+        with containers.acquire(container, PATIENCE) as (interpreter, woken):
             note = woken.result()
             kernel = self.of(kernel_of(interpreter.as_sandbox))
             return kernel.run_code(code, timeout=seconds, cancelled=self.event), note

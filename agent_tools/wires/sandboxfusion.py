@@ -84,14 +84,14 @@ class _Wire:
 
     def _alone(self, owner: str, made: list[str], work: Callable[[Sandbox, str], T]) -> T:
         made.append(self.containers.create(owner, ContainerSpec("script", origin="script")).id)
-        with self.containers.held(made[0], PATIENCE) as (interpreter, woken):
+        with self.containers.acquire(made[0], PATIENCE) as (interpreter, woken):
             woken.result()
             return work(interpreter.as_sandbox, "")
 
     def _in_shared(self, owner: str, name: str, work: Callable[[Sandbox, str], T]) -> T:
         spec = ContainerSpec(name, origin=f"{NAMED}scripts")
         folder = f"s-{secrets.token_hex(8)}"
-        with self.containers.used(self.containers.named(owner, spec, 2).id, PATIENCE) as (sandbox, _):
+        with self.containers.use(self.containers.named(owner, spec, 2).id, PATIENCE) as (sandbox, _):
             sandbox.make_dir(folder)
             try:
                 return work(sandbox, folder)

@@ -14,7 +14,7 @@ The parser is a machine over the text that has arrived and is not read yet, `_pe
     start -> thinking (<think>) -> start     thought -> input (an action) -> thought ...     thought -> answer
 
 `_advance` lets the state's method read as far as it can, until neither the state nor `_pending` changes. A method holds
-back only text that may still become a label or a fence's line, at most `_MAX_HELD` characters, and at the end nothing.
+back only text that may still become a label or a fence's line, at most `_MAX_START` characters, and at the end nothing.
 So the work is linear in the reply's length, however it is cut: little is read twice, and no pattern tries each place of
 a long run anew.
 """
@@ -56,7 +56,7 @@ _BEGINNINGS = sorted({label[:end] for label in _LABELS for end in range(1, len(l
 _WITHIN_WORD = re.compile(r"[\w\"'`]")
 _MAX_NAME = 200  # characters of a tool's name
 _MAX_HEADER = 1_000  # characters from `Action:` to the end of `Action Input:`
-_MAX_HELD = 200  # characters of a label or a fence's line, with the white space and the stars around it
+_MAX_START = 200  # characters of a label or a fence's line, with the white space and the stars around it
 
 _State = Literal["start", "thinking", "thought", "input", "answer"]
 
@@ -153,7 +153,7 @@ class ReActParser:
                 return
             if label == "Action" and (yield from self._action(found, starts_line, is_end)):
                 return
-        cut = len(self._pending) - (0 if is_end else _held(self._pending[-_MAX_HELD:]))
+        cut = len(self._pending) - (0 if is_end else _length_of_start(self._pending[-_MAX_START:]))
         yield from self._say(self._pending[:cut])
         self._pending = self._pending[cut:]
 
@@ -200,7 +200,7 @@ class ReActParser:
             newline = pending.find("\n", at)
             after = newline + 1 or len(pending)
             line = pending[at : after - (newline >= 0)]
-            if self._at_line_start and self._fence and (closed := _CLOSED_BY_LABEL.match(line[:_MAX_HELD])):
+            if self._at_line_start and self._fence and (closed := _CLOSED_BY_LABEL.match(line[:_MAX_START])):
                 line, after, newline = closed[1], at + closed.end(), at
             elif self._at_line_start and not self._fence and _LINE_LABEL.match(line):
                 yield self._end_call()
@@ -216,12 +216,12 @@ class ReActParser:
 
     def _may_end(self, line: str) -> bool:
         """Return whether the rest of this line may make it a label, or the beginning or end of a fence."""
-        if not self._at_line_start or len(line) > _MAX_HELD:
+        if not self._at_line_start or len(line) > _MAX_START:
             return False
         return line.lstrip()[:1] == "`" or _may_be_label(line, _LINE_LABELS)
 
     def _mark_fence(self, line: str) -> None:
-        if len(line) <= _MAX_HELD and (found := _FENCE.match(line)):
+        if len(line) <= _MAX_START and (found := _FENCE.match(line)):
             if not self._fence:
                 self._fence = found[1]
             elif len(found[1]) >= len(self._fence) and not found[2].strip():
@@ -268,10 +268,10 @@ class ReActParser:
 
 def _may_be_label(text: str, labels: Sequence[str]) -> bool:
     """Return whether a line with this beginning may still become a label's."""
-    return len(text) <= _MAX_HELD and any(label.startswith(text.strip(" \t*")) for label in labels)
+    return len(text) <= _MAX_START and any(label.startswith(text.strip(" \t*")) for label in labels)
 
 
-def _held(text: str) -> int:
+def _length_of_start(text: str) -> int:
     """Count the characters at the end that may begin a label, with the white space and the stars before it."""
     rest = text.rstrip(" \t").rstrip("*")
     word = next((part for part in _BEGINNINGS if rest.endswith(part)), "")

@@ -76,24 +76,24 @@ class Gate:
 
     def __init__(self, declared: Mapping[str, object] | None = None) -> None:
         self._declared = declared
-        self._held: list[str] = []
+        self._pending: list[str] = []
         self._shown = ""  # the last character: fences stand at the beginning of a line
         self._state: _GateState = "start"
 
     def feed(self, text: str) -> str:
         """Take a piece of the answer, and return the text that may be shown now."""
-        self._held.append(text)
+        self._pending.append(text)
         if self._state == "holding":
             return ""
         known = len(self._shown)
-        held = "".join((self._shown, *self._held))
+        pending = "".join((self._shown, *self._pending))
         cut = 0
-        if self._state == "open" or not self._may_begin(held, 0):
+        if self._state == "open" or not self._may_begin(pending, 0):
             self._state = "open"
-            cut = self._beginning(held, known)
-            self._shown = held[cut - 1 : cut]
-        self._held = [held[cut:]]
-        return held[known:cut]
+            cut = self._beginning(pending, known)
+            self._shown = pending[cut - 1 : cut]
+        self._pending = [pending[cut:]]
+        return pending[known:cut]
 
     def _beginning(self, text: str, place: int) -> int:
         """Return the place where a call begins, or may begin; else the text's length."""
@@ -111,7 +111,7 @@ class Gate:
 
     def rest(self) -> str:
         """Return the text that is held back."""
-        return "".join(self._held)
+        return "".join(self._pending)
 
 
 def _inside_fence(text: str) -> str:
@@ -251,20 +251,20 @@ def joined(text: str) -> str:
 
 def without_halves(deltas: Iterator[Delta]) -> Iterator[Delta]:
     """Yield the deltas without lone halves; a first half at the end of one waits for the next delta of its kind."""
-    held: TextDelta | ReasoningDelta | ArgumentsDelta | None = None
+    pending: TextDelta | ReasoningDelta | ArgumentsDelta | None = None
     for delta in deltas:
         if isinstance(delta, (TextDelta, ReasoningDelta, ArgumentsDelta)):
-            if held and _is_next(held, delta):
-                delta, held = replace(delta, text=held.text + delta.text), None
-            yield from _rest(held)
-            whole, held = _cut(delta)
+            if pending and _is_next(pending, delta):
+                delta, pending = replace(delta, text=pending.text + delta.text), None
+            yield from _rest(pending)
+            whole, pending = _cut(delta)
             if whole.text:
                 yield whole
             continue
-        yield from _rest(held)
-        held = None
+        yield from _rest(pending)
+        pending = None
         yield _of_call(delta) if isinstance(delta, (CallStarted, CallComplete)) else delta
-    yield from _rest(held)
+    yield from _rest(pending)
 
 
 def _of_call(delta: CallStarted | CallComplete) -> Delta:
@@ -272,13 +272,13 @@ def _of_call(delta: CallStarted | CallComplete) -> Delta:
     return replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
 
 
-def _is_next(held: Delta, delta: Delta) -> bool:
-    return type(held) is type(delta) and getattr(held, "index", 0) == getattr(delta, "index", 0)
+def _is_next(pending: Delta, delta: Delta) -> bool:
+    return type(pending) is type(delta) and getattr(pending, "index", 0) == getattr(delta, "index", 0)
 
 
-def _rest(held: TextDelta | ReasoningDelta | ArgumentsDelta | None) -> Iterator[Delta]:
-    if held:
-        yield replace(held, text=joined(held.text))
+def _rest(pending: TextDelta | ReasoningDelta | ArgumentsDelta | None) -> Iterator[Delta]:
+    if pending:
+        yield replace(pending, text=joined(pending.text))
 
 
 def _cut(
@@ -392,10 +392,10 @@ class Round:
 
     def _end(self) -> Iterator[Step]:
         """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
-        held = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
-        found = calls_in(held, self.declared, self.schemas) if held and self.reason else ()
+        pending = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
+        found = calls_in(pending, self.declared, self.schemas) if pending and self.reason else ()
         if not found:
-            yield from self._say(held)
+            yield from self._say(pending)
         if not found and self.reason and self.python_blocks in self.declared and not self.calls:
             found = tuple(FunctionCall(self.python_blocks, block) for block in python_blocks(self.text))
         for index, call in enumerate(found):
@@ -423,9 +423,9 @@ class Round:
             yield ReasoningDelta(self.text)
 
     def _open_gate(self) -> Iterator[Step]:
-        held, self._gate = self._gate.rest() if self._gate else "", None
-        if self.text or not held.isspace():  # many models write blank lines before a call, which are no answer
-            yield from self._say(held)
+        pending, self._gate = self._gate.rest() if self._gate else "", None
+        if self.text or not pending.isspace():  # many models write blank lines before a call, which are no answer
+            yield from self._say(pending)
         yield from self._remark()
 
     def _begin(self, index: int, id_: str, name: str) -> CallBegun:

@@ -210,8 +210,8 @@ def _container(services: Services, owner: str, id_: str | None) -> ContainerReco
     return services.containers.create(owner, ContainerSpec("page"))
 
 
-def _shown(row: ContainerRecord, held: bool | None, now: float) -> JsonObject:
-    sandbox = {None: "none", False: "idle", True: "busy"}[held]
+def _shown(row: ContainerRecord, is_busy: bool | None, now: float) -> JsonObject:
+    sandbox = {None: "none", False: "idle", True: "busy"}[is_busy]
     facts = {"id": row.id, "name": row.name, "memory": row.memory_limit, "sandbox": sandbox}
     return {**facts, "unused": max(0.0, now - row.last_active_at)}
 

@@ -71,14 +71,14 @@ class ResponseSockets:
         self.closing = asyncio.Event()
         self._most = max(1, config.max_connections // 2)
         self._most_of_one = share_of(self._most, config.share_of_key)
-        self._held: Counter[str] = Counter()
+        self._by_owner: Counter[str] = Counter()
         self._recent: OrderedDict[tuple[object, str], ResponseEnd] = OrderedDict()  # the oldest first
         self._bytes = 0
 
     @property
     def open(self) -> int:
         """The number of connections."""
-        return sum(self._held.values())
+        return sum(self._by_owner.values())
 
     @contextmanager
     def place(self, owner: str) -> Iterator[None]:
@@ -89,13 +89,13 @@ class ResponseSockets:
         """
         if self.closing.is_set():
             raise stopped()
-        if self.open >= self._most or self._held[owner] >= self._most_of_one:
+        if self.open >= self._most or self._by_owner[owner] >= self._most_of_one:
             raise busy(429, "Too many WebSocket connections are open; close some, or try again later.", 5)
-        self._held[owner] += 1
+        self._by_owner[owner] += 1
         try:
             yield
         finally:
-            self._held[owner] -= 1
+            self._by_owner[owner] -= 1
 
     def remember(self, socket: object, end: ResponseEnd) -> None:
         """Store the end of a response for the next one; the oldest ones are dropped."""

@@ -96,7 +96,7 @@ class ContainerLease:
         if self._interpreter is None:
             self.ensure()
             try:
-                self._interpreter, self._woken = self._stack.enter_context(self.containers.held(self.container_id))
+                self._interpreter, self._woken = self._stack.enter_context(self.containers.acquire(self.container_id))
             except StoreError as exc:
                 raise RowsAway from exc
         return self._interpreter

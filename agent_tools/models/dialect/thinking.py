@@ -180,7 +180,7 @@ class ThinkingSplitter:
         self._mode = mode
         self._state: _State = "start"
         self._closing = PAIRS[0][1]
-        self._held = ""
+        self._pending = ""
         self._marks: list[str] = []  # whole end marks, with white space between them, that may be at the end
         self._has_thought = False
         self._has_said = False
@@ -197,10 +197,10 @@ class ThinkingSplitter:
         if self._mode == "text":
             yield from _answer(text)
             return
-        self._held += text
+        self._pending += text
         seen: tuple[_State, int] | None = None
-        while seen != (self._state, len(self._held)):
-            seen = (self._state, len(self._held))
+        while seen != (self._state, len(self._pending)):
+            seen = (self._state, len(self._pending))
             if self._state == "inside":
                 yield from self._think()
             elif self._state == "over":
@@ -210,36 +210,36 @@ class ThinkingSplitter:
 
     def finish(self) -> Iterator[Said]:
         """Yield what is held back at the reply's end, unless it is only white space."""
-        if self._state == "inside" and self._held:
+        if self._state == "inside" and self._pending:
             yield ReasoningDelta(self._rest())
-        elif self._held.strip():  # blank lines are no answer: many models write some before a call
+        elif self._pending.strip():  # blank lines are no answer: many models write some before a call
             yield from _answer(self._separator + "".join(self._marks) + self._rest())
 
     def _start(self) -> None:
-        begun = self._held.lstrip()
+        begun = self._pending.lstrip()
         if self._state == "between":
-            self._held = begun
+            self._pending = begun
         otherwise: _State = "inside" if self._mode == "opened" and self._state == "start" else "over"
         pair = next((pair for pair in PAIRS if begun.startswith(pair[0])), None)
         heading = next((heading for heading in HEADINGS if begun.startswith(heading)), "")
-        if len(self._held) - len(begun) > MAX_BLANK_CHARS:
+        if len(self._pending) - len(begun) > MAX_BLANK_CHARS:
             self._state = otherwise
         elif pair:
             self._state, self._closing = "inside", pair[1]
-            self._held = begun[len(pair[0]) :].lstrip()
+            self._pending = begun[len(pair[0]) :].lstrip()
         elif heading:
             self._state, self._in_section = "over", True
-            self._held = begun[len(heading) :]
+            self._pending = begun[len(heading) :]
         elif begun and not any(tag.startswith(begun) for tag in (*HEADINGS, *(pair[0] for pair in PAIRS))):
             self._state, self._in_section = otherwise, False
 
     def _think(self) -> Iterator[Said]:
-        before, closing, after = self._held.partition(self._closing)
+        before, closing, after = self._pending.partition(self._closing)
         if closing:
-            self._state, self._held, before = "between", after, before.rstrip()
+            self._state, self._pending, before = "between", after, before.rstrip()
         else:
-            end = _held_from(before, self._closing)
-            before, self._held = before[:end], before[end:]
+            end = _start_of(before, self._closing)
+            before, self._pending = before[:end], before[end:]
         if not self._has_thought:
             before = before.lstrip()
         if before:
@@ -247,21 +247,21 @@ class ThinkingSplitter:
             yield ReasoningDelta(before)
 
     def _say(self) -> Iterator[Said]:
-        text, end, after = self._held.partition(_SECTION_END) if self._in_section else (self._held, "", "")
-        start, partial = _marks_at(text, are_held=bool(self._marks))
+        text, end, after = self._pending.partition(_SECTION_END) if self._in_section else (self._pending, "", "")
+        start, partial = _marks_at(text, are_pending=bool(self._marks))
         if end and partial < len(text):  # no beginning of a mark after all
             start = partial = len(text)
         if start:
             yield TextDelta(self._separator + "".join(self._marks) + text[:start])
             self._separator, self._marks, self._has_said = "", [], True
         self._marks += filter(None, [text[start:partial]])
-        self._held = text[partial:]
+        self._pending = text[partial:]
         if end:
-            self._state, self._held, self._marks = "between", after, []
+            self._state, self._pending, self._marks = "between", after, []
             self._separator = "\n\n" if self._has_said else ""
 
     def _rest(self) -> str:
-        rest, self._held = self._held, ""
+        rest, self._pending = self._pending, ""
         return rest
 
 
@@ -270,10 +270,10 @@ def _answer(text: str) -> Iterator[Said]:
         yield TextDelta(text)
 
 
-def _marks_at(text: str, *, are_held: bool) -> tuple[int, int]:
+def _marks_at(text: str, *, are_pending: bool) -> tuple[int, int]:
     """Return the places from which a text consists of end marks, and of the beginning of one; its length for none.
 
-    With `are_held`, end marks stand right before the text.
+    With `are_pending`, end marks stand right before the text.
     """
     place = text.rfind("<", -_LONGEST_MARK)
     partial = place if place >= 0 and any(mark.startswith(text[place:]) for mark in END_MARKS) else len(text)
@@ -285,11 +285,11 @@ def _marks_at(text: str, *, are_held: bool) -> tuple[int, int]:
             end -= 1
         mark = next((mark for mark in END_MARKS if text.endswith(mark, 0, end)), "")
         if not mark:
-            return (0 if are_held and not end else start), partial
+            return (0 if are_pending and not end else start), partial
         start = end = end - len(mark)
 
 
-def _held_from(text: str, tag: str) -> int:
+def _start_of(text: str, tag: str) -> int:
     """Return the place from which a text's end may be the beginning of a tag, with the white space before it."""
     longest = min(len(text), len(tag) - 1)
     end = len(text) - next((length for length in range(longest, 0, -1) if tag.startswith(text[-length:])), 0)

@@ -85,7 +85,7 @@ class SecondHello:
     def __init__(self, name: str, most: int) -> None:
         self._name = name
         self._most = most
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._reader: HelloReader | None = None
         self.is_over = False
 
@@ -97,31 +97,31 @@ class SecondHello:
         """
         if self.is_over:
             return data
-        self._held += data
+        self._buffer += data
         passed = bytearray()
         while not self.is_over and (piece := self._look()):
             passed += piece
         if self.is_over:
-            passed += self._held
-            self._held.clear()
+            passed += self._buffer
+            self._buffer.clear()
         return bytes(passed)
 
     def _look(self) -> bytes:
         """Return the next bytes that may be forwarded; b'' while this is not known."""
-        if len(self._held) < RECORD_HEAD + 1:
-            self.is_over = bool(self._held) and self._held[0] not in (HANDSHAKE, CHANGE_CIPHER_SPEC)
+        if len(self._buffer) < RECORD_HEAD + 1:
+            self.is_over = bool(self._buffer) and self._buffer[0] not in (HANDSHAKE, CHANGE_CIPHER_SPEC)
             return b""
-        size = RECORD_HEAD + int.from_bytes(self._held[3:5], "big")
-        if self._held[0] == CHANGE_CIPHER_SPEC and size == RECORD_HEAD + 1:
+        size = RECORD_HEAD + int.from_bytes(self._buffer[3:5], "big")
+        if self._buffer[0] == CHANGE_CIPHER_SPEC and size == RECORD_HEAD + 1:
             return self._pass(size)
-        if self._held[0] != HANDSHAKE or self._held[RECORD_HEAD] != CLIENT_HELLO:
+        if self._buffer[0] != HANDSHAKE or self._buffer[RECORD_HEAD] != CLIENT_HELLO:
             self.is_over = True
             return b""
         return self._look_at_greeting()
 
     def _look_at_greeting(self) -> bytes:
         reader = self._reader = self._reader or HelloReader(self._most)
-        name = reader.feed(bytes(self._held[len(reader.data) :]))
+        name = reader.feed(bytes(self._buffer[len(reader.data) :]))
         if name is None:
             return b""
         if name != self._name:
@@ -130,8 +130,8 @@ class SecondHello:
         return b""
 
     def _pass(self, size: int) -> bytes:
-        piece = bytes(self._held[:size])
-        del self._held[:size]
+        piece = bytes(self._buffer[:size])
+        del self._buffer[:size]
         return piece
 
 

@@ -47,7 +47,7 @@ class GuestFiles:
         self._connect = connect
         self._use = use
         self._idle: list[Conversation] = []
-        self._held: set[Conversation] = set()
+        self._leased: set[Conversation] = set()
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -119,7 +119,7 @@ class GuestFiles:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
-            for talk in self._held:  # each is closed by the thread that uses it, which may be reading
+            for talk in self._leased:  # each is closed by the thread that uses it, which may be reading
                 talk.hang_up()
         for talk in idle:
             talk.close()
@@ -171,7 +171,7 @@ class GuestFiles:
         if talk is None:
             raise SandboxGone("The sandbox has ended; start another one.")
         with self._lock:
-            self._held.add(talk)
+            self._leased.add(talk)
             if self._is_closed:
                 talk.hang_up()
         talk.deadline = time.monotonic() + self._limits.sync_timeout
@@ -188,7 +188,7 @@ class GuestFiles:
 
     def _put_back(self, talk: Conversation, is_whole: bool) -> None:
         with self._lock:
-            self._held.discard(talk)
+            self._leased.discard(talk)
             if is_whole and not self._is_closed and len(self._idle) < MAX_IDLE:
                 self._idle.append(talk)
                 return

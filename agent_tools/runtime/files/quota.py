@@ -23,7 +23,7 @@ from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import MAX_LEVELS, FolderUsage, free
-from agent_tools.machine.removal import Held
+from agent_tools.machine.removal import DeletedFiles
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.text import one_line
 
@@ -109,19 +109,19 @@ class Quota:
         if self._is_low or self._free(self._path) >= self._least_free:
             return ""
         self._is_low = True
-        added = self._added(folder.usage(self._path, self._limit, self._began[1]), Held())
+        added = self._added(folder.usage(self._path, self._limit, self._began[1]), DeletedFiles())
         return (
             f"The disk of work_dir has less than {self._least_free:,} bytes free (min_disk_free); "
             f"this code has added {added:,} bytes."
         )
 
-    def _added(self, found: FolderUsage, held: Held) -> int:
+    def _added(self, found: FolderUsage, deleted: DeletedFiles) -> int:
         """Return how many bytes were added since the code began, at most the bytes of files changed since then.
 
         The last check may have been before the end of earlier code, so the growth alone would be too much.
         """
-        growth = found.bytes + held.bytes - self._began[0]
-        return max(0, min(growth, found.changed + held.bytes))
+        growth = found.bytes + deleted.bytes - self._began[0]
+        return max(0, min(growth, found.changed + deleted.bytes))
 
     def refuse_excess(self) -> None:
         """Raise if the contents are not counted yet, or an excess for which code was killed is still there.
@@ -169,27 +169,27 @@ class Quota:
     def _is_flat(self) -> bool:
         return folder.usage(self._path, self._limit).levels <= self._limit.levels
 
-    def excess(self, held: Held | None = None) -> str:
+    def excess(self, deleted: DeletedFiles | None = None) -> str:
         """Return a clause that continues 'it' if a limit is exceeded, else ''.
 
-        `held` has the deleted files that the sandbox still has open; they count, too.
+        `deleted` has the deleted files that the sandbox still has open; they count, too.
         """
-        limit, held = self._limit, held or Held()
+        limit, deleted = self._limit, deleted or DeletedFiles()
         if excused := self._excused:
             limit = FolderUsage(max(limit.bytes, excused.bytes), max(limit.entries, excused.entries), limit.levels)
         found = folder.usage(self._path, limit, self._began[1])
-        self._bytes = found.bytes + held.bytes
+        self._bytes = found.bytes + deleted.bytes
         if found.bytes > limit.bytes:
             return f"filled work_dir beyond {limit.bytes:,} bytes (max_work_dir_bytes)"
-        if found.bytes + held.bytes > limit.bytes:
+        if found.bytes + deleted.bytes > limit.bytes:
             return f"filled work_dir beyond {limit.bytes:,} bytes with deleted files it holds open (max_work_dir_bytes)"
-        if held.is_hidden:
+        if deleted.is_hidden:
             return "hid a process, and so what it holds of deleted files (PR_SET_DUMPABLE)"
         if found.entries > limit.entries:
             return f"filled work_dir beyond {limit.entries:,} entries (max_work_dir_entries)"
         if found.levels > limit.levels:
             return f"nested folders in work_dir more than {limit.levels:,} deep"
-        if self._free(self._path) < self._least_free and (added := self._added(found, held)) > self._small:
+        if self._free(self._path) < self._least_free and (added := self._added(found, deleted)) > self._small:
             left = f"left less than {self._least_free:,} bytes free on the disk of work_dir (min_disk_free)"
             return f"added {added:,} bytes and {left}"
         return ""
@@ -203,14 +203,14 @@ class QuotaWatch:
         quota: Quota,
         brake: Brake,
         is_busy: Callable[[], bool],
-        held: Callable[[], Held] = Held,
+        deleted: Callable[[], DeletedFiles] = DeletedFiles,
         clock: Callable[[], float] = time.monotonic,
         within: Rounds | None = None,
     ) -> None:
         self.quota = quota
         self._brake = brake
         self._is_busy = is_busy
-        self._held = held
+        self._deleted = deleted
         self._clock = clock
         self._rounds = within or rounds()
         self._next_at = self._next_idle_at = -float("inf")
@@ -255,12 +255,12 @@ class QuotaWatch:
 
         While code runs, a process hidden in several checks counts as hiding; before, it may be a fork of PID 1.
         """
-        held = self._held()
-        if not (held.is_hidden and self._hidden_looks):
+        deleted = self._deleted()
+        if not (deleted.is_hidden and self._hidden_looks):
             self._hidden_since = self._clock()
-        self._hidden_looks = self._hidden_looks + 1 if held.is_hidden else 0
+        self._hidden_looks = self._hidden_looks + 1 if deleted.is_hidden else 0
         is_long = self._hidden_looks >= HIDDEN_LOOKS and self._clock() - self._hidden_since >= HIDDEN_SECONDS
-        return self.quota.excess(Held(held.bytes, is_hidden=is_long and self._is_busy()))
+        return self.quota.excess(DeletedFiles(deleted.bytes, is_hidden=is_long and self._is_busy()))
 
     def _has_suspects(self) -> bool:
         """Return whether there may be code to stop. After a kill there is none until the next allowed run."""

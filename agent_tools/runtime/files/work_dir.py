@@ -42,7 +42,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
     path = Path("/" + os.path.abspath(os.path.expanduser(path)).lstrip("/"))  # POSIX lets abspath keep "//"
     try:
         _refuse_unsafe(path)
-        refuse_held(path)
+        refuse_claimed(path)
         is_new = _make(path)
         fd = os.open(path, OPEN_DIR)
     except (OSError, ValueError) as exc:
@@ -179,7 +179,7 @@ def _write(path: Path, passed: tuple[Identity, ...]) -> None:
     unfinished.rename(path)
 
 
-def refuse_held(path: Path) -> None:
+def refuse_claimed(path: Path) -> None:
     """Check that a folder is not inside the work_dir of a live sandbox.
 
     Raises:

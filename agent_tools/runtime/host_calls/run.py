@@ -77,7 +77,7 @@ class CallRun:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._places: dict[str, asyncio.Semaphore] = {}
         self._refused = 0
-        self._held = 0  # pending approvals
+        self._approvals = 0  # pending approvals
         self.has_ended = False
 
     @property
@@ -222,15 +222,15 @@ class CallRun:
     @contextlib.contextmanager
     def _clock_standing(self) -> Iterator[None]:
         """Pause the run's time limit, here and in the guest, during the block."""
-        self._held += 1
-        if self._held == 1:
+        self._approvals += 1
+        if self._approvals == 1:
             self._clock.hold()
             self._service.reply({"op": "hold"}, [])
         try:
             yield
         finally:
-            self._held -= 1
-            if self._held == 0:
+            self._approvals -= 1
+            if self._approvals == 0:
                 self._clock.go()
                 self._service.reply({"op": "go"}, [])
 

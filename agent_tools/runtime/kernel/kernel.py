@@ -142,7 +142,7 @@ class Kernel:
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
         self._run: RunningRequest | None = None
-        self._holds = 0  # pending approvals: the time limit continues when the last one is answered
+        self._approvals = 0  # pending approvals: the time limit continues when the last one is answered
         self._lock = threading.RLock()  # guards the run's state and its time limit
 
     @property
@@ -189,23 +189,23 @@ class Kernel:
     def hold(self) -> None:
         """Pause the run's time limit, until `go` was called as often."""
         with self._lock:
-            self._holds += 1
-            if self._holds == 1 and (run := self._run):
+            self._approvals += 1
+            if self._approvals == 1 and (run := self._run):
                 run.limit.hold()
                 self.lifeline.disarm()
 
     def go(self) -> None:
         """Continue the run's time limit."""
         with self._lock:
-            self._holds -= 1
-            if self._holds == 0 and (run := self._run):
+            self._approvals -= 1
+            if self._approvals == 0 and (run := self._run):
                 self._arm(run.limit.go())
 
     def interrupt(self) -> None:
         """Interrupt the code that runs, as Ctrl-C would; do nothing when there is none."""
         with self._lock:
             if self._run:
-                self._ensure_armed(self._run, even_held=True)
+                self._ensure_armed(self._run, even_paused=True)
         self.lifeline.send(Interrupt())
 
     def cancel(self) -> None:
@@ -289,10 +289,10 @@ class Kernel:
         """Order PID 1 to interrupt and then kill code that still runs after `timeout` seconds and the graces."""
         self.lifeline.arm(timeout + self._limits.interrupt_grace, self._limits.kill_grace)
 
-    def _ensure_armed(self, run: RunningRequest, *, even_held: bool = False) -> None:
+    def _ensure_armed(self, run: RunningRequest, *, even_paused: bool = False) -> None:
         """Arm PID 1 with what is left of the run's time, unless it is armed or the time limit stands still."""
         with self._lock:
-            if not self.lifeline.is_armed and not run.is_over and (even_held or not self._holds):
+            if not self.lifeline.is_armed and not run.is_over and (even_paused or not self._approvals):
                 self._arm(min(LONGEST_LIMIT, max(0.0, run.limit.deadline - self._clock())))
 
     def _outputs(self, run: RunningRequest, beside: Beside = tuple) -> Iterator[Output]:
@@ -336,7 +336,7 @@ class Kernel:
         run.state = state
         if order := escalation.order_on_entering(state):
             if isinstance(order, Interrupt):
-                self._ensure_armed(run, even_held=True)  # PID 1 interrupts only a run that is armed
+                self._ensure_armed(run, even_paused=True)  # PID 1 interrupts only a run that is armed
             self.lifeline.send(order)
         if isinstance(state, Over) and isinstance(state.ending, Ended):
             self._note_ended(state.ending)
@@ -445,18 +445,18 @@ class TimeLimit:
         self._clock = clock
         self._deadline = clock() + timeout
         self._left = 0.0
-        self._is_held = False
+        self._is_paused = False
 
     @property
     def deadline(self) -> float:
         """The time when the limit is reached (monotonic seconds); infinity while it is paused."""
-        return math.inf if self._is_held else self._deadline
+        return math.inf if self._is_paused else self._deadline
 
     def hold(self) -> None:
         """Pause the time limit."""
-        self._left, self._is_held = self._deadline - self._clock(), True
+        self._left, self._is_paused = self._deadline - self._clock(), True
 
     def go(self) -> float:
         """Continue the time limit; return the seconds left."""
-        self._deadline, self._is_held = self._clock() + self._left, False
+        self._deadline, self._is_paused = self._clock() + self._left, False
         return self._left

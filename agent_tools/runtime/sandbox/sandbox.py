@@ -18,7 +18,7 @@ from agent_tools.errors import EngineError, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.machine.folder import identity_now
 from agent_tools.machine.owner import NAME_LABEL, Owner
-from agent_tools.machine.removal import Held, held_files
+from agent_tools.machine.removal import DeletedFiles, deleted_files
 from agent_tools.machine.rounds import Do, do_now, rounds
 from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
@@ -101,7 +101,7 @@ class RunningSandbox(KernelHolder):
         """Enforce the limits of work_dir, or sync it if it is not shared."""
         if guest.shares_files:
             brake = Brake(self._order_for_work_dir, self._kill_for_work_dir)
-            self._quota = QuotaWatch(quota, brake, self._has_work, self._held_files)
+            self._quota = QuotaWatch(quota, brake, self._has_work, self._deleted_files)
             undo.callback(self._quota.close)
         else:
             self._mirror_folder(guest)
@@ -291,9 +291,9 @@ class RunningSandbox(KernelHolder):
         if self.kernel:
             self.kernel.kill(reason, "work_dir_quota")
 
-    def _held_files(self) -> Held:
+    def _deleted_files(self) -> DeletedFiles:
         """Return the deleted files that are still open; empty if the sandbox's processes are not visible here."""
-        return held_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else Held()
+        return deleted_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else DeletedFiles()
 
     def _close_mirror(self) -> None:
         if self._mirror:

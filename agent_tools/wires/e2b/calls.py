@@ -220,7 +220,7 @@ class E2BRequest(Call):
         id_ = (box or await self.here()).id
 
         def done() -> T:
-            with self.wire.containers.used(id_, PATIENCE) as (sandbox, _):
+            with self.wire.containers.use(id_, PATIENCE) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)

@@ -75,7 +75,7 @@ def _lines(
 ) -> Generator[str, None, None]:
     """Yield '' once the sandbox runs, then the lines of the answer."""
     counts = call.wire.counts
-    with call.wire.containers.held(box.id, PATIENCE) as (interpreter, woken):
+    with call.wire.containers.acquire(box.id, PATIENCE) as (interpreter, woken):
         note = woken.result()
         kernel = stop.of(context.kernel if context else interpreter.as_sandbox)
         if kernel not in counts:

@@ -80,7 +80,7 @@ async def _followed(
     call: E2BRequest, box: Box, id_: str, watcher: WatchedFolder
 ) -> AsyncGenerator[dict[str, Any], None]:
     def look() -> list[dict[str, str]]:
-        with call.wire.containers.looked_at(box.id) as sandbox:
+        with call.wire.containers.peek(box.id) as sandbox:
             return watcher.look(sandbox) if sandbox else []
 
     try:

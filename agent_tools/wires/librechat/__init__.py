@@ -173,7 +173,7 @@ async def _exec(
     seconds = timeout / 1_000 if timeout else None
 
     def work() -> dict[str, Any]:
-        with call.wire.containers.held(call.ensure(session), PATIENCE) as (interpreter, woken):
+        with call.wire.containers.acquire(call.ensure(session), PATIENCE) as (interpreter, woken):
             note, sandbox = woken.result(), run.of(interpreter.as_sandbox)
             before = call.bring(sandbox, session, files or [])
             if lang == "bash":
@@ -237,7 +237,7 @@ async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
 ) -> StartedScript:
     def bring() -> Snapshot:
-        with call.wire.containers.used(call.ensure(session), PATIENCE) as (sandbox, _):
+        with call.wire.containers.use(call.ensure(session), PATIENCE) as (sandbox, _):
             return call.bring(sandbox, session, files)
 
     before = await aside(bring)

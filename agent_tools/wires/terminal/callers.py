@@ -121,7 +121,7 @@ class TerminalRequest(Call):
 
         def done() -> T | None:
             if row := self.find():
-                with self.wire.containers.looked_at(row.id) as sandbox:
+                with self.wire.containers.peek(row.id) as sandbox:
                     return work(sandbox) if sandbox else None
             return None
 
@@ -145,7 +145,7 @@ class TerminalRequest(Call):
 
         def done() -> T:
             id_ = self.there() if of_what_is_there else self.ensure()
-            with self.wire.containers.used(id_, PATIENCE) as (sandbox, _):
+            with self.wire.containers.use(id_, PATIENCE) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)

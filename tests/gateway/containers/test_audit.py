@@ -31,7 +31,7 @@ def containers(tmp_path: Path, process_runtime: Runtime) -> Iterator[Containers]
 
 def test_containers_and_their_runs_are_audited_by_owner(containers: Containers, tmp_path: Path) -> None:
     row = containers.create("a" * 32, ContainerSpec("auto", origin="response"))
-    with containers.used(row.id) as (sandbox, _):
+    with containers.use(row.id) as (sandbox, _):
         sandbox.run_code("6 * 7")
     assert containers.endings.delete(row)
     lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]

@@ -43,7 +43,7 @@ def test_a_container_that_is_deleted_while_it_starts_leaves_no_sandbox(new_gatew
     containers = new_gateway({}).services.containers
     for _ in range(5):
         id_ = containers.create("me", ContainerSpec("short")).id
-        with containers.held(id_) as (interpreter, _):
+        with containers.acquire(id_) as (interpreter, _):
             containers.start_soon(id_, interpreter)
             containers.delete("me", id_)
     containers.close()

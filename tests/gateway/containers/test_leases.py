@@ -153,7 +153,7 @@ def test_an_old_sandbox_is_never_taken_for_the_one_of_now(work_dir: Path) -> Non
 def test_one_in_use_is_waited_for_and_not_for_ever(service: Service, new: Any) -> None:
     id_ = new()
     service.processes["two"].leases.patience = 0.3
-    with service.processes["one"].held(id_) as (interpreter, woken):
+    with service.processes["one"].acquire(id_) as (interpreter, woken):
         assert woken.result() == ""
         interpreter.run("x = 1")
         with pytest.raises(ContainerElsewhere, match="in use at another gateway"):
@@ -180,7 +180,7 @@ def test_both_at_once_agree_on_one(service: Service, new: Any) -> None:
 
 def test_only_its_holder_has_a_container_expire(service: Service, new: Any) -> None:
     id_ = new()
-    with service.processes["one"].held(id_):
+    with service.processes["one"].acquire(id_):
         service.clock.now += 10_000
         assert service.processes["two"].sweep() == 0
         assert service.processes["two"].find("me", id_).status == "active"

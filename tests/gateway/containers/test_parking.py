@@ -173,7 +173,7 @@ def test_what_is_told_of_a_sandbox_is_told_once(machine: Any) -> None:
     first, second = one.new(), one.new()
     one.run(first, LOCK)
     one.run(second, "1")
-    with one.containers.held(first):  # for nothing: nobody is told yet
+    with one.containers.acquire(first):  # for nothing: nobody is told yet
         pass
     assert "These variables are lost" in one.run(first, "1")
     assert "note" not in one.run(first, "2")
@@ -199,7 +199,7 @@ def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_
     id_ = one.new()
     slow = "import time\ntry: print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(1.5)"
     one.run(id_, "x = 1")
-    with one.containers.held(id_) as (interpreter, woken):
+    with one.containers.acquire(id_) as (interpreter, woken):
         woken.result()
         cancelled = threading.Event()
         stream = interpreter.stream(slow, None, None, cancelled)
@@ -223,10 +223,10 @@ def test_where_variables_are_not_wanted_they_are_lost_and_that_is_told(machine: 
 def test_a_container_that_is_held_is_not_parked(machine: Any) -> None:
     one = machine(max_sandboxes=1)
     first, second = one.new(), one.new()
-    with one.containers.held(first) as (interpreter, woken):
+    with one.containers.acquire(first) as (interpreter, woken):
         assert woken.result() == ""
         interpreter.run("x = 1")
-        with pytest.raises(NoSandbox), one.containers.held(second):
+        with pytest.raises(NoSandbox), one.containers.acquire(second):
             pass
 
 

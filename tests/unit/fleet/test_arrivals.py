@@ -87,10 +87,10 @@ def test_code_that_was_ended_before_it_came_is_not_run(host: SandboxHost) -> Non
 
 
 def test_what_a_run_wrote_that_nobody_read_comes_with_the_next(host: SandboxHost) -> None:
-    held = host._held["a"]
+    leased = host._leased["a"]
     code = "_ = open('made', 'w').write('m')\nprint('on', flush=True)\nimport time; time.sleep(0.5)"
     assert not host.begin("a", "first", "code", code, 30.0, {})[1]
-    run = held._runs["first"]
+    run = leased._runs["first"]
     waited = threading.Event()
     while run.at_read is bool and not waited.wait(0.05):
         pass

@@ -230,12 +230,12 @@ def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_hos
     host = new_host(1)
     host.open("a", replace(SPEC, call_limits=CallLimits()))
     host.begin("a", "run", "code", "print(1, flush=True)\nimport time; time.sleep(60)", 60.0, {})
-    held = host._held["a"]
-    assert held._relay
-    held._relay._own.loop.call_soon_threadsafe(
-        lambda: [_pass_on(held._runs["run"], CallMessage({}, [], 1)) for _ in range(2 * MAX_QUEUED_ITEMS)]  # type: ignore[func-returns-value]
+    leased = host._leased["a"]
+    assert leased._relay
+    leased._relay._own.loop.call_soon_threadsafe(
+        lambda: [_pass_on(leased._runs["run"], CallMessage({}, [], 1)) for _ in range(2 * MAX_QUEUED_ITEMS)]  # type: ignore[func-returns-value]
     )
-    until(lambda: held._runs["run"]._queue.full())
+    until(lambda: leased._runs["run"]._queue.full())
     closing = threading.Thread(target=host.close, args=["a"], daemon=True)
     closing.start()
     closing.join(20)
@@ -243,15 +243,15 @@ def test_a_run_that_nobody_reads_does_not_hold_up_the_end_of_its_session(new_hos
     assert host.load().taken == 0
 
 
-def broken(held: Any) -> None:
+def broken(leased: Any) -> None:
     """Have its closing fail, after it was done."""
-    close = held.close
+    close = leased.close
 
     def close_and_fail() -> None:
         close()
         raise RuntimeError("not ours")
 
-    held.close = close_and_fail
+    leased.close = close_and_fail
 
 
 def test_a_session_that_cannot_be_closed_gives_its_slot_back_and_leases_go_on(
@@ -260,14 +260,14 @@ def test_a_session_that_cannot_be_closed_gives_its_slot_back_and_leases_go_on(
     clock = Clock()
     host = new_host(2, lease=2.0, clock=clock)
     host.open("a", SPEC)
-    broken(host._held["a"])
+    broken(host._leased["a"])
     clock.now = 3.0
     until(lambda: host.load().taken == 0)
     host.open("b", SPEC)
     clock.now = 6.0
     until(lambda: host.load().taken == 0)
     host.open("c", SPEC)
-    broken(host._held["c"])
+    broken(host._leased["c"])
     with pytest.raises(RuntimeError, match="not ours"):
         host.close("c")
     assert host.load().taken == 0
@@ -276,9 +276,9 @@ def test_a_session_that_cannot_be_closed_gives_its_slot_back_and_leases_go_on(
 def test_an_opening_that_is_asked_for_again_leaves_one_session(new_host: Callable[..., SandboxHost]) -> None:
     host = new_host(2)
     host.open("a", SPEC)
-    first = host._held["a"]
+    first = host._leased["a"]
     host.open("a", SPEC)
-    assert host._held["a"] is first
+    assert host._leased["a"] is first
     assert host.load().taken == 1
     assert first.session.is_alive
 
@@ -288,11 +288,11 @@ def test_an_opening_under_way_does_not_survive_the_end_of_its_host(new_host: Cal
     started = host._started
 
     def late(*arguments: Any, **options: Any) -> Any:
-        held = started(*arguments, **options)
+        leased = started(*arguments, **options)
         host.close_all()
-        return held
+        return leased
 
     host._started = late  # type: ignore[method-assign]
     with pytest.raises(HostFull):
         host.open("a", SPEC)
-    assert (host._held, host.load().taken) == ({}, 0)
+    assert (host._leased, host.load().taken) == ({}, 0)

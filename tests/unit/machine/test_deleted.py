@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.limits import MIB
-from agent_tools.machine.removal import Held, held_files
+from agent_tools.machine.removal import DeletedFiles, deleted_files
 
 STRANGER = 54321  # a uid of nobody's
 Starts = Callable[..., int]
@@ -101,14 +101,14 @@ COUNTED = {
 def test_bytes_of_deleted_files_are_counted_once(start: Starts, device: int, code: str, expected: int) -> None:
     first = start(code)
     deadline = time.monotonic() + 10
-    while (found := held_files(first, device)) != Held(expected * MIB) and time.monotonic() < deadline:
+    while (found := deleted_files(first, device)) != DeletedFiles(expected * MIB) and time.monotonic() < deadline:
         time.sleep(0.05)  # a child of the process may not be ready when it is
-    assert found == Held(expected * MIB)
+    assert found == DeletedFiles(expected * MIB)
 
 
 def test_a_process_that_is_gone_holds_nothing(device: int) -> None:
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    assert held_files(int(done.stdout), device) == Held()
+    assert deleted_files(int(done.stdout), device) == DeletedFiles()
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ HIDE = "libc.prctl(4, 0, 0, 0, 0)"
 def test_an_ordinary_user_counts_what_processes_of_its_own_hold(start: Starts, device: int) -> None:
     first = start(AS_USER + "made(); fd = made(); m = mmap.mmap(fd, 1 << 20); os.close(fd)")
     with as_an_ordinary_user():
-        assert held_files(first, device) == Held(2 * MIB)
+        assert deleted_files(first, device) == DeletedFiles(2 * MIB)
 
 
 HIDING_CHILD = f"""
@@ -150,9 +150,9 @@ os.read(child, 1)
 def test_a_process_that_hides_what_it_holds_is_noticed(start: Starts, device: int) -> None:
     first = start(AS_USER + HIDING_CHILD)
     with as_an_ordinary_user():
-        assert held_files(first, device).is_hidden
+        assert deleted_files(first, device).is_hidden
     if os.getuid() == 0:
-        assert held_files(first, device) == Held(MIB)
+        assert deleted_files(first, device) == DeletedFiles(MIB)
 
 
 ENDED = {
@@ -184,7 +184,7 @@ os.read(ended, 1)
 def test_ended_processes_and_threads_hide_nothing(start: Starts, device: int, code: str) -> None:
     first = start(AS_USER + code)
     with as_an_ordinary_user():
-        assert held_files(first, device) == Held()
+        assert deleted_files(first, device) == DeletedFiles()
 
 
 def test_files_count_though_the_leader_of_the_threads_has_ended(start: Starts, device: int) -> None:
@@ -192,17 +192,17 @@ def test_files_count_though_the_leader_of_the_threads_has_ended(start: Starts, d
     code = ENDED["leader of other threads"].replace("    threading", f"    {files}\n    threading")
     first = start(AS_USER + code)
     with as_an_ordinary_user():
-        assert held_files(first, device) == Held(2 * MIB)
-    assert held_files(first, device) == Held(2 * MIB)
+        assert deleted_files(first, device) == DeletedFiles(2 * MIB)
+    assert deleted_files(first, device) == DeletedFiles(2 * MIB)
 
 
 def test_a_file_with_holes_counts_what_it_has_on_disk_if_it_is_open_too(start: Starts, device: int) -> None:
     first = start(AS_USER + "fd = made(); os.ftruncate(fd, 1 << 30); m = mmap.mmap(fd, 1 << 30)")
     with as_an_ordinary_user():
-        assert held_files(first, device) == Held(MIB)
+        assert deleted_files(first, device) == DeletedFiles(MIB)
 
 
 def test_pid_1_may_hide(start: Starts, device: int) -> None:
     first = start(AS_USER + HIDE)
     with as_an_ordinary_user():
-        assert held_files(first, device) == Held()
+        assert deleted_files(first, device) == DeletedFiles()

@@ -82,7 +82,7 @@ def test_no_other_container_waits_for_the_rows(places: Places, owner: Owner, poo
     assert other
     assert places.running() == {}
     places.release("other", other)
-    assert places.end("other", lambda: True, even_if_held=False)
+    assert places.end("other", lambda: True, even_if_in_use=False)
     assert not slow.done()
     owner.rows_answer.set()
     assert slow.result(60)
@@ -92,10 +92,10 @@ def test_one_that_is_ended_is_not_taken_meanwhile(places: Places, owner: Owner, 
     first = places.take("a", owner.taken)
     assert first
     places.release("a", first)
-    ending = pool.submit(places.end, "a", owner.ask, even_if_held=False)
+    ending = pool.submit(places.end, "a", owner.ask, even_if_in_use=False)
     assert owner.is_asked.wait(60)
     taking = pool.submit(places.take, "a", lambda: owner.taken(2))
-    assert places.is_held("a")
+    assert places.is_in_use("a")
     assert not taking.done()
     owner.rows_answer.set()
     assert ending.result(60)

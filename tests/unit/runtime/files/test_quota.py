@@ -16,7 +16,7 @@ from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import FolderUsage
-from agent_tools.machine.removal import Held
+from agent_tools.machine.removal import DeletedFiles
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds
 from agent_tools.results.execution import Notice, Result
 from agent_tools.runtime.files.quota import (
@@ -80,7 +80,7 @@ class Clock:
             time.sleep(0.01)
         return True
 
-    def watch(self, quota: Quota, guest: Guest, held: Callable[[], Held] = Held) -> QuotaWatch:
+    def watch(self, quota: Quota, guest: Guest, held: Callable[[], DeletedFiles] = DeletedFiles) -> QuotaWatch:
         return QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, held, self, self.rounds)
 
 
@@ -421,7 +421,9 @@ def test_idle_sandboxes_are_looked_at_the_less_often_the_more_their_looks_cost(t
 
     now = [0.0]
     quota, guest.is_busy = Quota(tmp_path, Limits(min_disk_free=0)), False
-    watched = QuotaWatch(quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, Held, lambda: now[0], Costly())
+    watched = QuotaWatch(
+        quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, DeletedFiles, lambda: now[0], Costly()
+    )
     watched.close()
     watched.look()
     now[0] = 2.0 * PAUSE_FACTOR - 0.1
@@ -463,8 +465,8 @@ def test_deleted_files_that_are_held_open_count_like_those_that_are_there(tmp_pa
     quota = Quota(tmp_path, Limits(max_work_dir_bytes=2 * MIB, min_disk_free=0))
     quota.count()
     fill(tmp_path, MIB)
-    assert quota.excess(Held(MIB // 2)) == ""
-    assert quota.excess(Held(2 * MIB)) == (
+    assert quota.excess(DeletedFiles(MIB // 2)) == ""
+    assert quota.excess(DeletedFiles(2 * MIB)) == (
         "filled work_dir beyond 2,097,152 bytes with deleted files it holds open (max_work_dir_bytes)"
     )
 
@@ -473,7 +475,7 @@ def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
     tmp_path: Path, guest: Guest, clock: Clock
 ) -> None:
     quota = Quota(tmp_path, Limits(min_disk_free=0))
-    hidden = Held(0, is_hidden=True)
+    hidden = DeletedFiles(0, is_hidden=True)
     watched = clock.watch(quota, guest, lambda: hidden)
     try:
         assert guest.killed.wait(FOREVER)
@@ -483,14 +485,14 @@ def test_a_process_that_cannot_be_looked_at_is_stopped_while_code_runs(
 
 
 def test_a_process_that_is_hidden_for_a_moment_is_not_stopped(tmp_path: Path, guest: Guest, clock: Clock) -> None:
-    looks = iter([*([Held(0, is_hidden=True)] * (HIDDEN_LOOKS - 1) + [Held()]) * 3])
+    looks = iter([*([DeletedFiles(0, is_hidden=True)] * (HIDDEN_LOOKS - 1) + [DeletedFiles()]) * 3])
     ended = threading.Event()
 
-    def look() -> Held:
+    def look() -> DeletedFiles:
         found = next(looks, None)
         if found is None:
             ended.set()
-        return found or Held()
+        return found or DeletedFiles()
 
     watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, look)
     try:
@@ -503,9 +505,9 @@ def test_a_process_that_is_hidden_for_a_moment_is_not_stopped(tmp_path: Path, gu
 def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path, guest: Guest, clock: Clock) -> None:
     looks = [threading.Event(), threading.Event()]
 
-    def look() -> Held:
+    def look() -> DeletedFiles:
         next(event for event in (*looks, threading.Event()) if not event.is_set()).set()
-        return Held(0, is_hidden=True)
+        return DeletedFiles(0, is_hidden=True)
 
     guest.is_busy = False
     watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, look)
