@@ -24,8 +24,9 @@ from agent_tools.cli.options import (
 )
 from agent_tools.limits import MAX_TIMEOUT, size_text
 from agent_tools.machine.folder import opened
-from agent_tools.results.execution import SIGNALLED, Changes, CommandResult
-from agent_tools.results.notebook import MAX_BYTES, code_cell, display, error, notebook_from, stream
+from agent_tools.results.execution import SIGNALLED, Changes, CommandResult, Execution
+from agent_tools.results.notebook import MAX_BYTES, notebook_of
+from agent_tools.results.outputs import Display, Error, Output, Stream
 from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.text import neutralise
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -209,15 +210,15 @@ def _as_notebook(
 ) -> dict[str, Any]:
     """Return the run as a notebook of one cell, with its output and figures."""
     source = code or (Path(script).read_text("utf-8", "replace") if script not in (None, "-") else "")
-    texts = {"stdout": result.stdout, "stderr": result.stderr}
-    outputs = [stream(name, neutralise(text.decode("utf-8", "replace"))) for name, text in texts.items() if text]
+    texts = zip(("stdout", "stderr"), result.texts, strict=True)
+    outputs: list[Output] = [Stream(name, neutralise(text)) for name, text in texts if text]
     for figure in filter(is_figure, changed.files):
         with opened(folder, figure.name) as file:
             if file and figure.name.endswith(".png"):
-                outputs.append(display({"image/png": file.read(MAX_BYTES)}))
+                outputs.append(Display({"image/png": file.read(MAX_BYTES)}))
     if not result.ok:
-        outputs.append(error("SystemExit", str(result.exit_code), _last_line(result) or ""))
-    return notebook_from([code_cell(1, source, outputs, {"duration": round(result.duration, 3)})])
+        outputs.append(Error("SystemExit", str(result.exit_code), _last_line(result) or ""))
+    return notebook_of([(source, Execution(tuple(outputs), duration=result.duration))])
 
 
 def _as_json(result: CommandResult, changed: Changes, folder: Path, error: str | None) -> dict[str, Any]:

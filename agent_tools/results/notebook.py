@@ -10,7 +10,8 @@ import base64
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 from agent_tools.limits import MIB
@@ -31,6 +32,8 @@ from agent_tools.results.outputs import (
 from agent_tools.text import fold_lines
 
 Json = dict[str, Any]
+Cell = tuple[str, Execution | None]
+"""Code and its run; or, with None, a text in Markdown."""
 
 MAX_BYTES = 64 * MIB
 """Bytes of a notebook's outputs; pictures beyond them are left out, with a line that says so."""
@@ -42,40 +45,36 @@ KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 class History:
-    """The last runs of a session, at most `length`, and at most MAX_BYTES of pictures and text in all."""
+    """The last runs of a session, at most `length`, and at most MAX_BYTES of pictures and text in all.
+
+    Attributes:
+        runs: the code and the execution of each run, the oldest first.
+    """
 
     def __init__(self, length: int) -> None:
-        self._runs: deque[tuple[str, Execution, int]] = deque(maxlen=length)
+        self.runs: deque[tuple[str, Execution]] = deque(maxlen=length)
         self._bytes = 0
-
-    @property
-    def runs(self) -> list[tuple[str, Execution]]:
-        """The code and the execution of each run, the oldest first."""
-        return [(code, execution) for code, execution, _ in self._runs]
 
     def add(self, code: str, execution: Execution) -> None:
         """Add a run; the oldest runs are dropped if there is no room."""
         execution.changed.look()  # later runs change files again
-        size = len(code) + sum(map(_size, execution.outputs))
-        if len(self._runs) == self._runs.maxlen:
-            self._drop()
-        while self._runs and self._bytes + size > MAX_BYTES:
-            self._drop()
-        self._runs.append((code, execution, size))
-        self._bytes += size
+        self._bytes += _size(code, execution)
+        while self.runs and (len(self.runs) == self.runs.maxlen or self._bytes > MAX_BYTES):
+            self._bytes -= _size(*self.runs.popleft())
+        self.runs.append((code, execution))
 
     def copy(self) -> History:
         """Return an independent history that begins with these runs."""
-        copied = History(self._runs.maxlen or 0)
-        copied._runs.extend(self._runs)
-        copied._bytes = self._bytes
+        copied = copy(self)
+        copied.runs = self.runs.copy()
         return copied
 
-    def _drop(self) -> None:
-        self._bytes -= self._runs.popleft()[2]
+
+def _size(code: str, execution: Execution) -> int:
+    return len(code) + sum(map(_output_size, execution.outputs))
 
 
-def _size(output: Output) -> int:
+def _output_size(output: Output) -> int:
     match output:
         case Result(data) | Display(data):
             return sum(
@@ -86,84 +85,64 @@ def _size(output: Output) -> int:
     return 0
 
 
-def notebook_of(runs: Iterable[tuple[str, Execution]], *, rich: bool = False) -> Json:
-    """Return runs of code and their outputs as a notebook; without `rich`, ACTIVE types are left out."""
-    cells, places, room = [], dict[str, Json](), [MAX_BYTES]
-    for number, (code, execution) in enumerate(runs, 1):
-        shown = (_output(output, number, places, rich=rich, room=room) for output in execution.outputs)
-        about: Json = {"duration": round(execution.duration, 3)}
-        if files := [change.name for change in execution.changes]:
-            about["files"] = files
-        cells.append(code_cell(number, code, [each for each in shown if each], about))
-    return notebook_from(cells)
-
-
-def notebook_from(cells: Sequence[Json]) -> Json:
-    """Return cells as a notebook."""
+def notebook_of(cells: Iterable[Cell], *, rich: bool = False) -> Json:
+    """Return runs of code with their outputs, and texts, as a notebook; without `rich`, ACTIVE types are left out."""
+    made, places, room = [], dict[str, Json](), [MAX_BYTES]
+    for number, (source, execution) in enumerate(cells, 1):
+        id_ = f"c{number}-{hashlib.sha256(f'{number} {source}'.encode('utf-8', 'replace')).hexdigest()[:12]}"
+        cell: Json = {"id": id_, "cell_type": "markdown", "metadata": {}, "source": _lines(source)}
+        if execution is not None:
+            shown = (_output(output, number, places, rich=rich, room=room) for output in execution.outputs)
+            outputs = [each for each in shown if each]
+            about = {"agent_tools": _about(execution)}
+            cell |= {"cell_type": "code", "execution_count": number, "metadata": about, "outputs": outputs}
+        made.append(cell)
     return {
         "nbformat": 4,
         "nbformat_minor": 5,
         "metadata": {"kernelspec": KERNEL, "language_info": LANGUAGE},
-        "cells": list(cells),
+        "cells": made,
     }
 
 
-def code_cell(number: int, code: str, outputs: Sequence[Json], about: Mapping[str, Any] | None = None) -> Json:
-    """Return a code cell, with outputs in the notebook's format and metadata about the run."""
-    return {
-        "id": _id(number, code),
-        "cell_type": "code",
-        "execution_count": number,
-        "metadata": {"agent_tools": dict(about)} if about else {},
-        "source": _lines(code),
-        "outputs": list(outputs),
-    }
-
-
-def markdown_cell(number: int, text: str) -> Json:
-    """Return a cell of Markdown."""
-    return {"id": _id(number, text), "cell_type": "markdown", "metadata": {}, "source": _lines(text)}
-
-
-def stream(name: str, text: str) -> Json:
-    """Return text of stdout or stderr as an output."""
-    return {"output_type": "stream", "name": name, "text": _lines(fold_lines(text))}
-
-
-def display(data: MimeBundle, *, rich: bool = False) -> Json:
-    """Return a value that was displayed as an output."""
-    return {"output_type": "display_data", "data": _bundle(data, rich=rich), "metadata": {}}
-
-
-def error(name: str, value: str, traceback: str) -> Json:
-    """Return an exception as an output."""
-    return {"output_type": "error", "ename": name, "evalue": value, "traceback": traceback.split("\n")}
+def _about(execution: Execution) -> Json:
+    about = {"duration": round(execution.duration, 3), "files": [change.name for change in execution.changes]}
+    return {name: value for name, value in about.items() if value}
 
 
 def _output(output: Output, number: int, places: dict[str, Json], *, rich: bool, room: list[int]) -> Json | None:
-    room[0] -= _size(output)
+    room[0] -= _output_size(output)
     match output:
         case Stream(name, text):
-            return stream(name, text)
+            return _stream(name, text)
         case Notice() | Omitted() | Restarted():
-            return stream("stderr", f"{output.text}\n")
+            return _stream("stderr", f"{output.text}\n")
         case Result(data) | Display(data) if room[0] < 0 and any(isinstance(each, bytes) for each in data.values()):
-            return stream("stderr", f"{LEFT_OUT}\n")
+            return _stream("stderr", f"{LEFT_OUT}\n")
         case Result(data):
-            return {**display(data, rich=rich), "output_type": "execute_result", "execution_count": number}
+            value = {"data": _bundle(data, rich=rich), "metadata": {}}
+            return {"output_type": "execute_result", "execution_count": number, **value}
         case Display(data, display_id, is_update):
-            shown = display(data, rich=rich)
-            if display_id and is_update and display_id in places:
+            shown = {"output_type": "display_data", "data": _bundle(data, rich=rich), "metadata": {}}
+            if is_update and display_id in places:
                 places[display_id].update(shown)  # the earlier display shows the new value
                 return None
             if display_id:
                 places[display_id] = shown
             return shown
         case Error(name, value, traceback):
-            return error(name, value, traceback)
+            return _error(name, value, traceback)
         case TimedOut() | Died():
-            return error(type(output).__name__, output.text.partition("\n")[0], output.text)
+            return _error(type(output).__name__, output.text.partition("\n")[0], output.text)
     return None  # calls of host functions
+
+
+def _stream(name: str, text: str) -> Json:
+    return {"output_type": "stream", "name": name, "text": _lines(fold_lines(text))}
+
+
+def _error(name: str, value: str, traceback: str) -> Json:
+    return {"output_type": "error", "ename": name, "evalue": value, "traceback": traceback.split("\n")}
 
 
 def _bundle(data: MimeBundle, *, rich: bool) -> Json:
@@ -176,10 +155,6 @@ def _bundle(data: MimeBundle, *, rich: bool) -> Json:
         else:
             found[mime] = _lines(value) if isinstance(value, str) else value
     return found or {"text/plain": [""]}
-
-
-def _id(number: int, text: str) -> str:
-    return f"c{number}-{hashlib.sha256(f'{number} {text}'.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
 def _lines(text: str) -> list[str]:

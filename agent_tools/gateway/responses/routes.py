@@ -55,8 +55,8 @@ from agent_tools.gateway.store.records import ResponseBody, ResponseHead, Respon
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.models.base import JsonObject
-from agent_tools.results import notebook
-from agent_tools.results.notebook import code_cell, markdown_cell, notebook_from
+from agent_tools.results.execution import Display, Execution, MimeBundle, Output, Stream
+from agent_tools.results.notebook import Cell, notebook_of
 
 # A stored response as a Jupyter notebook: messages as Markdown, code with its outputs. Pure.
 
@@ -65,14 +65,13 @@ _PICTURE = re.compile(r"data:(image/(?:png|jpeg));base64,([A-Za-z0-9+/=]+)")
 
 def notebook_of_items(items: Iterable[JsonObject]) -> JsonObject:
     """Return the items of a response, those of its input first, as a notebook (nbformat 4.5)."""
-    cells: list[JsonObject] = []
+    cells: list[Cell] = []
     for item in items:
-        number = len(cells) + 1
         if item.get("type") == "code_interpreter_call" and item.get("code"):
-            cells.append(code_cell(number, item["code"], list(_outputs(item.get("outputs") or ()))))
+            cells.append((item["code"], Execution(tuple(_outputs(item.get("outputs") or ())))))
         elif item.get("type", "message") == "message" and (text := _text(item)):
-            cells.append(markdown_cell(number, f"**{str(item.get('role')).capitalize()}:** {text}"))
-    return notebook_from(cells)
+            cells.append((f"**{str(item.get('role')).capitalize()}:** {text}", None))
+    return notebook_of(cells)
 
 
 def _text(item: JsonObject) -> str:
@@ -83,16 +82,16 @@ def _text(item: JsonObject) -> str:
     return "\n\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
-def _outputs(outputs: Iterable[Any]) -> Iterator[JsonObject]:
+def _outputs(outputs: Iterable[Any]) -> Iterator[Output]:
     for output in outputs:
         match output:
             case {"type": "logs", "logs": str(logs)}:
-                yield notebook.stream("stdout", logs)
+                yield Stream("stdout", logs)
             case {"type": "image", "url": str(url)}:
-                yield notebook.display(_picture(url))
+                yield Display(_picture(url))
 
 
-def _picture(url: str) -> dict[str, Any]:
+def _picture(url: str) -> MimeBundle:
     if match := _PICTURE.fullmatch(url):
         try:
             return {match[1]: base64.b64decode(match[2])}

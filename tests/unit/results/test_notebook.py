@@ -9,15 +9,7 @@ import nbformat
 import pytest
 
 from agent_tools.results.execution import Execution
-from agent_tools.results.notebook import (
-    LEFT_OUT,
-    MAX_BYTES,
-    History,
-    code_cell,
-    markdown_cell,
-    notebook_from,
-    notebook_of,
-)
+from agent_tools.results.notebook import LEFT_OUT, MAX_BYTES, History, notebook_of
 from agent_tools.results.outputs import (
     Changes,
     Died,
@@ -109,7 +101,7 @@ def test_pictures_over_the_limit_are_left_out_with_a_line() -> None:
 
 
 def test_markdown_and_code_cells_make_a_valid_notebook() -> None:
-    found = notebook_from([markdown_cell(1, "# Sales\n"), code_cell(2, "", [])])
+    found = notebook_of([("# Sales\n", None), ("", Execution())])
     nbformat.validate(nbformat.from_dict(found))
     assert [cell["source"] for cell in found["cells"]] == [["# Sales\n"], []]
 
