@@ -210,8 +210,8 @@ def _as_notebook(
 ) -> dict[str, Any]:
     """Return the run as a notebook of one cell, with its output and figures."""
     source = code or (Path(script).read_text("utf-8", "replace") if script not in (None, "-") else "")
-    texts = zip(("stdout", "stderr"), result.texts, strict=True)
-    outputs: list[Output] = [Stream(name, neutralise(text)) for name, text in texts if text]
+    stdout, stderr = map(neutralise, result.texts)
+    outputs: list[Output] = [each for each in (Stream("stdout", stdout), Stream("stderr", stderr)) if each.text]
     for figure in filter(is_figure, changed.files):
         with opened(folder, figure.name) as file:
             if file and figure.name.endswith(".png"):

@@ -123,8 +123,6 @@ class Containers(Generic[Config]):
 
     def _audit_made(self, container: ContainerRecord) -> None:
         """Write to the audit log that a container was made; if that fails, delete the container."""
-        if not self._audit:
-            return
         owner = container.owner
         try:
             self._audit.write("container_made", owner=owner, key=self.name_of(owner), container=container.id)

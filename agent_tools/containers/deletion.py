@@ -101,7 +101,7 @@ class Endings:
         variables: KeptVariables,
         remains: Remains,
         leases: ContainerLeases,
-        audit: AuditLog | None = None,
+        audit: AuditLog,
     ) -> None:
         self.remains = remains
         self._rows = rows
@@ -173,9 +173,8 @@ class Endings:
         if not self._places.end(id_, begin, even_if_in_use=ending == "deleting"):
             return True  # just now it was due
         self._variables.remove(id_)
-        if self._audit:
-            with suppress(AuditUnavailable):  # the container has ended
-                self._audit.write("container_deleted", container=id_, reason=ending)
+        with suppress(AuditUnavailable):  # the container has ended
+            self._audit.write("container_deleted", container=id_, reason=ending)
         return self.remains.finish(id_, ending)
 
 

@@ -92,7 +92,8 @@ def interpreter_cfg(
     """
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
-    if log := audit_log(config):
+    if config.audit:
+        log = audit_log(config)
         cfg["audit"] = log.of(owner=container.owner, key=key, container=container.id, origin=container.origin)
     if container.memory_limit == config.memory and not container.network and not container.skills:
         return cfg
@@ -102,11 +103,9 @@ def interpreter_cfg(
     return {**{name: value for name, value in cfg.items() if name not in pool_cfg(config)}, **own}
 
 
-def audit_log(config: ContainersConfig) -> AuditLog | None:
-    """Return the audit log, or None."""
-    if not config.audit:
-        return None
-    return AuditLog(config.audit, code=config.audit_code, required=config.audit_required)
+def audit_log(config: ContainersConfig) -> AuditLog:
+    """Return the audit log, which may be off."""
+    return AuditLog(config.audit, config.audit_code, config.audit_required)
 
 
 def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, float]:

@@ -11,6 +11,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
@@ -22,11 +23,11 @@ from typing import Any
 from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.messages import IOPUB, SHELL, STDIN, MessageError
 from agent_tools.jupyter.sockets import ClientRequest, KernelSockets, SignedFrames
-from agent_tools.results.execution import Died
+from agent_tools.results.execution import Died, Error
 from agent_tools.runtime.kernel.channel import Arrived
 from agent_tools.runtime.kernel.protocol import VERSION, KernelMessage
 from agent_tools.runtime.session.raw_kernel import RawKernel
-from agent_tools.sandbox.audit import AuditedRun, AuditLog, AuditUnavailable, ending
+from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
 
 # The messages of a kernel as clients get them: nothing in them is trusted, and all of them are bounded.
 #
@@ -147,13 +148,13 @@ class Dialogue:
         wire: SignedFrames,
         sockets: KernelSockets,
         kernel: RawKernel,
+        audit: AuditLog,
         *,
         is_plain: bool = False,
-        audit: AuditLog | None = None,
     ) -> None:
         self._is_plain = is_plain  # HTML, scripts and widgets are left out
         self._audit = audit
-        self._audited: AuditedRun | None = None  # the run of the current request
+        self._audited = AuditLog().run("")  # the run of the current request
         self._wire = wire
         self._sockets = sockets
         self._kernel = kernel
@@ -237,20 +238,15 @@ class Dialogue:
         if request.size > self._kernel.max_message_bytes:
             raise ValueError(f"The request has {request.size:,} bytes, more than {self._kernel.max_message_bytes:,}.")
         is_run = request.kind == "execute_request"
-        self._audited = self._audit.begun(str(request.content.get("code", ""))) if self._audit and is_run else None
-        try:
+        self._audited = (self._audit if is_run else AuditLog()).run(str(request.content.get("code", "")))
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._audited.end, "refused")
             run = self._kernel.begin(is_code=request.kind in RUNS_CODE)
-        except BaseException:
-            self._end_audit("refused")
-            raise
-        try:
+            undo.callback(self._kernel.end)
             header, parent, metadata, *rest = request.parts
             metadata = _with_run(metadata, run if is_run else 0)
             self._kernel.send(SHELL, [header, parent, metadata, *rest])
-        except MessageError:
-            self._kernel.end()
-            self._end_audit("refused")
-            raise
+            undo.pop_all()
         self._current = request
 
     def _end(self) -> None:
@@ -258,12 +254,7 @@ class Dialogue:
         if notes := self._kernel.end():
             self._print(notes)
         self._current, self._asked = None, False
-        self._end_audit("ok")
-
-    def _end_audit(self, outcome: str) -> None:
-        run, self._audited = self._audited, None
-        if run:
-            run.end(outcome)
+        self._audited.end("ok")
 
     def _refuse(self, request: ClientRequest, content: Mapping[str, Any]) -> None:
         """Answer a request without the kernel."""
@@ -315,8 +306,8 @@ class Dialogue:
     def _pass_reply(self, answer: ClientMessage, request: ClientRequest) -> None:
         if answer.kind == "kernel_info_reply":
             self._kernel_info = dict(answer.values)
-        if self._audited:
-            self._audited.replied(answer.values)
+        if answer.values.get("status") == "error":
+            self._audited.failed(Error(str(answer.values.get("ename", "")), "", ""))
         self._send(request.channel, request, answer)
         stops = request.content.get("stop_on_error", True) and not request.content.get("silent", False)
         if request.kind == "execute_request" and answer.values.get("status") == "error" and stops:
@@ -325,9 +316,8 @@ class Dialogue:
     def tell_death(self, died: Died) -> None:
         """Tell waiting clients that the kernel has ended, and whether variables were restored."""
         current, self._current, self._asked = self._current, None, False
-        if self._audited:
-            self._audited.about = ending(died)
-        self._end_audit("died")
+        self._audited.failed(died)
+        self._audited.end("died")
         if current and current.channel:
             name, _, text = died.text.partition(": ")
             self._refuse(current, {**_error(name, text), "execution_count": 0})

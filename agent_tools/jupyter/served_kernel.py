@@ -96,7 +96,7 @@ class ServedKernel:
         with self._lock:
             self._end_life()
             session = local(self._opening.session(), "A kernel for Jupyter")
-            self._life = KernelLife(session, info, is_plain=self._is_plain, audit=self._opening.options.audit)
+            self._life = KernelLife(session, info, self._opening.options.audit, is_plain=self._is_plain)
 
     @property
     def exit_code(self) -> int | None:
@@ -141,9 +141,7 @@ class KernelLife:
         OSError: a socket could not be bound.
     """
 
-    def __init__(
-        self, session: Session, info: ConnectionInfo, *, is_plain: bool = False, audit: AuditLog | None = None
-    ) -> None:
+    def __init__(self, session: Session, info: ConnectionInfo, audit: AuditLog, *, is_plain: bool = False) -> None:
         self._session = session
         self._audit = audit
         self._is_plain = is_plain
@@ -187,7 +185,7 @@ class KernelLife:
 
     def _serve(self, kernel: RawKernel, sockets: KernelSockets) -> int:
         wire = SignedFrames(self._info.key, self._info.scheme)
-        dialogue = Dialogue(wire, sockets, kernel, is_plain=self._is_plain, audit=self._audit)
+        dialogue = Dialogue(wire, sockets, kernel, self._audit, is_plain=self._is_plain)
         self._started.set_result(kernel)
         while not dialogue.is_over:
             with_shell = dialogue.takes_requests

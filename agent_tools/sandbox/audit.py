@@ -15,7 +15,8 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,10 @@ from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB
-from agent_tools.results.execution import CommandResult, Died, Error, Execution, TimedOut
+from agent_tools.results.execution import CommandResult, Died, Error, Execution, NetworkConnection, TimedOut
 
 VERSION = 1
-MAX_LINE = 64 * KIB  # bytes; the code, if written, may add as many again
+MAX_LINE = 64 * KIB  # bytes
 MAX_ITEMS = 50  # files, connections and host calls of a run that are listed
 MAX_PATH = 1_024  # characters
 CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
@@ -38,25 +39,27 @@ class AuditUnavailable(AgentToolsError):
     """The audit log is required and cannot be written, so nothing runs."""
 
 
+@dataclass(frozen=True)
 class AuditLog:
     """An audit log file. Threads, processes and gateways of one machine may append to it at the same time.
 
     It is made with mode 0600, never through a symbolic link, and may be moved away at any time (logrotate).
 
-    Args:
-        path: the file, or '-' for stdout.
+    Attributes:
+        path: the file, or '-' for stdout; '' for no log.
         code: also write the code of runs and the arguments of commands.
         required: nothing runs while the log cannot be written; if False, work goes on unaudited.
         fields: fields added to each line.
     """
 
-    def __init__(self, path: str | Path, *, code: bool = False, required: bool = True, **fields: str) -> None:
-        self.path = str(path)
-        self._has_code, self._is_required, self._fields = code, required, fields
+    path: str | Path = ""
+    code: bool = False
+    required: bool = True
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def of(self, **fields: str) -> AuditLog:
         """Return the same log with fields added to each line, such as owner and container."""
-        return AuditLog(self.path, code=self._has_code, required=self._is_required, **{**self._fields, **fields})
+        return replace(self, fields={**self.fields, **fields})
 
     def write(self, event: str, **fields: Any) -> None:
         """Append a line, without fields that are None or empty.
@@ -64,106 +67,88 @@ class AuditLog:
         Raises:
             AuditUnavailable: it could not be written, and the log is required.
         """
-        line = _line({"v": VERSION, "at": _now(), "event": event, **self._fields, **fields})
+        if not self.path:
+            return
+        line = _line({"v": VERSION, "at": _now(), "event": event, **self.fields, **fields})
         try:
-            _append(self.path, line)
+            _append(str(self.path), line)
         except OSError as exc:
-            if self._is_required:
+            if self.required:
                 raise AuditUnavailable(
                     f"The audit log {self.path} cannot be written ({exc.strerror}), so nothing runs. Make room or "
                     "correct its permissions; audit_required=false runs without."
                 ) from exc
 
-    @contextlib.contextmanager
-    def run(self, code: str) -> Iterator[AuditedRun]:
-        """Write a line before the code of the block and one after it. Errors as for `write`, before the code."""
-        yield from _ended(self.begun(code))
+    def run(self, code: str) -> AuditedRun:
+        """Write a line before code runs. A `with` block of the run, or its `end`, writes the one after it.
 
-    @contextlib.contextmanager
-    def command(self, words: str | Iterable[str]) -> Iterator[AuditedRun]:
-        """The same for a command."""
-        yield from _ended(self.command_begun(words))
-
-    def begun(self, code: str) -> AuditedRun:
-        """Write that code begins; the caller reports its end. Errors as for `write`."""
+        Errors as for `write`.
+        """
         return self._begun("", code)
 
-    def command_begun(self, words: str | Iterable[str]) -> AuditedRun:
+    def command(self, words: str | Iterable[str]) -> AuditedRun:
         """The same for a command."""
         return self._begun("command_", words if isinstance(words, str) else json.dumps(list(map(str, words))))
 
     def _begun(self, kind: str, text: str) -> AuditedRun:
+        if not self.path:
+            return AuditedRun(None)
         id_, data = f"r_{secrets.token_hex(8)}", text.encode("utf-8", "replace")
-        code, digest = text if self._has_code else None, hashlib.sha256(data).hexdigest()
+        code, digest = text if self.code else None, hashlib.sha256(data).hexdigest()
         self.write(f"{kind}begun", run=id_, code_sha256=digest, code_bytes=len(data), code=code)
         return AuditedRun(partial(self.write, f"{kind}ended", run=id_))
 
 
-def _ended(run: AuditedRun) -> Iterator[AuditedRun]:
-    outcome = "cancelled"
-    try:
-        yield run
-        outcome = "ok"
-    except Exception:
-        outcome = "refused"
-        raise
-    finally:
-        run.end(outcome)
-
-
 class AuditedRun:
-    """One run of code or a command that is being audited. `write` appends its last line."""
+    """One run of code or a command. `write` appends its last line; without it, the run is not audited."""
 
-    def __init__(self, write: Callable[..., None]) -> None:
+    def __init__(self, write: Callable[..., None] | None) -> None:
         self._write = write
         self._began = time.monotonic()
-        self.about: Mapping[str, Any] = {}
+        self._about: Mapping[str, Any] = {}
+
+    def __enter__(self) -> AuditedRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.end("ok" if kind is None else "refused" if issubclass(kind, Exception) else "cancelled")
 
     def end(self, outcome: str) -> None:
-        """Write how the run ended: as reported before, or with this outcome. A failing log raises nothing here."""
-        duration = round(time.monotonic() - self._began, 3)
-        with contextlib.suppress(AuditUnavailable):
-            self._write(**{"duration": duration, **(self.about or {"outcome": outcome})})
+        """Write once how the run ended: as reported before, or with this outcome. A failing log raises nothing here."""
+        write, self._write = self._write, None
+        if write:
+            duration = round(time.monotonic() - self._began, 3)
+            with contextlib.suppress(AuditUnavailable):
+                write(**{"duration": duration, "outcome": outcome, **self._about})
 
     def end_command(self, result: Callable[[], CommandResult]) -> None:
         """Write how a background command ended."""
-        self.commanded(result())
-        self.end("ok")
+        if self._write:
+            self.commanded(result())
+            self.end("ok")
 
-    def replied(self, reply: Mapping[str, Any]) -> None:
-        """Take the outcome of code from Jupyter's `execute_reply`."""
-        name = str(reply.get("ename", ""))
-        is_error = reply.get("status") == "error"
-        self.about = {"outcome": "error", "error": _class_name(name)} if is_error else {"outcome": "ok"}
+    def failed(self, error: Error | TimedOut | Died) -> None:
+        """Report why code ended early."""
+        self._about = ending(error)
 
     def executed(self, execution: Execution) -> None:
-        """Take the outcome of code, and its files, connections and host calls, from its execution."""
-        files, connections, calls = execution.changes, execution.connections, execution.host_calls
-        self.about = {
+        """Report the outcome of code, and its files, connections and host calls."""
+        if self._write is None:
+            return  # looking for changed files takes time
+        connections, left_out = map(_connection, execution.connections), execution.connections_left_out
+        self._about = {
             **ending(execution.error),
             "duration": round(execution.duration, 3),
             "queued": round(execution.queued, 3),
-            "files": [{"path": change.name[:MAX_PATH], "size": change.size} for change in files[:MAX_ITEMS]],
-            "files_left_out": len(files[MAX_ITEMS:]),
-            "connections": [
-                {
-                    "host": each.host[:MAX_PATH],
-                    "port": each.port,
-                    "status": each.status,
-                    "bytes_in": each.bytes_in,
-                    "bytes_out": each.bytes_out,
-                }
-                for each in connections[:MAX_ITEMS]
-            ],
-            "connections_left_out": len(connections[MAX_ITEMS:]) + execution.connections_left_out,
-            "host_calls": [{"name": call.name, "ok": call.status == "ok"} for call in calls[:MAX_ITEMS]],
-            "host_calls_left_out": len(calls[MAX_ITEMS:]),
+            **_listed("files", ({"path": each.name[:MAX_PATH], "size": each.size} for each in execution.changes)),
+            **_listed("connections", connections, left_out),
+            **_listed("host_calls", ({"name": each.name, "ok": each.status == "ok"} for each in execution.host_calls)),
         }
 
     def commanded(self, result: CommandResult) -> None:
-        """Take the outcome of a command from its result."""
+        """Report the outcome of a command."""
         outcome = "timed_out" if result.timed_out else "ok" if result.ok else "error"
-        self.about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
+        self._about = {"outcome": outcome, "exit_code": result.exit_code, "duration": round(result.duration, 3)}
 
 
 def ending(error: Error | TimedOut | Died | None) -> dict[str, Any]:
@@ -172,29 +157,32 @@ def ending(error: Error | TimedOut | Died | None) -> dict[str, Any]:
         case None:
             return {"outcome": "ok"}
         case Error(name):
-            return {"outcome": "error", "error": _class_name(name)}
+            return {"outcome": "error", "error": name if CLASS.fullmatch(name) else "_OTHER"}
         case TimedOut():
             return {"outcome": "timed_out"}
         case died:
             return {"outcome": "died", "cause": died.cause}
 
 
-def _class_name(name: str) -> str:
-    return name if CLASS.fullmatch(name) else "_OTHER"
+def _connection(made: NetworkConnection) -> dict[str, Any]:
+    numbers = {name: getattr(made, name) for name in ("port", "status", "bytes_in", "bytes_out")}
+    return {"host": made.host[:MAX_PATH], **numbers}
+
+
+def _listed(name: str, items: Iterable[Mapping[str, Any]], left_out: int = 0) -> dict[str, Any]:
+    found = list(items)
+    return {name: found[:MAX_ITEMS], f"{name}_left_out": len(found[MAX_ITEMS:]) + left_out}
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
-    code = fields.get("code")
-    kept = {name: value for name, value in fields.items() if name != "code" and not _is_empty(name, value)}
+    kept = {name: value for name, value in fields.items() if not _is_empty(name, value)}
     line = _json(kept)
     if len(line) > MAX_LINE:
-        line = _json({name: value for name, value in kept.items() if not isinstance(value, list)} | {"cut": True})
-    if code is None:
-        return line + b"\n"
-    text = _json({"code": code})
-    if len(text) > MAX_LINE:
-        text = _json({"code": code[: MAX_LINE // 12], "code_cut": True})  # a character is up to 12 bytes
-    return line[:-1] + b"," + text[1:] + b"\n"
+        kept = {name: value for name, value in kept.items() if not isinstance(value, list)} | {"cut": True}
+        if code := kept.get("code"):
+            kept |= {"code": code[: MAX_LINE // 16], "code_cut": True}  # a character is up to 12 bytes
+        line = _json(kept)
+    return line + b"\n"
 
 
 def _is_empty(name: str, value: object) -> bool:

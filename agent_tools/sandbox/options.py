@@ -159,7 +159,7 @@ class Options:
     hostcalls: HostCallsLike | None = None
     call_limits: CallLimits = field(default_factory=CallLimits)
     history: int = 0
-    audit: AuditLog | None = None
+    audit: AuditLog = field(default_factory=AuditLog)
     record: Path | None = None
     replay: Path | None = None
     checkpoint: bool = True
@@ -324,12 +324,12 @@ def _count(name: str, given: Any, most: int, of: str) -> int:
     return given
 
 
-def _audit(cfg: Config) -> AuditLog | None:
+def _audit(cfg: Config) -> AuditLog:
     given = cfg.get("audit")
     if isinstance(given, AuditLog):
         return given
-    path, code, required = _path(cfg, "audit"), _flag(cfg, "audit_code", False), _flag(cfg, "audit_required", True)
-    return AuditLog(path, code=code, required=required) if path else None
+    code, required = _flag(cfg, "audit_code", False), _flag(cfg, "audit_required", True)
+    return AuditLog(_path(cfg, "audit") or "", code, required)
 
 
 def read_skills(given: object, shelf: Path) -> tuple[Skill, ...]:

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from agent_tools.engines.engine import Container
     from agent_tools.runtime.commands.process import Process
     from agent_tools.runtime.sessions import FilesLike, Sessions
-    from agent_tools.sandbox.audit import AuditedRun
     from agent_tools.skills.skill import Skill
 
 
@@ -184,11 +183,10 @@ class Sandbox:
         notes = tuple(map(Notice, reading.notes))
         yield from notes
         workspace = self.workspace  # which makes work_dir again if it is gone
-        with self._audited(reading.code) as run:
+        with self.options.audit.run(reading.code) as run:
             with contextlib.closing(self._opening.session().stream(reading.code, seconds, cancelled)) as outputs:
                 execution = yield from outputs
-            if run:
-                run.executed(execution)
+            run.executed(execution)
         workspace.last_changes = weakref.ref(execution.changed)
         if notes:
             execution = replace(execution, outputs=(*notes, *execution.outputs))
@@ -207,9 +205,6 @@ class Sandbox:
         if self._history is None:
             raise InvalidParams("No runs were kept: make the sandbox with history=N, for its last N runs.")
         return notebook_of(self._history.runs, rich=rich)
-
-    def _audited(self, code: str) -> contextlib.AbstractContextManager[AuditedRun | None]:
-        return self.options.audit.run(code) if self.options.audit else contextlib.nullcontext()
 
     def cancel(self, cancelled: threading.Event) -> None:
         """End the run or the command that was started with this event. Variables stay. Any thread may call it."""
@@ -274,11 +269,9 @@ class Sandbox:
         seconds = timeout_of(timeout, limits.command_timeout)
         request = self._request(command, cwd, env, max_output)
         request = replace(request, stdin=bytes_or_file(stdin, "stdin"), timeout=seconds)
-        audit = self.options.audit
-        with audit.command(command) if audit else contextlib.nullcontext() as run:
+        with self.options.audit.command(command) as run:
             result = self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
-            if run:
-                run.commanded(result)
+            run.commanded(result)
         return result
 
     def start_command(
@@ -302,15 +295,13 @@ class Sandbox:
         request = self._request(command, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout)
         request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
-        audited = self.options.audit and self.options.audit.command_begun(command)
+        run = self.options.audit.command(command)
         try:
             process = self._opening.session().commands.start(request)
         except BaseException:
-            if audited:
-                audited.end("refused")
+            run.end("refused")
             raise
-        if audited:
-            process.when_over(partial(audited.end_command, process.result))
+        process.when_over(partial(run.end_command, process.result))
         return process
 
     # -- files --------------------------------------------------------------------------------------------------------
