@@ -6,16 +6,15 @@ Baggage is neither read nor sent on: it may hold anything.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from agent_tools import settings
 
 try:  # an optional extra; without it there is no provider either
-    from opentelemetry.context import attach, detach
-    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.context import attach
+    from opentelemetry.trace import StatusCode, set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     _propagator = None
@@ -26,17 +25,25 @@ _log = logging.getLogger(__name__)
 
 
 def configured_provider() -> Any:
-    """Return the TracerProvider that the environment configures; None if it configures none or a package is missing."""
+    """Return a TracerProvider that sends spans in batches as OTLP over HTTP, as the environment configures it.
+
+    None if it configures none or a package is missing.
+    """
     if not settings.is_tracing_wanted():
         return None
     try:
-        from agent_tools import otlp  # OpenTelemetry's SDK is an extra
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk import resources, trace  # an extra, too
     except ImportError as exc:
         _log.warning(
             "No spans are sent: %s. Install opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.", exc
         )
         return None
-    return otlp.provider()
+    ours = resources.Resource({"service.name": "agent-tools"})
+    named = resources.OTELResourceDetector().detect()
+    provider = trace.TracerProvider(resource=resources.Resource.create().merge(ours).merge(named))
+    provider.add_span_processor(trace.export.BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
 
 
 def context_of(carrier: Mapping[str, Any] | None) -> Any:
@@ -46,19 +53,20 @@ def context_of(carrier: Mapping[str, Any] | None) -> Any:
     return _propagator.extract(texts)
 
 
-@contextlib.contextmanager
-def continued(carrier: Mapping[str, Any]) -> Iterator[None]:
-    """Continue a client's trace within the `with` block."""
-    token = attach(context_of(carrier))
-    try:
-        yield
-    finally:
-        detach(token)
+def continue_trace(carrier: Mapping[str, Any]) -> None:
+    """Continue a client's trace in this task or thread from now on."""
+    attach(context_of(carrier))
 
 
 def make_current(span: Any) -> None:
     """Make a span the parent of all spans and requests that this thread or task starts from now on."""
     attach(set_span_in_context(span))
+
+
+def mark(span: Any, error_type: str) -> None:
+    """Mark a span as failed, by the kind of the error alone."""
+    span.set_attribute("error.type", error_type)
+    span.set_status(StatusCode.ERROR)
 
 
 def send_context(request: Any) -> None:

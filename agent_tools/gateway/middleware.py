@@ -67,7 +67,8 @@ class GatewayMiddleware:
         received: object = body
         started = time.monotonic()
         counted = nullcontext() if is_socket else services.metrics.in_flight.track_inprogress()
-        with counted, services.tracer.continued(Headers(scope=scope)):
+        services.tracer.continue_trace(Headers(scope=scope))
+        with counted:
             try:
                 _let_in(services, scope, self._owned, self._public)
                 if is_socket:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, get_args
@@ -32,7 +32,7 @@ from agent_tools.tools.command_tool import CommandEnd
 # `execute_tool`.
 
 with suppress(ImportError):  # an extra: without it there is no tracer either
-    from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+    from opentelemetry.trace import SpanKind, set_span_in_context
 
 NAME = "agent_tools.gateway"
 AGENT = "agent-tools"
@@ -51,9 +51,10 @@ class Tracer:
         tracer = self._provider.get_tracer(NAME) if self._provider else None
         return TurnSpans(tracer, model[:MAX_MODEL_ID], upstream)
 
-    def continued(self, headers: Headers) -> AbstractContextManager[None]:
-        """Continue the trace of a request in the block, if tracing is on."""
-        return tracing.continued(headers) if self._provider else nullcontext()
+    def continue_trace(self, headers: Headers) -> None:
+        """Continue the trace of a request in its task, if tracing is on."""
+        if self._provider:
+            tracing.continue_trace(headers)
 
     def close(self) -> None:
         """Send the rest of the spans."""
@@ -70,8 +71,7 @@ class TurnSpans:
         self._model = {"gen_ai.provider.name": PROVIDER, "gen_ai.request.model": model}
         self._calls: dict[str, Any] = {}
         self._replied_at: int | None = None  # nanoseconds: when the reply of this round ended
-        self._is_finished = False
-        self._chat: Any = None  # until the turn begins, which it may never do
+        self._chat: Any = None  # while the model is asked
         if tracer:
             self._turn = tracer.start_span(
                 f"invoke_agent {AGENT}",
@@ -98,18 +98,18 @@ class TurnSpans:
                 self._end_round(step)
                 self._ask()  # a span that is not ended is never sent, should this be the last round
             case Finished(reason=reason):
-                self._is_finished = True
+                self._chat = None
                 self._turn.set_attribute("agent_tools.turn.reason", reason)
 
     def end(self, failure: str = "") -> None:
         """End all spans of the turn, those under way with a failure's code if there was one."""
         if self._tracer is None:
             return
-        is_asked = self._chat and not self._is_finished and not self._replied_at
+        is_asked = self._chat and not self._replied_at
         under_way = [*self._calls.values(), *([self._chat] if is_asked else [])]
         for span in (*under_way, self._turn):
             if failure:
-                _mark(span, failure)
+                tracing.mark(span, failure)
             span.end()
 
     def _ask(self) -> None:
@@ -150,15 +150,10 @@ class TurnSpans:
 def _end_call(span: Any, step: CallDone) -> None:
     """End the span of a call; an error is named by its kind, never by the words of code."""
     if step.failure:
-        _mark(span, type(step.failure).__name__)
+        tracing.mark(span, type(step.failure).__name__)
     elif step.execution and not step.execution.ok:
-        _mark(span, ending(step.execution.error)["outcome"])
+        tracing.mark(span, ending(step.execution.error)["outcome"])
     span.end()
-
-
-def _mark(span: Any, error_type: str) -> None:
-    span.set_attribute("error.type", error_type)
-    span.set_status(StatusCode.ERROR)
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

@@ -10,7 +10,7 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanKind
 
 from agent_tools import tracing
 
@@ -49,15 +49,14 @@ class TracingMiddleware:
         ) as span:
             try:
                 result = await call_next(ctx)
-            except Exception as exc:
-                error = str(exc.error.code) if isinstance(exc, MCPError) else type(exc).__name__
-                span.set_attribute("error.type", error)
-                if isinstance(exc, MCPError):
-                    span.set_attribute("rpc.response.status_code", error)
-                span.set_status(StatusCode.ERROR)
+            except MCPError as exc:
+                code = str(exc.error.code)
+                span.set_attribute("rpc.response.status_code", code)
+                tracing.mark(span, code)
                 raise
-            match result:
-                case CallToolResult(is_error=True) | {"isError": True}:
-                    span.set_attribute("error.type", "tool_error")
-                    span.set_status(StatusCode.ERROR)
+            except Exception as exc:
+                tracing.mark(span, type(exc).__name__)
+                raise
+            if isinstance(result, CallToolResult) and result.is_error:
+                tracing.mark(span, "tool_error")
             return result
