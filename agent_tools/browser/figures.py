@@ -27,20 +27,18 @@ def shared_file(name: str) -> Path:
 
 
 @lru_cache(maxsize=8)
-def figure_libraries(folder: str) -> frozenset[str]:
-    """Return the libraries with all their files. `folder` is '' for the package."""
+def figure_libraries(folder: str) -> dict[str, tuple[str, ...]]:
+    """Return the libraries with all their files, with their names. `folder` is '' for the package."""
     place = _place(folder)
-    if place is None:
-        return frozenset()
-    return frozenset(name for name, files in LIBRARIES.items() if all((place / file).is_file() for file in files))
+    return {
+        name: files for name, files in LIBRARIES.items() if place and all((place / file).is_file() for file in files)
+    }
 
 
 def library_file(folder: str, name: str) -> Path | None:
     """Return the path of a library's file; None if it does not exist."""
     place = _place(folder)
-    if place is None or not any(name in LIBRARIES[library] for library in figure_libraries(folder)):
-        return None
-    return place / name
+    return place / name if place and any(name in files for files in figure_libraries(folder).values()) else None
 
 
 def _place(folder: str) -> Path | None:

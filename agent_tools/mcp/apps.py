@@ -10,19 +10,18 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from mcp_types import TextResourceContents
 
-from agent_tools.browser.figures import FRAME, LIBRARIES, SHARED, figure_libraries, library_file, shared_file
+from agent_tools.browser.figures import FRAME, SHARED, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.limits import MIB
 from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import files_of
-from agent_tools.mcp.shapes import File, GotOutputs
+from agent_tools.mcp.shapes import GotOutputs
 from agent_tools.version import __version__
 
 EXTENSION = "io.modelcontextprotocol/ui"
@@ -54,45 +53,38 @@ def _page() -> str:
     return (_HERE / "result.html").read_text(encoding="utf-8").replace("/* SCRIPTS */", joined)
 
 
-@dataclass(frozen=True)
-class _Run:
-    owner: str
-    container: str
-    source: str
-    outputs: list[dict[str, Any]]
-    files: list[File]
-
-
 class PageRuns:
     """The outputs of the newest runs. In the event loop."""
 
     def __init__(self, figures: str) -> None:
         self._figures = figures
-        self._runs: deque[_Run] = deque(maxlen=MAX_RUNS)
+        self._runs: deque[tuple[str, str, GotOutputs]] = deque(maxlen=MAX_RUNS)  # with the owner and the source
 
     def add(self, activity: Activity, failure: str = "") -> None:
         """Store the outputs of a run that has ended; `failure` says why it could not be run."""
         if activity.is_shown:
             return
         activity.is_shown, place = True, activity.place
-        outputs = list(_bounded(_outputs(activity)))
-        if failure:
-            outputs.append({"kind": "error", "text": failure})
         execution = activity.execution if isinstance(activity, CodeActivity) else None
-        files = files_of(place.container, execution.changes) if execution else []
-        self._runs.append(_Run(place.owner, place.container, activity.source, outputs, files))
+        found = GotOutputs(
+            container=place.container,
+            status="done",
+            outputs=list(_bounded(_outputs(activity, failure))),
+            files=files_of(place.container, execution.changes) if execution else [],
+            base=BASE,
+            libraries=figure_libraries(self._figures),
+        )
+        self._runs.append((place.owner, activity.source, found))
 
     def find(self, owner: str, container: str, source: str) -> GotOutputs:
         """Return the outputs of the newest run of this code or command, of any if it is ''."""
-        for run in reversed(self._runs):
-            if (run.owner, run.container) == (owner, container) and source in ("", run.source):
-                libraries = {name: list(LIBRARIES[name]) for name in sorted(figure_libraries(self._figures))}
-                found: dict[str, Any] = {"outputs": run.outputs, "files": run.files, "libraries": libraries}
-                return GotOutputs(container=container, status="done", base=BASE, **found)
+        for owns, ran, found in reversed(self._runs):
+            if (owns, found.container) == (owner, container) and source in ("", ran):
+                return found
         return GotOutputs(container=container, status="unknown")
 
 
-def _outputs(activity: Activity) -> Iterator[dict[str, Any]]:
+def _outputs(activity: Activity, failure: str) -> Iterator[dict[str, Any]]:
     match activity:
         case CodeActivity(execution=execution):
             for output in execution.outputs if execution else ():
@@ -101,6 +93,8 @@ def _outputs(activity: Activity) -> Iterator[dict[str, Any]]:
             yield from ({"kind": name, "text": text} for name, text in activity.texts.items() if text)
             if result and not result.ok:
                 yield {"kind": "error", "text": result.reason or f"exit code {result.exit_code}"}
+    if failure:
+        yield {"kind": "error", "text": failure}
 
 
 def _bounded(outputs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

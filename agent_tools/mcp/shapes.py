@@ -127,7 +127,7 @@ class GotOutputs(BaseModel):
     files: list[File] = []
     progress: str = ""
     base: str = Field(default="", description="Before the names of the files that figures need.")
-    libraries: dict[str, list[str]] = {}
+    libraries: dict[str, tuple[str, ...]] = {}
 
 
 class FileListing(BaseModel):

@@ -57,6 +57,7 @@ class TracingMiddleware:
             except Exception as exc:
                 tracing.mark(span, type(exc).__name__)
                 raise
-            if isinstance(result, CallToolResult) and result.is_error:
-                tracing.mark(span, "tool_error")
+            match result:
+                case CallToolResult(is_error=True) | {"isError": True}:
+                    tracing.mark(span, "tool_error")
             return result

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from agent_tools.browser.figures import FRAME, LIBRARIES, SHARED, figure_libraries, library_file, shared_file
+from agent_tools.browser.figures import FRAME, SHARED, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
@@ -120,7 +120,7 @@ def _state(request: Request) -> JsonObject:
         "timeout": services.config.timeout,
         "unknown_tools": services.config.unknown_tools,
         "mcp": "/mcp" in request.app.state.mounted,
-        "libraries": {name: LIBRARIES[name] for name in figure_libraries(services.config.figures)},
+        "libraries": figure_libraries(services.config.figures),
         "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
     }
 
