@@ -20,6 +20,7 @@ At most one such character can remain beside each visible one.
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 from functools import cache
 
 _ESCAPE = re.compile(
@@ -147,3 +148,8 @@ def has_more_parts(data: bytes | bytearray, most: int) -> bool:
         if found > most:
             return True
     return False
+
+
+def utc_text(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

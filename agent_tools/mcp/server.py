@@ -105,8 +105,8 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
         server.extensions[apps.EXTENSION] = {}
     if bounds.tasks:
         server.extensions[tasks.EXTENSION] = {}
-        for method, handler in (("get", get_task), ("update", update_task), ("cancel", cancel_task)):
-            server.add_request_handler(f"tasks/{method}", tasks.TaskParams, handler)
+        for method in ("get", "update", "cancel"):
+            server.add_request_handler(f"tasks/{method}", tasks.TaskParams, answer_task)
     return server
 
 
@@ -167,32 +167,19 @@ async def read_resource(context: Context, params: ReadResourceRequestParams) -> 
         raise MCPError(code, call.reason(exc), {"uri": str(params.uri)[:200]}) from exc
 
 
-async def get_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
-    """Return the state of a task, and its result.
+async def answer_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
+    """Return the state of a task, or end its run; variables stay. Tasks ask nothing, so updates are ignored.
 
     Raises:
         MCPError: the client does not declare tasks, or has no such task.
     """
-    return {"resultType": "complete", **_task(context, params).state()}
-
-
-async def update_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
-    """Ignore answers to questions of a task, since tasks ask none. Errors as for `get_task`."""
-    _task(context, params)
-    return {"resultType": "complete"}
-
-
-async def cancel_task(context: Context, params: tasks.TaskParams) -> dict[str, Any]:
-    """End the run of a task; variables stay. Errors as for `get_task`."""
-    await _task(context, params).cancel()
-    return {"resultType": "complete"}
-
-
-def _task(context: Context, params: tasks.TaskParams) -> tasks.RunTask:
     call = _call(context)
     if not call.takes_tasks:
         raise tasks.undeclared()
-    return call.services.tasks.find(call.owner, params.task_id)
+    task = call.services.tasks.find(call.owner, params.task_id)
+    if context.method == "tasks/cancel":
+        await task.cancel()
+    return {"resultType": "complete", **(task.state() if context.method == "tasks/get" else {})}
 
 
 def _call(context: Context) -> McpCall:

@@ -98,7 +98,8 @@ class McpCall:
         activities.begin(kind, activity)
         await activities.attend(activity, until - anyio.current_time(), self.report)
         if self.takes_tasks and not activity.is_over:
-            return self.services.tasks.add(activity, lambda over: _joined(before, self._told(over, whole=True))).created
+            task = self.services.tasks.add(activity, lambda over: _joined(before, self._told(over, whole=True)))
+            return {"resultType": "task", **task.state()}
         return _joined(before, self._taken(activity))
 
     async def attend(self, activity: Activity, within: float) -> CallToolResult:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any
 
 import anyio.to_thread
@@ -17,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolResult, RequestParams
 
 from agent_tools.mcp.activities import TAIL, Activity
+from agent_tools.text import utc_text
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 MAX_ENDED = 16  # tasks of one key that are over; the oldest is forgotten first
@@ -38,29 +38,21 @@ class RunTask:
     """A run that its client polls. At its end only its answer is stored."""
 
     def __init__(self, activity: Activity, ttl: float, tell: Tell) -> None:
+        now = time.time()
         self.id = secrets.token_urlsafe(24)
         self.owner = activity.place.owner
-        self.expires = time.time() + ttl
-        self._facts = {"taskId": self.id, "createdAt": _iso(time.time()), "ttlMs": round(ttl * 1000)}
+        self.expires = now + ttl
+        self._facts = {"taskId": self.id, "createdAt": utc_text(now), "ttlMs": round(ttl * 1000)}
         self._activity: Activity | None = activity
         self._tell = tell
         activity.attendants += 1  # for ever: no later call has to tell of it
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether its state is final."""
-        return self._activity is None
-
-    @property
-    def created(self) -> dict[str, Any]:
-        """The answer to the call that began it, a CreateTaskResult."""
-        return {"resultType": "task", **self.state()}
-
     def state(self) -> dict[str, Any]:
         """Return the task, with its result if there is one: a DetailedTask."""
-        activity, facts = self._activity, {**self._facts, "lastUpdatedAt": _iso(time.time())}
+        activity = self._activity
         if activity is None:
             return self._facts
+        facts = {**self._facts, "lastUpdatedAt": utc_text(time.time())}
         if not activity.is_over:
             poll = POLL if activity.seconds < _MINUTE else POLL_LATER
             message = activity.progress_line[-TAIL:]
@@ -109,9 +101,8 @@ class RunTasks:
         """Forget tasks that have expired, and the oldest that are over of this owner."""
         now = time.time()
         self._tasks = {id_: task for id_, task in self._tasks.items() if task.expires > now}
-        for task in self._tasks.values():
-            task.state()
-        ended = [task.id for task in self._tasks.values() if task.owner == owner and task.is_over]
+        over = [task for task in self._tasks.values() if task.state()["status"] != "working"]
+        ended = [task.id for task in over if task.owner == owner]
         for id_ in ended[:-MAX_ENDED]:
             del self._tasks[id_]
 
@@ -120,7 +111,3 @@ def undeclared() -> MCPError:
     """Return the error for a client that asks for a task without declaring that it knows them."""
     needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
     return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"Declare the extension {EXTENSION} to use tasks.", needed)
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,7 +17,6 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB
 from agent_tools.results.execution import CommandResult, Died, Error, Execution, NetworkConnection, TimedOut
+from agent_tools.text import utc_text
 
 VERSION = 1
 MAX_LINE = 64 * KIB  # bytes
@@ -69,7 +69,7 @@ class AuditLog:
         """
         if not self.path:
             return
-        line = _line({"v": VERSION, "at": _now(), "event": event, **self.fields, **fields})
+        line = _line({"v": VERSION, "at": utc_text(time.time()), "event": event, **self.fields, **fields})
         try:
             _append(str(self.path), line)
         except OSError as exc:
@@ -191,10 +191,6 @@ def _is_empty(name: str, value: object) -> bool:
 
 def _json(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode("ascii")
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _append(path: str, line: bytes) -> None:
