@@ -24,6 +24,7 @@ from agent_tools.settings import Endpoint
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from agent_tools.testing.server import Script
 from tests.recorder import Answer, Recorder
+from tests.waiting import until
 
 HI = [Message(USER, "hi")]
 FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -308,8 +309,10 @@ def test_closing_before_the_first_byte_ends_the_wait_and_hangs_up_when_it_comes(
     first_byte = threading.Event()
     model, server = new(ScriptedReply(text="a" * 1000, piece=1, wait_before=first_byte, wait_midway=threading.Event()))
     reply = model.reply(HI)
-    threading.Timer(0.05, reply.close).start()
+    closer = threading.Thread(target=lambda: until(lambda: server.requests) and reply.close())
+    closer.start()
     assert list(reply) == []
+    closer.join()
     first_byte.set()
     assert server.hung_up.wait(60)
 
