@@ -32,18 +32,16 @@ def check(folder: Path) -> None:
     bad = 0
     for each in found:
         try:
-            lines = list(_report(each, read_folder(each)))
+            lines = list(_report(read_folder(each)))
         except InvalidParams as exc:
             lines, bad = [f"{each}: not usable. {exc}"], bad + 1
         click.echo("\n".join(lines))
     sys.exit(1 if bad else 0)
 
 
-def _report(folder: Path, bundle: Bundle) -> Iterator[str]:
+def _report(bundle: Bundle) -> Iterator[str]:
     manifest, files = bundle.manifest, bundle.files
     yield f"{manifest.name}: {len(files)} files, {size_text(sum(len(file.data) for file in files.values()))}"
-    if manifest.name != folder.name:
-        yield f"  warning: the folder is named {folder.name!r}, and not as the skill"
     yield from (f"  warning: {each}" for each in manifest.warnings)
     if manifest.compatibility:
         yield f"  says of its needs: {manifest.compatibility}"

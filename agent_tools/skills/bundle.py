@@ -15,16 +15,18 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from agent_tools.engines.engine import MAX_SKILL_BYTES
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.skills.frontmatter import Manifest, read_manifest
-from agent_tools.skills.skill import MANIFEST
+from agent_tools.machine.folder import OPEN_FILE
+from agent_tools.skills.frontmatter import read_manifest
+from agent_tools.skills.skill import MANIFEST, Manifest
 
 MAX_ZIP, MAX_FILES, MAX_FILE, MAX_BYTES = 50 * MIB, 500, 25 * MIB, MAX_SKILL_BYTES
 MAX_PATH, MAX_DEPTH = 255, 10  # characters of a path; folders above a file, the skill's own included
@@ -32,15 +34,14 @@ MAX_ENTRIES = 20_000  # of a zip's directory, which is read whole before its fil
 _LEFT_OUT = frozenset({"__MACOSX", ".DS_Store", ".git", "__pycache__"})
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _BAD_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, RuntimeError, ValueError)
-_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry(NamedTuple):
-    """A file to read: its path, its mode (0 if unknown), and a function that reads at most a number of bytes."""
+    """A file to read: its path, its mode (0 if unknown), and a function that opens it for a `with` statement."""
 
     path: str
     mode: int
-    read: Callable[[int], bytes]
+    open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def read_folder(folder: Path) -> Bundle:
         InvalidParams: it is not a usable skill; a link or a device in it is an error, too.
     """
     try:
-        return read_entries(_in_folder(folder))
+        return read_entries(_in_folder(folder), folder.name)
     except OSError as exc:
         raise InvalidParams(f"{exc.filename or folder} cannot be read: {exc.strerror}.") from exc
 
@@ -96,15 +97,15 @@ def read_zip(data: bytes) -> Bundle:
         raise InvalidParams(f"The zip cannot be read ({type(exc).__name__}): pack the skill's folder again.") from None
 
 
-def read_entries(entries: Iterable[Entry]) -> Bundle:
-    """Read the files of a skill; a common top folder is removed from their paths.
+def read_entries(entries: Iterable[Entry], folder: str = "") -> Bundle:
+    """Read the files of a skill; a common top folder is removed from their paths. `folder` is the name of the skill's.
 
     Raises:
         InvalidParams: a path, a size or SKILL.md is invalid, or something is not a plain file.
     """
     files: dict[str, SkillFile] = {}
     room = MAX_BYTES
-    for path, mode, read in entries:
+    for path, mode, opened in entries:
         _check_path(path)
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise InvalidParams(f"{path!r:.80} is a link or a device: a skill has plain files alone.")
@@ -112,7 +113,8 @@ def read_entries(entries: Iterable[Entry]) -> Bundle:
             raise InvalidParams(f"Two files have the path {path!r:.80}: give each its path in the folder.")
         if len(files) == MAX_FILES:
             raise InvalidParams(f"There are more than {MAX_FILES} files, the maximum of a skill.")
-        data = read(min(MAX_FILE, room) + 1)
+        with opened() as content:
+            data = content.read(min(MAX_FILE, room) + 1)
         if len(data) > min(MAX_FILE, room):
             raise InvalidParams(f"A skill may have {MAX_BYTES // MIB} MiB in all, and {MAX_FILE // MIB} MiB a file.")
         room -= len(data)
@@ -125,7 +127,7 @@ def read_entries(entries: Iterable[Entry]) -> Bundle:
             f"There are {len(manifests)} files {MANIFEST}: a skill has exactly one, in the folder that holds all files."
         )
     files[MANIFEST] = files.pop(manifests[0])
-    return Bundle(files, read_manifest(files[MANIFEST].data))
+    return Bundle(files, read_manifest(files[MANIFEST].data, folder))
 
 
 def zipped(bundle: Bundle) -> bytes:
@@ -172,12 +174,7 @@ def _in_zip(archive: zipfile.ZipFile) -> Iterator[Entry]:
             raise InvalidParams("The zip is encrypted, or compressed in another way than deflate: pack it again.")
         path = info.orig_filename  # which `filename` is cut short of, at a null byte
         if not info.is_dir() and _LEFT_OUT.isdisjoint(path.split("/")):
-            yield Entry(path, info.external_attr >> 16, partial(_read_zipped, archive, info))
-
-
-def _read_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes:
-    with archive.open(info) as file:
-        return file.read(most)
+            yield Entry(path, info.external_attr >> 16, partial(archive.open, info))
 
 
 def _in_folder(folder: Path) -> Iterator[Entry]:
@@ -186,12 +183,11 @@ def _in_folder(folder: Path) -> Iterator[Entry]:
         for path in (Path(above, each) for each in (*names, *folders)):
             mode = path.lstat().st_mode
             if path.name not in _LEFT_OUT and not stat.S_ISDIR(mode):
-                yield Entry(path.relative_to(folder).as_posix(), mode, partial(_read_file, path))
+                yield Entry(path.relative_to(folder).as_posix(), mode, partial(_opened, path))
 
 
-def _read_file(path: Path, most: int) -> bytes:
-    with open(os.open(path, _OPEN_FILE), "rb") as file:
-        return file.read(most)
+def _opened(path: Path) -> IO[bytes]:
+    return open(os.open(path, OPEN_FILE), "rb")
 
 
 def _raise(error: OSError) -> None:

@@ -8,28 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import yaml
 
 from agent_tools.errors import InvalidParams
-from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, one_line
+from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Manifest, one_line
 
 MAX_FRONTMATTER = 16 * 1024  # bytes
 _NAME = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
 _FRONTMATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The frontmatter of a SKILL.md, checked; `fields` has it as it is written."""
-
-    name: str
-    description: str
-    compatibility: str = ""
-    warnings: tuple[str, ...] = ()
-    fields: Mapping[object, object] = field(default_factory=dict)
 
 
 class _Loader(yaml.SafeLoader):
@@ -41,8 +29,8 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def read_manifest(data: bytes) -> Manifest:
-    """Return the frontmatter of a SKILL.md.
+def read_manifest(data: bytes, folder: str = "") -> Manifest:
+    """Return the frontmatter of a SKILL.md; another name than that of its `folder` is a warning.
 
     Raises:
         InvalidParams: there is none, or it lacks a usable name or description.
@@ -60,17 +48,20 @@ def read_manifest(data: bytes) -> Manifest:
         raise InvalidParams(f"The frontmatter of {MANIFEST} is no plain YAML in UTF-8: {reason:.200}") from None
     if not isinstance(found, Mapping):
         raise InvalidParams(f"The frontmatter of {MANIFEST} is no mapping: give lines such as `name: pdf`.")
-    return _checked(found)
+    return _checked(found, folder)
 
 
-def _checked(found: Mapping[object, object]) -> Manifest:
+def _checked(found: Mapping[object, object], folder: str) -> Manifest:
     name, description, compatibility = (found.get(each) for each in ("name", "description", "compatibility"))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidParams(f"name={name!r:.80} is not usable: give 1 to 64 of a-z, 0-9 and single hyphens.")
     line = one_line(description) if isinstance(description, str) else ""
     if not line:
         raise InvalidParams(f"The skill {name!r} has no description: give 1 to {MAX_DESCRIPTION:,} characters.")
-    is_long = len(line) > MAX_DESCRIPTION
-    warning = f"the description has {len(line):,} characters: a model is shown the first {MAX_DESCRIPTION:,}"
     needs = one_line(compatibility) if isinstance(compatibility, str) else ""
-    return Manifest(name, line, needs, (warning,) if is_long else (), found)
+    warnings = []
+    if folder not in ("", name):
+        warnings.append(f"the folder is named {folder!r}, and not as the skill")
+    if len(line) > MAX_DESCRIPTION:
+        warnings.append(f"the description has {len(line):,} characters: a model is shown the first {MAX_DESCRIPTION:,}")
+    return Manifest(name, line, needs, tuple(warnings), found)

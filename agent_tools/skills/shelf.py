@@ -12,19 +12,18 @@ import fcntl
 import os
 import re
 import tempfile
-import threading
 import time
 import weakref
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from agent_tools.errors import InvalidParams
-from agent_tools.machine.folder import identity, identity_now
+from agent_tools.machine.folder import OPEN_DIR, identity, identity_now, open_folder
 from agent_tools.machine.removal import remove_tree
 from agent_tools.skills.bundle import Bundle, read_folder
-from agent_tools.skills.frontmatter import Manifest, read_manifest
-from agent_tools.skills.skill import MANIFEST, Skill
+from agent_tools.skills.frontmatter import read_manifest
+from agent_tools.skills.skill import MANIFEST, Manifest, Skill
 
 MAX_SKILLS = 50  # of one sandbox
 UNUSED_SECONDS = 86_400.0  # after which a copy without a user is removed
@@ -35,13 +34,14 @@ _PART = ".part-"  # how the name of a copy begins that is being written
 class _Lock:
     """A shared lock on a copy, until it is garbage."""
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        weakref.finalize(self, os.close, fd)
+    def __init__(self, copy: Path) -> None:
+        self.fd = os.open(copy, OPEN_DIR)
+        weakref.finalize(self, os.close, self.fd)
+        fcntl.flock(self.fd, fcntl.LOCK_SH)
+        os.utime(self.fd)
 
 
 _locks: weakref.WeakValueDictionary[Path, _Lock] = weakref.WeakValueDictionary()
-_guard = threading.Lock()
 
 
 def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill, ...]:
@@ -55,7 +55,7 @@ def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill,
     found: dict[str, Skill] = {}
     root = Path(os.path.abspath(os.path.expanduser(root)))  # as engines need it
     for given in paths:
-        for skill in (given,) if isinstance(given, Skill) else _read(given, root):
+        for skill in (given,) if isinstance(given, Skill) else _read(Path(given), root):
             if skill.name in found:
                 raise InvalidParams(f"Two skills are named {skill.name!r}: leave out one of them.")
             found[skill.name] = skill
@@ -82,36 +82,36 @@ def folders_of(given: str | os.PathLike[str]) -> Sequence[Path]:
     return found
 
 
-def put(bundle: Bundle, root: Path, name: str = "") -> Skill:
-    """Return a skill with its copy below `root`, made if it is not there. `name` is its original folder."""
-    skill = _kept(root / bundle.digest, bundle.manifest, bundle)
-    other = f"the folder is named {name!r}, and not as the skill"
-    return replace(skill, warnings=(*skill.warnings, *((other,) if name not in ("", skill.name) else ())))
+def put(bundle: Bundle, root: Path) -> Skill:
+    """Return a skill with its copy below `root`, made if it is not there."""
+    copy = root / bundle.digest
+    return _locked(copy, bundle.manifest, partial(_write, bundle, copy))
 
 
-def _kept(copy: Path, manifest: Manifest, bundle: Bundle | None) -> Skill:
-    with _guard:
-        lock = _locks.get(copy)
-        if lock is None or identity(lock.fd) != identity_now(copy):
-            lock = _locks[copy] = _Lock(_locked(bundle, copy))
+def _locked(copy: Path, manifest: Manifest, make: Callable[[], object]) -> Skill:
+    """Return a skill with a lock on its copy; as long as the copy is not there, `make` makes it, or raises an error."""
+    lock = _locks.get(copy)
+    while not lock or identity(lock.fd) != identity_now(copy):
+        make()
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            lock = _locks[copy] = _Lock(copy)
             sweep(copy.parent)
-    texts, folder = (manifest.name, manifest.description), copy / manifest.name
-    return Skill(*texts, copy.name, folder, manifest.compatibility, manifest.warnings, lock, manifest.fields)
+    return Skill(**vars(manifest), folder=copy / manifest.name, lock=lock)
 
 
-def _read(given: str | os.PathLike[str], root: Path) -> list[Skill]:
-    copy = Path(given).parent
+def _read(given: Path, root: Path) -> list[Skill]:
+    copy = given.parent
     if copy.parent == root and _DIGEST.fullmatch(copy.name):
         try:
-            return [_kept(copy, read_manifest((Path(given) / MANIFEST).read_bytes()), None)]
+            return [_locked(copy, read_manifest((given / MANIFEST).read_bytes()), copy.lstat)]
         except FileNotFoundError as exc:
-            raise InvalidParams(f"The copy of the skill {Path(given).name!r} is gone: give its folder again.") from exc
+            raise InvalidParams(f"The copy of the skill {given.name!r} is gone: give its folder again.") from exc
     return [_read_one(folder, root) for folder in folders_of(given)]
 
 
 def _read_one(folder: Path, root: Path) -> Skill:
     try:
-        return put(read_folder(folder), root, folder.name)
+        return put(read_folder(folder), root)
     except InvalidParams as exc:
         raise InvalidParams(f"The skill in {str(folder)!r} is not usable. {exc}") from exc
     except OSError as exc:
@@ -122,23 +122,9 @@ def _has_manifest(folder: Path) -> bool:
     return any(each.lower() == MANIFEST.lower() for each in os.listdir(folder))
 
 
-def _locked(bundle: Bundle | None, copy: Path) -> int:
-    """Return a descriptor of a copy with a shared lock on it; written first where it is not there."""
-    while True:
-        if bundle is None:
-            copy.lstat()  # raises FileNotFoundError
-        elif not copy.is_dir():
-            _write(bundle, copy)
-        with contextlib.suppress(FileNotFoundError):
-            fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            if identity(fd) == identity_now(copy):  # not removed meanwhile
-                os.utime(fd)
-                return fd
-            os.close(fd)
-
-
 def _write(bundle: Bundle, copy: Path) -> None:
+    if copy.is_dir():
+        return
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=_PART, dir=copy.parent))
     try:
@@ -164,17 +150,9 @@ def sweep(root: Path, used: Collection[str] = (), seconds: float = UNUSED_SECOND
             os.utime(root / digest)  # for other processes
     oldest = time.time() - seconds
     for entry in list(os.scandir(root)):
-        with contextlib.suppress(OSError):
-            if entry.name not in used and entry.stat(follow_symlinks=False).st_mtime < oldest:
-                _remove_unused(root, entry.name)
-
-
-def _remove_unused(root: Path, name: str) -> None:
-    fd = os.open(root / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        gone = root / f"{_PART}{name}"
-        os.rename(root / name, gone)
-        remove_tree(gone)
-    finally:
-        os.close(fd)
+        with contextlib.suppress(OSError), open_folder(Path(entry)) as fd:
+            if entry.name not in used and os.fstat(fd).st_mtime < oldest:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                gone = root / f"{_PART}{entry.name}"
+                os.rename(entry, gone)
+                remove_tree(gone)

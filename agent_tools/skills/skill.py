@@ -20,28 +20,40 @@ _INTRODUCTION = (
 
 
 @dataclass(frozen=True)
-class Skill:
-    """A skill that is mounted read-only at `path` in the sandbox.
+class Manifest:
+    """The frontmatter of a SKILL.md, checked.
 
     Attributes:
         name: 1 to 64 of a-z, 0-9 and single hyphens.
         description: what it is for and when to use it, in one line.
-        digest: SHA-256 of all its files, with their paths and rights.
-        folder: the copy of it on the host, which is named by the digest and never changes.
         compatibility: what it says that it needs, in one line; nothing is installed or allowed for it.
         warnings: what breaks the format, and does not matter here.
-        lock: keeps the copy from being removed, as long as the skill is referred to.
-        frontmatter: that of its SKILL.md, as it is written.
+        frontmatter: all of it, as it is written.
     """
 
     name: str
     description: str
-    digest: str
-    folder: Path
     compatibility: str = ""
     warnings: tuple[str, ...] = ()
-    lock: object = field(default=None, compare=False, repr=False)
     frontmatter: Mapping[object, object] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill(Manifest):
+    """A skill that is mounted read-only at `path` in the sandbox.
+
+    Attributes:
+        folder: the copy of it on the host, in a folder that is named by the digest; it never changes.
+        lock: keeps the copy from being removed, as long as the skill is referred to.
+    """
+
+    folder: Path
+    lock: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all its files, with their paths and rights."""
+        return self.folder.parent.name
 
     @property
     def path(self) -> str:

@@ -5,7 +5,9 @@ An input that begins with `PK` is a zip; any other is the SKILL.md.
 
 from __future__ import annotations
 
+from functools import partial
 from io import BytesIO
+from pathlib import Path
 
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
@@ -19,13 +21,12 @@ SEEN = frozenset("\x08\n\r\x0b\x0c\x1b\x85\u2028\u2029\u202e")  # what would lea
 def ask(parts: Parts) -> None:
     """Read a skill: its files are within the limits, and its texts are one line."""
     data = b"".join(parts)
-    bundle = read_zip(data) if data.startswith(b"PK") else read_entries([Entry("SKILL.md", 0, BytesIO(data).read)])
+    bundle = read_zip(data) if data.startswith(b"PK") else read_entries([Entry("SKILL.md", 0, partial(BytesIO, data))])
     assert "SKILL.md" in bundle.files
     assert len(bundle.files) <= MAX_FILES
     assert sum(len(each.data) for each in bundle.files.values()) <= MAX_BYTES
     assert not any(part in ("", ".", "..") for path in bundle.files for part in path.split("/"))
-    manifest, digest = bundle.manifest, bundle.digest
-    skill = Skill(manifest.name, manifest.description, digest, "", manifest.compatibility)  # type: ignore[arg-type]
+    skill = Skill(**vars(bundle.manifest), folder=Path(bundle.digest))
     line = with_catalogue("", [skill]).rpartition("\n")[2]
     assert not SEEN.intersection(line)
     assert len(line) < 2_000

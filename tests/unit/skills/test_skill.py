@@ -21,7 +21,7 @@ from tests.skills import skill_folder
 
 
 def skill(name: str = "pdf", description: str = "Reads PDFs.", compatibility: str = "") -> Skill:
-    return Skill(name, description, "0" * 64, Path("/srv/skills") / name, compatibility)
+    return Skill(name, description, compatibility, folder=Path("/srv/skills") / name)
 
 
 @pytest.fixture
