@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -28,15 +29,14 @@ def check(folder: Path) -> None:
 
     For each it prints the files, their size, and the imported modules that are neither Python's nor the skill's.
     """
-    found = folders_of(folder)
-    bad = 0
-    for each in found:
+    code = 0
+    for each in folders_of(folder):
         try:
-            lines = list(_report(read_folder(each)))
+            report = "\n".join(_report(read_folder(each)))
         except InvalidParams as exc:
-            lines, bad = [f"{each}: not usable. {exc}"], bad + 1
-        click.echo("\n".join(lines))
-    sys.exit(1 if bad else 0)
+            report, code = f"{each}: not usable. {exc}", 1
+        click.echo(report)
+    sys.exit(code)
 
 
 def _report(bundle: Bundle) -> Iterator[str]:
@@ -51,16 +51,14 @@ def _report(bundle: Bundle) -> Iterator[str]:
 
 def _imported(bundle: Bundle) -> set[str]:
     """Return the top modules that the Python files import, without those of Python and of the skill."""
-    scripts = {path: file.data for path, file in bundle.files.items() if path.endswith(".py")}
-    own = {part.removesuffix(".py") for path in scripts for part in path.split("/")}
-    return set().union(*map(_imports, scripts.values())) - own - sys.stdlib_module_names
-
-
-def _imports(source: bytes) -> set[str]:
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    return {name.partition(".")[0] for name in plain | named}
+    found, own = set[str](), set(sys.stdlib_module_names)
+    for path, file in bundle.files.items():
+        if path.endswith(".py"):
+            own.update(part.removesuffix(".py") for part in path.split("/"))
+            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # it may be no Python of today
+                for node in ast.walk(ast.parse(file.data)):
+                    if isinstance(node, ast.Import):
+                        found.update(alias.name for alias in node.names)
+                    elif isinstance(node, ast.ImportFrom) and not node.level:
+                        found.add(str(node.module))
+    return {name.partition(".")[0] for name in found} - own

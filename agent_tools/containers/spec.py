@@ -152,15 +152,15 @@ def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
     return {"network": {"allow": network.split(), "private": list(config.private_networks)}}
 
 
-def skill_keys(text: str) -> list[str]:
-    """Return the client's names of a row's skills."""
-    return [each.partition("=")[0] for each in text.split()]
+def skill_copies(text: str) -> dict[str, str]:
+    """Return a row's skills: the path of each copy, by the client's name for it."""
+    return dict(each.split("=") for each in text.split())
 
 
 def own_skills(text: str, config: ContainersConfig) -> tuple[Skill, ...]:
     """Return a row's skills. Raises InvalidParams if a copy is gone."""
     shelf = config.data_dir / "skills"
-    return read_skills([shelf / each.partition("=")[2] for each in text.split()], shelf)
+    return read_skills([shelf / copy for copy in skill_copies(text).values()], shelf)
 
 
 def network_shown(network: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.skills import UploadedSkills
+from agent_tools.gateway.skills import UploadedSkills, sweep_copies
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry import Metrics, Tracer
@@ -190,7 +190,7 @@ class Services:
         self.uploads = Uploads(self.containers, self.store)
         self.chunked = ChunkedUploads(config, self.shares, self.uploads)
         self.files = ContainerFiles(self.containers, self.store, self.uploads)
-        self.skills = UploadedSkills(self.containers, self.store, self.uploads)
+        self.skills = UploadedSkills(config, self.store, self.uploads)
 
     def _count(self) -> None:
         """Make the metrics."""
@@ -214,7 +214,7 @@ class Services:
         A failed part, such as with a database that is away for a while, is left to the next sweep.
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
-        parts += [self.chunked.sweep, self.recent_fields.sweep, self.skills.sweep]
+        parts += [self.chunked.sweep, self.recent_fields.sweep, partial(sweep_copies, self.config, self.store)]
         parts += [self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
         failed = sum(failures(part) for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 
 from starlette.concurrency import run_in_threadpool
@@ -107,7 +107,11 @@ def _bundle(parts: Sequence[UploadFile]) -> Bundle:
     """Read a zip, which is a single file, or the files of a folder, each named by its path."""
     if len(parts) == 1 and (parts[0].filename or "").rpartition("/")[2].lower() != MANIFEST.lower():
         return read_zip(parts[0].file.read(MAX_ZIP + 1))
-    return read_entries(Entry(part.filename or "", 0, partial(nullcontext, part.file)) for part in parts)
+    return read_entries(map(_entry, parts))
+
+
+def _entry(part: UploadFile) -> Entry:
+    return Entry(part.filename or "", 0, lambda: part.file)
 
 
 def _id(request: Request) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agent_tools.containers.containers import Containers
 from agent_tools.containers.records import ContainerRecord, new_id
-from agent_tools.containers.spec import own_skills
+from agent_tools.containers.spec import own_skills, skill_copies
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.files import FOR_SKILLS, Uploads
@@ -26,7 +24,6 @@ from agent_tools.skills.bundle import Bundle, read_zip, zipped
 from agent_tools.skills.shelf import UNUSED_SECONDS, put, sweep
 from agent_tools.skills.skill import Skill
 
-_DIGEST = re.compile("=([0-9a-f]{64})/")
 AT_ONCE = 2  # skills that are read at once, each of them in memory
 
 
@@ -60,11 +57,10 @@ class UploadedSkill:
 class UploadedSkills:
     """The skills of all owners. Thread-safe."""
 
-    def __init__(self, containers: Containers[GatewayConfig], store: Store, uploads: Uploads) -> None:
-        self._containers = containers
+    def __init__(self, config: GatewayConfig, store: Store, uploads: Uploads) -> None:
+        self._config = config
         self._store = store
         self._uploads = uploads
-        self._shelf = containers.config.data_dir / "skills"
         self._reading = threading.Semaphore(AT_ONCE)
 
     def create(self, owner: str, read: Callable[[], Bundle]) -> UploadedSkill:
@@ -161,11 +157,11 @@ class UploadedSkills:
         Raises:
             ApiError: 400 or 404, one cannot be used.
         """
-        config, found = self._containers.config, dict[str, Skill]()
+        shelf, found = self._config.data_dir / "skills", dict[str, Skill]()
         for index, each in enumerate(given):
             with self._reading, _refused(f"{path}[{index}]"):
-                skill = put(self._read(owner, each), self._shelf)
-                read_skills([*config.known_skills, *found.values(), skill], self._shelf)  # which checks the names
+                skill = put(self._read(owner, each), shelf)
+                read_skills([*self._config.known_skills, *found.values(), skill], shelf)  # which checks the names
             found[each.key] = skill
         return found
 
@@ -184,18 +180,14 @@ class UploadedSkills:
     def of_container(self, text: str) -> tuple[Skill, ...]:
         """Return the skills of a container's row; a 400 says that one is gone."""
         with _refused("container"):
-            return own_skills(text, self._containers.config)
-
-    def sweep(self) -> None:
-        """Remove old copies that no container has."""
-        sweep_copies(self._containers.config, self._store)
+            return own_skills(text, self._config)
 
 
 def sweep_copies(config: GatewayConfig, store: Store, seconds: float = UNUSED_SECONDS) -> None:
     """Remove the copies of skills that are so old, and that no container has and no process uses."""
     if (shelf := config.data_dir / "skills").is_dir():
-        rows = store.find(ContainerRecord, status="active")
-        sweep(shelf, {digest for row in rows for digest in _DIGEST.findall(row.skills)}, seconds)
+        texts = [row.skills for row in store.find(ContainerRecord, status="active")]
+        sweep(shelf, {copy.partition("/")[0] for text in texts for copy in skill_copies(text).values()}, seconds)
 
 
 @contextmanager

@@ -7,11 +7,10 @@ left out, and the log says why. It is in the containers all the same.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from mcp.server.lowlevel.server import Server
@@ -23,6 +22,7 @@ from mcp_types import (
     RequestParams,
     TextResourceContents,
 )
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from agent_tools.limits import MIB
 from agent_tools.mcp.answers import mime_of
@@ -30,14 +30,27 @@ from agent_tools.mcp.files import blob_of
 from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill
 
 EXTENSION = "io.modelcontextprotocol/skills"
-MAX_BYTES = 16 * MIB  # of one skill; a host need take no more
-_MAX_TEXTS = {"description": MAX_DESCRIPTION, "compatibility": 500, "license": MAX_DESCRIPTION}  # characters
 _ANSWER = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
 _log = logging.getLogger(__name__)
 
 
 class _GetSkill(RequestParams):
     uri: str
+
+
+class _Frontmatter(BaseModel, extra="allow", strict=True, allow_inf_nan=False):
+    """What the extension allows: texts of so many characters, and values that JSON has, unlike dates."""
+
+    __pydantic_extra__: dict[str, JsonValue]
+    description: Annotated[str, Field(min_length=1, max_length=MAX_DESCRIPTION)]
+    compatibility: Annotated[str, Field(min_length=1, max_length=500)] = "-"
+    license: Annotated[str, Field(min_length=1, max_length=MAX_DESCRIPTION)] = "-"
+    metadata: dict[str, JsonValue] = {}
+
+
+class _Rules(BaseModel):
+    frontmatter: _Frontmatter
+    bytes: Annotated[int, Field(le=16 * MIB)]  # a host need take no more
 
 
 class SkillResources:
@@ -48,14 +61,17 @@ class SkillResources:
         self._entries: dict[str, dict[str, Any]] = {}
         for skill in skills:
             base = f"skill://{skill.name}/"
-            paths = sorted(path for path in skill.folder.rglob("*") if path.is_file())
-            files = {base + quote(path.relative_to(skill.folder).as_posix()): path for path in paths}
-            if fault := _fault(skill.frontmatter, sum(path.stat().st_size for path in paths)):
-                _log.warning("the skill %s is not offered to clients of MCP: %s", skill.name, fault)
-                continue
+            files = {base + quote(path): skill.folder / path for path in skill.files()}
             resources = [{"uri": uri, **_digest(path.read_bytes())} for uri, path in files.items()]
-            uri = base + MANIFEST
-            self._entries[uri] = {"uri": uri, "frontmatter": skill.frontmatter, "resources": resources}
+            entry = {"uri": base + MANIFEST, "frontmatter": skill.frontmatter, "resources": resources}
+            try:
+                _Rules.model_validate({**entry, "bytes": sum(each["size"] for each in resources)})
+            except ValidationError as exc:
+                fault = exc.errors()[0]
+                place = ".".join(map(str, fault["loc"]))
+                _log.warning("the skill %s is not offered to clients of MCP: %s: %s", skill.name, place, fault["msg"])
+                continue
+            self._entries[base + MANIFEST] = entry
             self._files |= files
 
     def add_to(self, server: Server[Any]) -> None:
@@ -86,20 +102,3 @@ class SkillResources:
 
 def _digest(data: bytes) -> dict[str, Any]:
     return {"digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
-
-
-def _fault(frontmatter: Mapping[object, object], size: int) -> str:
-    """Return the rule of the extension that a skill breaks, '' for none."""
-    try:
-        is_json = json.loads(json.dumps(frontmatter, allow_nan=False)) == frontmatter
-    except (TypeError, ValueError):
-        is_json = False
-    if not is_json:
-        return "its frontmatter has values that JSON has not, such as dates."
-    for name, most in _MAX_TEXTS.items():
-        text = frontmatter.get(name, "-")
-        if not isinstance(text, str) or not 0 < len(text) <= most:
-            return f"its {name} is no text of 1 to {most:,} characters."
-    if not isinstance(frontmatter.get("metadata", {}), Mapping):
-        return "its metadata is no mapping."
-    return f"its files have more than {MAX_BYTES // MIB} MiB." if size > MAX_BYTES else ""

@@ -60,6 +60,10 @@ class Skill(Manifest):
         """The folder of the skill in the sandbox."""
         return f"{GUEST_SKILLS}/{self.name}"
 
+    def files(self) -> list[str]:
+        """Return the paths of its files in its folder, in order."""
+        return sorted(each.relative_to(self.folder).as_posix() for each in self.folder.rglob("*") if each.is_file())
+
     def __fspath__(self) -> str:
         return str(self.folder)
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
 from agent_tools.containers.records import ContainerRecord, Upload, new_id
-from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, skill_keys
+from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, skill_copies
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.recognised import ConversationFingerprint, Recognised, Sender
 from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
@@ -266,7 +266,7 @@ def _place(services: Services, found: Found, choice: ContainerChoice, look_at: L
         return replace(new, was_lost=known.was_lost)
     with contextlib.suppress(ContainerNotFound, ContainerExpired):
         row = services.containers.active(found.owner, named)
-        if row.network == new.network and skill_keys(row.skills) == [each.key for each in choice.skills]:
+        if row.network == new.network and list(skill_copies(row.skills)) == [each.key for each in choice.skills]:
             look_at(row)
             return replace(new, id=row.id, skills=row.skills)
     return replace(new, was_lost=True)

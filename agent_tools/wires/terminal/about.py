@@ -77,8 +77,7 @@ def _skill_shown(skill: Skill) -> dict[str, Any]:
 def _skill_read(skill: Skill) -> dict[str, Any]:
     """Return a skill with the text below its frontmatter, and the paths of its first files."""
     text = (skill.folder / MANIFEST).read_text("utf-8", "replace").partition("\n---")[2].partition("\n")[2]
-    paths = sorted(each.relative_to(skill.folder).as_posix() for each in skill.folder.rglob("*") if each.is_file())
-    resources = [path for path in paths if path != MANIFEST][:MAX_SKILL_FILES]
+    resources = [path for path in skill.files() if path != MANIFEST][:MAX_SKILL_FILES]
     return {**_skill_shown(skill), "content": text.strip(), "resources": resources}
 
 
