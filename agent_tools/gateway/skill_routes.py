@@ -17,7 +17,7 @@ from agent_tools.gateway.http import JsonResponse, json_body, owner_of, page, se
 from agent_tools.gateway.requests.failures import missing
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.skills import UploadedSkill
-from agent_tools.gateway.store.records import StoredSkillVersion
+from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
 from agent_tools.models.base import JsonObject
 from agent_tools.skills.bundle import MAX_BYTES, MAX_FILES, MAX_ZIP, Bundle, Entry, read_entries, read_zip
 from agent_tools.skills.skill import MANIFEST
@@ -129,27 +129,18 @@ def _version(request: Request) -> tuple[UploadedSkill, StoredSkillVersion]:
 
 def _skill_shown(skill: UploadedSkill) -> JsonObject:
     default = skill.version()
-    return {
-        "id": skill.id,
-        "object": "skill",
-        "created_at": int(skill.row.created_at),
-        "name": skill.row.name,
-        "description": default.description,
-        "default_version": str(default.number),
-        "latest_version": str(skill.versions[-1].number),
-    }
+    numbers = {"default_version": str(default.number), "latest_version": str(skill.versions[-1].number)}
+    return {**_shown(skill.row, skill, default), "object": "skill", **numbers}
 
 
 def _version_shown(skill: UploadedSkill, version: StoredSkillVersion) -> JsonObject:
-    return {
-        "id": version.id,
-        "object": "skill.version",
-        "created_at": int(version.created_at),
-        "name": skill.row.name,
-        "description": version.description,
-        "skill_id": skill.id,
-        "version": str(version.number),
-    }
+    number = str(version.number)
+    return {**_shown(version, skill, version), "object": "skill.version", "skill_id": skill.id, "version": number}
+
+
+def _shown(row: StoredSkill | StoredSkillVersion, skill: UploadedSkill, version: StoredSkillVersion) -> JsonObject:
+    texts = {"name": skill.row.name, "description": version.description}
+    return {"id": row.id, "created_at": int(row.created_at), **texts}
 
 
 _ONE, _VERSIONS = "/v1/skills/{skill_id}", "/v1/skills/{skill_id}/versions"

@@ -21,7 +21,11 @@ _BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, Recur
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values. An alias is an error: a few of them can stand for billions of nodes."""
+    """Reads plain values. An alias is an error: a few of them can stand for billions of nodes.
+
+    It is found while nodes are composed, which ends at Python's recursion limit: to parse 16 KiB of brackets takes a
+    minute.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

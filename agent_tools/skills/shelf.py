@@ -7,7 +7,6 @@ shared lock on its copy; a copy without a lock is removed once it is a day old.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -136,8 +135,8 @@ def _write(bundle: Bundle, copy: Path) -> None:
         for folder, _, _ in os.walk(part):
             os.chmod(folder, 0o755)  # noqa: S103  (the guest reads it; `root` is for its owner alone)
         os.rename(part, copy)
-    except OSError as exc:
-        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process was first
+    except OSError:
+        if not copy.is_dir():  # else another process was first
             raise
     finally:
         remove_tree(part)

@@ -16,14 +16,12 @@ from typing import Any, Union
 
 from agent_tools.agents.turn.code_stream import WHOLE_CHARS
 from agent_tools.code_reader import JsonReading, checked_code, read_json
-from agent_tools.containers.spec import contents, reach
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.tool import ContainerLease
+from agent_tools.gateway.tools.tool import ContainerLease, described
 from agent_tools.limits import Limits
 from agent_tools.results.execution import SIGNALLED, finished
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.skills.skill import with_catalogue
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
@@ -54,8 +52,7 @@ class ContainerShell(CommandTool):
     def __init__(self, lease: ContainerLease) -> None:
         config = lease.containers.config
         self.name = config.shell_name
-        described = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network))
-        self.description = with_catalogue(described, lease.skills)
+        self.description = described(lease, _DESCRIPTION)
         self.parameters = _parameters(config)
         self.lease = lease
         self._config = config

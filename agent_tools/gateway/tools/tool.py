@@ -163,7 +163,7 @@ class ContainerTool(CodeTool):
     def __init__(self, lease: ContainerLease, function: Mapping[str, Any] | None = None) -> None:
         given, config = function or {}, lease.containers.config
         self.name = str(given.get("name") or config.tool_name)
-        self.description = str(given.get("description") or _described(lease))
+        self.description = str(given.get("description") or described(lease, _DESCRIPTION))
         self.lease = lease
         super().__init__()
         if given.get("parameters"):
@@ -199,10 +199,10 @@ class ContainerTool(CodeTool):
             interpreter.cancel(cancelled)
 
 
-def _described(lease: ContainerLease) -> str:
-    """Return the tool's description for a model."""
+def described(lease: ContainerLease, text: str) -> str:
+    """Return a tool's description for a model, with the contents, the network and the skills of its container."""
     config = lease.containers.config
-    text = _DESCRIPTION.format(contents=contents(config), network=reach(lease.network), timeout=config.timeout)
+    text = text.format(contents=contents(config), network=reach(lease.network), timeout=config.timeout)
     return with_catalogue(text, lease.skills)
 
 
