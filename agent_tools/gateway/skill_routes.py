@@ -47,8 +47,8 @@ def retrieve_skill(request: Request) -> Response:
 async def update_skill(request: Request) -> Response:
     """POST /v1/skills/{id}: another default version."""
     given = read(_Update, await json_body(request)).default_version
-    update = services_of(request).skills.set_default
-    return JsonResponse(_skill_shown(await run_in_threadpool(update, owner_of(request), _id(request), given)))
+    update = partial(services_of(request).skills.set_default, owner_of(request), request.path_params["skill_id"], given)
+    return JsonResponse(_skill_shown(await run_in_threadpool(update)))
 
 
 def delete_skill(request: Request) -> Response:
@@ -114,12 +114,8 @@ def _entry(part: UploadFile) -> Entry:
     return Entry(part.filename or "", 0, lambda: part.file)
 
 
-def _id(request: Request) -> str:
-    return str(request.path_params["skill_id"])
-
-
 def _skill(request: Request) -> UploadedSkill:
-    return services_of(request).skills.find(owner_of(request), _id(request))
+    return services_of(request).skills.find(owner_of(request), request.path_params["skill_id"])
 
 
 def _version(request: Request) -> tuple[UploadedSkill, StoredSkillVersion]:

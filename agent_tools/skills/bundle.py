@@ -1,7 +1,9 @@
-"""The files of a skill, read from a folder or a zip that may be hostile, and checked.
+"""The files and the frontmatter of a skill, read from a folder or a zip that may be hostile, and checked.
 
 Sizes are counted while reading and never taken from a header. The limits are those of OpenAI's /v1/skills, but for the
-sum: 50 MiB for a zip, 500 files, 25 MiB for a file, 64 MiB for all.
+sum: 50 MiB for a zip, 500 files, 25 MiB for a file, 64 MiB for all. The frontmatter is that of
+https://agentskills.io/specification. A skill is an instruction to the model, so all of it is data here: it grants no
+rights (`allowed-tools` is not read), and its texts become one line without invisible characters.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import stat
 import unicodedata
 import zipfile
@@ -21,12 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import yaml
+
 from agent_tools.engines.engine import MAX_SKILL_BYTES
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import OPEN_FILE
-from agent_tools.skills.frontmatter import read_manifest
-from agent_tools.skills.skill import MANIFEST, Manifest
+from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Manifest, one_line
 
 MAX_ZIP, MAX_FILES, MAX_FILE, MAX_BYTES = 50 * MIB, 500, 25 * MIB, MAX_SKILL_BYTES
 MAX_PATH, MAX_DEPTH = 255, 10  # characters of a path; folders above a file, the skill's own included
@@ -34,6 +38,10 @@ MAX_ENTRIES = 20_000  # of a zip's directory, which is read whole before its fil
 _LEFT_OUT = frozenset({"__MACOSX", ".DS_Store", ".git", "__pycache__"})
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _BAD_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, RuntimeError, ValueError)
+MAX_FRONTMATTER = 16 * 1024  # bytes
+_NAME = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
+_FRONTMATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class Entry(NamedTuple):
@@ -192,3 +200,54 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain values. An alias is an error: a few of them can stand for billions of nodes.
+
+    It is found while nodes are composed, which ends at Python's recursion limit: to parse 16 KiB of brackets takes a
+    minute.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias")
+        return super().compose_node(parent, index)
+
+
+def read_manifest(data: bytes, folder: str = "") -> Manifest:
+    """Return the frontmatter of a SKILL.md; another name than that of its `folder` is a warning.
+
+    Raises:
+        InvalidParams: there is none, or it lacks a usable name or description.
+    """
+    match = _FRONTMATTER.match(data[: MAX_FRONTMATTER + 64])
+    if not match:
+        raise InvalidParams(
+            f"{MANIFEST} does not begin with frontmatter: give YAML of at most {MAX_FRONTMATTER // 1024} KiB between "
+            "two lines of ---."
+        )
+    try:
+        found = yaml.load(match[1].decode(), _Loader)  # noqa: S506  (a SafeLoader)
+    except _BAD_YAML as exc:
+        reason = " ".join(str(exc).split())
+        raise InvalidParams(f"The frontmatter of {MANIFEST} is no plain YAML in UTF-8: {reason:.200}") from None
+    if not isinstance(found, Mapping):
+        raise InvalidParams(f"The frontmatter of {MANIFEST} is no mapping: give lines such as `name: pdf`.")
+    return _checked(found, folder)
+
+
+def _checked(found: Mapping[object, object], folder: str) -> Manifest:
+    name, description, compatibility = (found.get(each) for each in ("name", "description", "compatibility"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidParams(f"name={name!r:.80} is not usable: give 1 to 64 of a-z, 0-9 and single hyphens.")
+    line = one_line(description) if isinstance(description, str) else ""
+    if not line:
+        raise InvalidParams(f"The skill {name!r} has no description: give 1 to {MAX_DESCRIPTION:,} characters.")
+    needs = one_line(compatibility) if isinstance(compatibility, str) else ""
+    warnings = []
+    if folder not in ("", name):
+        warnings.append(f"the folder is named {folder!r}, and not as the skill")
+    if len(line) > MAX_DESCRIPTION:
+        warnings.append(f"the description has {len(line):,} characters: a model is shown the first {MAX_DESCRIPTION:,}")
+    return Manifest(name, line, needs, tuple(warnings), found)

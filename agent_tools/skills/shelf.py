@@ -20,8 +20,7 @@ from pathlib import Path
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.folder import OPEN_DIR, identity, identity_now, open_folder
 from agent_tools.machine.removal import remove_tree
-from agent_tools.skills.bundle import Bundle, read_folder
-from agent_tools.skills.frontmatter import read_manifest
+from agent_tools.skills.bundle import Bundle, read_folder, read_manifest
 from agent_tools.skills.skill import MANIFEST, Manifest, Skill
 
 MAX_SKILLS = 50  # of one sandbox

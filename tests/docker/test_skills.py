@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -104,17 +104,12 @@ def test_a_sandbox_made_ahead_has_the_skills_that_it_was_made_with(
 
 
 def test_two_sandboxes_at_once_share_one_copy(folder: Path) -> None:
-    found: list[object] = []
-
-    def use() -> None:
+    def use(_: int) -> tuple[Path, object]:
         with Sandbox(skills=[folder]) as sandbox:
-            found.append((sandbox.skills[0].folder, sandbox.run_code("open('/skills/csv/SKILL.md').read()").value))
+            return sandbox.skills[0].folder, sandbox.run_code("open('/skills/csv/SKILL.md').read()").value
 
-    threads = [threading.Thread(target=use) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(use, range(2)))
     assert len(found) == 2
     assert len(set(found)) == 1
 

@@ -36,10 +36,10 @@ def contents(answer: Any) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def inline(data: bytes | None = None, name: str = "m") -> dict[str, Any]:
-    source = {"type": "base64", "media_type": "application/zip"}
-    text = base64.b64encode(zipped(*FILES) if data is None else data).decode()
-    return {"type": "inline", "name": name, "description": "Does things.", "source": {**source, "data": text}}
+def inline(archive: bytes = zipped(*FILES), name: str = "m", **source: str) -> dict[str, Any]:
+    data = base64.b64encode(archive).decode()
+    source = {"type": "base64", "media_type": "application/zip", "data": data, **source}
+    return {"type": "inline", "name": name, "description": "Does things.", "source": source}
 
 
 def shell(*skills: dict[str, Any]) -> list[dict[str, Any]]:
@@ -54,12 +54,12 @@ def told_by(gateway: Gateway, tool: str = "shell") -> str:
 
 @pytest.fixture
 def gateway(new_gateway: NewGateway) -> Gateway:
-    return new_gateway({"m": lambda _: ScriptedReply("Ok.")}, api_keys=KEYS)
+    return new_gateway({"m": lambda _: ScriptedReply("Ok.")})
 
 
 @pytest.fixture
 def client(gateway: Gateway) -> openai.OpenAI:
-    return gateway.client(KEYS[0])
+    return gateway.client()
 
 
 def test_openais_client_has_every_route(client: openai.OpenAI) -> None:
@@ -97,15 +97,15 @@ def test_openais_client_has_every_route(client: openai.OpenAI) -> None:
 
 def test_the_asynchronous_client_uploads_a_folder(gateway: Gateway, client: openai.OpenAI) -> None:
     async def made() -> str:
-        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEYS[0]) as ours:
+        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any") as ours:
             return (await ours.skills.create(files=FILES)).id
 
     assert contents(client.skills.content.retrieve(asyncio.run(made()))) == dict(FILES)
 
 
-def test_a_skill_is_its_keys_alone_and_no_file(gateway: Gateway, client: openai.OpenAI) -> None:
+def test_a_skill_is_its_keys_alone_and_no_file(new_gateway: NewGateway) -> None:
+    client, stranger = map(new_gateway({}, api_keys=KEYS).client, KEYS)
     made = client.skills.create(files=FILES)
-    stranger = gateway.client(KEYS[1])
     assert stranger.skills.list().data == []
     for ask in (stranger.skills.retrieve, stranger.skills.content.retrieve, stranger.skills.delete):
         with pytest.raises(openai.NotFoundError):
@@ -149,25 +149,21 @@ def test_a_form_of_too_much_is_refused_before_it_is_read(client: openai.OpenAI) 
     assert refused.value.status_code == 413
     with pytest.raises(openai.BadRequestError, match="Too many files"):
         client.skills.create(files=[*FILES, *((f"m/{n}", b"") for n in range(500))])
-    key = {"Authorization": f"Bearer {KEYS[0]}"}
-    answer = httpx.post(f"{client.base_url}skills", headers=key, files={"other": ("a", b"")})
+    answer = httpx.post(f"{client.base_url}skills", files={"other": ("a", b"")})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "files")
 
 
 def test_a_skill_is_mounted_in_the_container_of_a_response(gateway: Gateway, client: openai.OpenAI) -> None:
     made = client.skills.create(files=FILES)
     reference = {"type": "skill_reference", "skill_id": made.id, "version": "latest"}
-    key = {"Authorization": f"Bearer {KEYS[0]}"}
     for given in (reference, inline()):
-        body = {"model": "m", "input": "Go.", "tools": shell(given)}
-        answer = httpx.post(f"{gateway.url}/v1/responses", json=body, headers=key, timeout=60).json()
+        answer = post(gateway, tools=shell(given)).json()
         assert told_by(gateway).endswith(LINE)
         (shown,) = answer["tools"][0]["environment"]["skills"]
         assert shown == (given if given is reference else {**given, "source": {**given["source"], "data": ""}})
 
 
-def test_skills_of_the_clients_own_shell_are_named_to_the_model_and_mounted_nowhere(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+def test_skills_of_the_clients_own_shell_are_named_to_the_model_and_mounted_nowhere(gateway: Gateway) -> None:
     skill = {"name": "m", "description": "Does\n\u202ethings.", "path": "/home/a/m/"}
     answer = post(gateway, tools=[{"type": "shell", "environment": {"type": "local", "skills": [skill]}}])
     assert told_by(gateway).endswith("\n- m: Does things. (/home/a/m/SKILL.md)")
@@ -188,9 +184,7 @@ def test_another_set_of_skills_is_another_container(new_gateway: NewGateway) -> 
     client.skills.versions.create(made.id, files=packed(("m/SKILL.md", MANIFEST + b"2")))
     second = post(gateway, tools=shell(latest), previous_response_id=first["id"]).json()
     third = post(gateway, tools=shell(inline()), previous_response_id=second["id"]).json()
-    calls = [
-        next(each for each in answer["output"] if each["type"] == "shell_call") for answer in (first, second, third)
-    ]
+    calls = (each for answer in (first, second, third) for each in answer["output"] if each["type"] == "shell_call")
     ids = [each["environment"]["container_id"] for each in calls]
     assert ids[0] == ids[1] != ids[2]
     assert "is gone" in str(gateway.upstream.requests[-1]["messages"])
@@ -198,12 +192,9 @@ def test_another_set_of_skills_is_another_container(new_gateway: NewGateway) -> 
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
     "an unknown skill": ([{"type": "skill_reference", "skill_id": "skill_0"}], ""),
-    "no base64": ([{**inline(), "source": {**inline()["source"], "data": "%"}}], "[0]"),
+    "no base64": ([inline(data="%")], "[0]"),
     "another name": ([inline(name="n")], "[0]"),
-    "another type of media": (
-        [{**inline(), "source": {**inline()["source"], "media_type": "text/plain"}}],
-        "[0].source.media_type",
-    ),
+    "another type of media": ([inline(media_type="text/plain")], "[0].source.media_type"),
     "one name twice": ([inline(), inline()], "[1]"),
     "a bomb": ([inline(), inline(BAD["a bomb"][0])], "[1]"),
     "a path that leads out": ([inline(BAD["a path that leads out"][0])], "[0]"),
@@ -214,8 +205,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_skill_that_cannot_be_used_makes_no_container(new_gateway: NewGateway, case: str) -> None:
-    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+def test_a_skill_that_cannot_be_used_makes_no_container(gateway: Gateway, case: str) -> None:
     given, place = REFUSED[case]
     where = {"tools[0].environment.skills": {"tools": shell(*given)}, "skills": {"name": "c", "skills": given}}
     for path, body in where.items():
@@ -229,8 +219,7 @@ def test_a_skill_that_cannot_be_used_makes_no_container(new_gateway: NewGateway,
     assert gateway.client().containers.list().data == []
 
 
-def test_tools_share_the_skills_of_one(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
+def test_tools_share_the_skills_of_one(gateway: Gateway) -> None:
     code_tool = {"type": "code_interpreter", "container": {"type": "auto"}}
     assert post(gateway, tools=[code_tool, *shell(inline())]).status_code == 200
     assert all(each["function"]["description"].endswith(LINE) for each in gateway.upstream.requests[-1]["tools"])
@@ -249,9 +238,7 @@ def test_a_name_of_the_operators_skills_is_taken(new_gateway: NewGateway, tmp_pa
     assert "Two skills are named 'm'" in answer.json()["error"]["message"]
 
 
-def test_a_container_keeps_its_skills_whatever_becomes_of_them(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": lambda _: ScriptedReply("Ok.")})
-    client = gateway.client()
+def test_a_container_keeps_its_skills_whatever_becomes_of_them(gateway: Gateway, client: openai.OpenAI) -> None:
     made = client.skills.create(files=FILES)
     given: Any = [{"type": "skill_reference", "skill_id": made.id}]
     container = client.containers.create(name="c", skills=given)

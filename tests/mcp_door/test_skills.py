@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from mcp import Client, MCPError
-from mcp_types import PaginatedRequestParams, Request, RequestParams, Result, TextResourceContents
+from mcp_types import Request, RequestParams, Result, TextResourceContents
 
 from agent_tools.mcp.skills import EXTENSION
 from tests.mcp_door.conftest import Converse
@@ -28,30 +28,21 @@ BREAKING = {
 }
 
 
-class Uri(RequestParams):
-    uri: str
-
-
-class ListSkills(Request[PaginatedRequestParams, Literal["skills/list"]]):
-    method: Literal["skills/list"] = "skills/list"
-    params: PaginatedRequestParams
-
-
-class GetSkill(Request[Uri, Literal["skills/get"]]):
-    method: Literal["skills/get"] = "skills/get"
-    params: Uri
+class Params(RequestParams, extra="allow"):
+    pass
 
 
 class Anything(Result, extra="allow"):
     pass
 
 
-async def ask(client: Client, request: Request[Any, Any]) -> dict[str, Any]:
+async def ask(client: Client, method: str, **params: str) -> dict[str, Any]:
+    request = Request[Params, str](method=method, params=Params.model_validate(params))
     return (await client.session.send_request(request, Anything)).model_dump(by_alias=True)
 
 
 async def get(client: Client, uri: str) -> Any:
-    return (await ask(client, GetSkill(params=Uri(uri=uri))))["skill"]
+    return (await ask(client, "skills/get", uri=uri))["skill"]
 
 
 @pytest.fixture
@@ -68,7 +59,7 @@ def skills(tmp_path: Path) -> Path:
 def test_skills_are_listed_with_digests_of_what_is_read(converse: Converse, skills: Path, tmp_path: Path) -> None:
     async def talk(client: Client) -> None:
         assert EXTENSION in (client.server_capabilities.extensions or {})
-        listed = await ask(client, ListSkills(params=PaginatedRequestParams()))
+        listed = await ask(client, "skills/list")
         assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
         (skill,) = listed["skills"]
         assert skill["uri"] == "skill://m/SKILL.md"

@@ -95,11 +95,8 @@ def test_an_operators_skills_are_in_every_container(tmp_path: Path) -> None:
 
 
 def test_the_check_lists_imports_and_fails_for_an_unusable_skill(tmp_path: Path) -> None:
-    scripts = {
-        "scripts/a.py": "import os, numpy.linalg\nfrom helper import x\nfrom . import y",
-        "scripts/helper.py": "",
-    }
-    skill_folder(tmp_path / "m", {**scripts, "scripts/old.py": "print 1"})
+    source = "import os, numpy.linalg\nfrom helper import x\nfrom . import y"
+    skill_folder(tmp_path / "m", {"scripts/a.py": source, "scripts/helper.py": "", "scripts/old.py": "print 1"})
     result = CliRunner().invoke(cli, ["skills", "check", str(tmp_path)])
     assert result.exit_code == 0
     assert result.output.startswith("m: 4 files, ")
