@@ -106,7 +106,7 @@ def read_zip(data: bytes) -> Bundle:
 
 
 def read_entries(entries: Iterable[Entry], folder: str = "") -> Bundle:
-    """Read the files of a skill; a common top folder is removed from their paths. `folder` is the name of the skill's.
+    """Read the files of a skill; the folder that has SKILL.md is left out of their paths.
 
     Raises:
         InvalidParams: a path, a size or SKILL.md is invalid, or something is not a plain file.
@@ -127,14 +127,15 @@ def read_entries(entries: Iterable[Entry], folder: str = "") -> Bundle:
             raise InvalidParams(f"A skill may have {MAX_BYTES // MIB} MiB in all, and {MAX_FILE // MIB} MiB a file.")
         room -= len(data)
         files[path] = SkillFile(data, bool(mode & stat.S_IXUSR) or data.startswith(b"#!"))
-    files = _without_folder(files)
     _check_names(files)
     manifests = [path for path in files if path.rpartition("/")[2].lower() == MANIFEST.lower()]
-    if len(manifests) != 1 or "/" in manifests[0]:
+    top = manifests[0][: -len(MANIFEST)] if manifests else ""
+    if len(manifests) != 1 or top.count("/") > 1 or not all(path.startswith(top) for path in files):
         raise InvalidParams(
             f"There are {len(manifests)} files {MANIFEST}: a skill has exactly one, in the folder that holds all files."
         )
-    files[MANIFEST] = files.pop(manifests[0])
+    files = {path.removeprefix(top): file for path, file in files.items()}
+    files[MANIFEST] = files.pop(manifests[0].removeprefix(top))
     return Bundle(files, read_manifest(files[MANIFEST].data, folder))
 
 
@@ -158,14 +159,6 @@ def _check_path(path: str) -> None:
         raise InvalidParams(f"The path {path!r:.80} is not usable: give relative paths with /, without '..'.")
     if any(unicodedata.category(each) in ("Cc", "Cs") for each in path):
         raise InvalidParams(f"The path {path!r:.80} has a control character: rename the file.")
-
-
-def _without_folder(files: dict[str, SkillFile]) -> dict[str, SkillFile]:
-    """Return files by their path below the one folder that they all lie in, if they do."""
-    tops = {path.partition("/")[0] for path in files}
-    if len(tops) > 1 or not all("/" in path for path in files):
-        return files
-    return {path.partition("/")[2]: file for path, file in files.items()}
 
 
 def _check_names(paths: Iterable[str]) -> None:
