@@ -250,14 +250,20 @@ async def in_pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
     """Wait for a result for a client; if the client disconnects, cancel the work, wait for its end and return None."""
-    working, leaving = asyncio.ensure_future(work), asyncio.create_task(_disconnected(request))
+    working = asyncio.ensure_future(work)
+    await race(working, _disconnected(request))
+    return None if working.cancelled() else working.result()
+
+
+async def race(*works: Awaitable[Any]) -> None:
+    """Wait until the first of several works ends; cancel the others, and wait for their end, too."""
+    tasks = [asyncio.ensure_future(each) for each in works]
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in (working, leaving):
+        for each in tasks:
             each.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _disconnected(request: Request) -> None:

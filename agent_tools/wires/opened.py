@@ -96,9 +96,16 @@ class Shelf(Generic[T]):
         """List the things whose place begins so, oldest first."""
         return [each for each in self._things.values() if each.place[: len(place)] == place]
 
-    def find(self, place: Place, id_: str) -> Opened[T] | None:
-        """Return a thing of a place."""
-        return next((each for each in self.of(place) if each.id == id_), None)
+    def find(self, place: Place, id_: str, missing: str) -> Opened[T]:
+        """Return a thing of a place.
+
+        Raises:
+            HTTPException: 404, with the message `missing`: there is none.
+        """
+        for each in self.of(place):
+            if each.id == id_:
+                return each
+        raise HTTPException(404, missing)
 
     async def end(self, thing: Opened[T]) -> None:
         """End a thing, and forget it."""

@@ -195,10 +195,7 @@ def _enter(kernel: Sandbox, folder: str) -> None:
 
 
 def _context(call: E2BRequest, box: Box, id_: str) -> Opened[Context]:
-    found = call.wire.contexts.find(box.place, id_)
-    if found is None:
-        raise HTTPException(404, f"Context {id_[:64]} not found")
-    return found
+    return call.wire.contexts.find(box.place, id_, f"Context {id_[:64]} not found")
 
 
 def _shown(id_: str, cwd: str) -> dict[str, str]:

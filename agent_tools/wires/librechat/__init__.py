@@ -27,7 +27,6 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import Facts, Snapshot, safe_name
 from agent_tools.results.execution import Execution
-from agent_tools.results.outputs import pictures_of
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import (
@@ -192,8 +191,7 @@ async def _exec(
 
 def _printed(sandbox: Sandbox, done: Execution, note: str) -> tuple[str, str]:
     """Return the stdout and stderr of Python that ran in a kernel. Figures that it showed become files."""
-    figures = [picture for output in done.outputs for picture in pictures_of(output)]
-    for picture in figures:
+    for picture in done.pictures:
         kind = picture.mime.rpartition("/")[2].partition("+")[0]
         sandbox.write_file(f"figure-{secrets.token_hex(4)}.{kind}", picture.data)
     stdout = done.stdout + (f"{done.result.text}\n" if done.result else "")
@@ -216,10 +214,10 @@ async def _programmatic(
     tool_results: Annotated[list[_Result] | None, Field(max_length=500)] = None,
 ) -> Any:
     if continuation_token:
-        thing = call.wire.processes.find((call.owner,), continuation_token)
-        if thing is None or not thing.label.is_waiting:
-            raise HTTPException(404, "There is no such continuation_token: the script has ended.")
-        script: StartedScript = thing.label
+        missing = "There is no such continuation_token: the script has ended."
+        script: StartedScript = call.wire.processes.find((call.owner,), continuation_token, missing).label
+        if not script.is_waiting:
+            raise HTTPException(404, missing)
         await script.take([each.model_dump() for each in tool_results or []])
     else:
         if lang != "py":

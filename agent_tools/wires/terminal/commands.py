@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.http import aside
+from agent_tools.wires.http import aside, race
 from agent_tools.wires.opened import Opened, Processes, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
@@ -129,7 +129,7 @@ async def _create_terminal(call: TerminalRequest) -> Any:
 
 @ROUTES.on("GET", "/api/terminals")
 async def _list_terminals(call: TerminalRequest) -> Any:
-    return [_described(shell) for shell in _shells(call)]
+    return [_described(shell) for shell in call.wire.shells.of(call.place) if not shell.it.is_over]
 
 
 @ROUTES.on("GET", "/api/terminals/user/output", is_tool=True)
@@ -168,13 +168,9 @@ async def attach(socket: WebSocket) -> None:
     if shell.is_attached:
         raise WebSocketException(TAKEN, "Session already connected")
     shell.is_attached = True
-    both = [asyncio.create_task(each) for each in (_outwards(socket, shell.it), _inwards(socket, call, shell))]
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await race(_outwards(socket, shell.it), _inwards(socket, call, shell))
     finally:
-        for task in both:
-            task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
         await call.wire.shells.end(shell)
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await socket.close()
@@ -184,10 +180,11 @@ async def attach(socket: WebSocket) -> None:
 
 
 def _run(call: TerminalRequest, id_: str) -> Process:
-    run = call.wire.commands.find(call.place, id_)
-    if run is None:
-        raise HTTPException(404, "Process not found")
-    return run
+    return call.wire.commands.find(call.place, id_, "Process not found")
+
+
+def _shell(call: TerminalRequest, id_: str) -> Process:
+    return call.wire.shells.find(call.place, id_, "Session not found")
 
 
 async def _awaited(run: Process, seconds: float) -> None:
@@ -229,21 +226,9 @@ def _described(shell: Process) -> dict[str, Any]:
     return {"id": shell.id, "created_at": at, "pid": shell.it.pid}
 
 
-def _shells(call: TerminalRequest) -> list[Process]:
-    """List the running shells of the chat, oldest first."""
-    return [shell for shell in call.wire.shells.of(call.place) if not shell.it.is_over]
-
-
-def _shell(call: TerminalRequest, id_: str) -> Process:
-    for shell in _shells(call):
-        if shell.id == id_:
-            return shell
-    raise HTTPException(404, "Session not found")
-
-
 def _users(call: TerminalRequest) -> Process:
     """Return the newest shell of the chat to which a client is attached."""
-    for shell in reversed(_shells(call)):
+    for shell in reversed(call.wire.shells.of(call.place)):
         if shell.is_attached:
             return shell
     raise HTTPException(404, "No connected user shell")

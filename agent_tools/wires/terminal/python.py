@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Error, Execution, Output
-from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut, pictures_of
+from agent_tools.results.notebook import error
+from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import bundle, while_connected
@@ -39,11 +39,10 @@ async def run_python(
     result; figures are shown to you as pictures. For work of more than 240 seconds, write a script and use run_command.
     """
     done, note = await _run(call, lambda sandbox: sandbox, code, timeout)
-    figures: list[str] = []
-    room = MAX_FIGURE_BYTES
-    for picture in (picture for output in done.outputs for picture in pictures_of(output)):
-        if len(figures) < MAX_FIGURES and len(picture.data) <= room:
-            room -= len(picture.data)
+    figures, room = list[str](), MAX_FIGURE_BYTES
+    for picture in done.pictures[:MAX_FIGURES]:
+        room -= len(picture.data)
+        if room >= 0:
             figures.append(picture.data_url)
     return {
         "ok": done.ok,
@@ -81,7 +80,6 @@ class Notebook:
     kernel: Sandbox
     count: int = 0
     is_busy: bool = False
-    used_at: float = field(default_factory=time.monotonic)
 
 
 @ROUTES.on("POST", "/notebooks")
@@ -92,19 +90,14 @@ async def _open_notebook(call: TerminalRequest, path: str) -> Any:
         _cells(sandbox, path)
         return Notebook(path, sandbox.fresh_kernel())
 
-    there = sorted(shelf.of(room), key=lambda each: each.it.used_at)
-    for unused in there[: len(there) - MAX_NOTEBOOKS + 1]:
-        await shelf.end(unused)
+    for oldest in shelf.of(room)[: 1 - MAX_NOTEBOOKS]:
+        await shelf.end(oldest)
     book = await shelf.open(room, call.ensure, begin)
     return {"id": book.id, "kernel": "python3", "status": "ready"}
 
 
 def _book(call: TerminalRequest, id_: str) -> Opened[Notebook]:
-    book = call.wire.notebooks.find(call.place[:2], id_)
-    if book is None:
-        raise HTTPException(404, "Session not found")
-    book.it.used_at = time.monotonic()
-    return book
+    return call.wire.notebooks.find(call.place[:2], id_, "Session not found")
 
 
 @ROUTES.on("GET", "/notebooks/{id}")
@@ -131,9 +124,7 @@ async def _run_cell(call: TerminalRequest, id: str, cell_index: int, source: str
         if not 0 <= cell_index < len(cells):
             raise HTTPException(400, f"cell_index {cell_index} out of range (0..{len(cells) - 1})")
         source = source if source is not None else source_of(cells[cell_index])
-        done = Execution(())
-        if source.strip():
-            done, _ = await _run(call, lambda _: book.kernel, source, CELL_SECONDS)
+        done, _ = await _run(call, lambda _: book.kernel, source, CELL_SECONDS)
         book.count += 1
         outputs = [shown for each in done.outputs if (shown := _cell_output(each, book.count))]
         new = {"source": source, "outputs": outputs, "execution_count": book.count}
@@ -183,14 +174,12 @@ def _cell_output(output: Output, count: int) -> dict[str, Any] | None:
     match output:
         case Stream():
             return {"output_type": "stream", "name": output.name, "text": output.text}
-        case Result() | Display():
-            shown = {"data": bundle(output.data), "metadata": {}}
-            if isinstance(output, Display):
-                return {"output_type": "display_data", **shown}
-            return {"output_type": "execute_result", "execution_count": count, **shown}
-        case Error() | TimedOut() | Died():
-            name = output.name if isinstance(output, Error) else type(output).__name__
-            value = output.value if isinstance(output, Error) else output.text
-            lines = output.text.splitlines()
-            return {"output_type": "error", "ename": name, "evalue": value, "traceback": lines}
+        case Result(data):
+            return {"output_type": "execute_result", "execution_count": count, "data": bundle(data), "metadata": {}}
+        case Display(data):
+            return {"output_type": "display_data", "data": bundle(data), "metadata": {}}
+        case Error(name, value, text):
+            return error(name, value, text)
+        case TimedOut() | Died():
+            return error(type(output).__name__, output.text, output.text)
     return None
