@@ -149,12 +149,8 @@ def _written(admin: Admin, id_: str, value: str) -> None:
 
 
 @POLICIES.on("GET", "/api/v1/policies/{name}/lifecycle")
-async def _lifecycle(_: Admin, name: str) -> Any:
-    return {"id": name, "data": {}}
-
-
 @POLICIES.on("PUT", "/api/v1/policies/{name}/lifecycle")
-async def _put_lifecycle(admin: Admin, name: str) -> Any:
+async def _lifecycle(admin: Admin, name: str) -> Any:
     if (await admin.request.body()).strip() not in (b"", b"{}", b"null"):
         raise HTTPException(422, "This server has no lifecycle settings: leave it empty.")
     return {"id": name, "data": {}}
@@ -192,17 +188,19 @@ def _document() -> dict[str, Any]:
 
 
 def _operation(each: Operation) -> dict[str, Any]:
-    query, body, parameters = _schema(each.query), _schema(each.body), []
-    for name, part in query["properties"].items():
-        parameters.append({"name": name, "in": "query", "required": name in query.get("required", ()), "schema": part})
+    query, body = _schema(each.query), _schema(each.body)
+    required = query.get("required", ())
+    parameters = [
+        {"name": name, "in": "query", "required": name in required, "schema": part}
+        for name, part in query["properties"].items()
+    ]
     if "{process_id}" in each.path:
         part = {"type": "string", "description": "The id of the command."}
         parameters.append({"name": "process_id", "in": "path", "required": True, "schema": part})
     found: dict[str, Any] = {
         "operationId": each.name,
-        "summary": each.name.replace("_", " "),
         "description": " ".join((each.handler.__doc__ or "").split()),
-        "parameters": [{**one, "description": one["schema"].get("description", one["name"])} for one in parameters],
+        "parameters": parameters,
         "responses": {"200": {"description": "Done."}},
     }
     if body["properties"]:
@@ -212,7 +210,7 @@ def _operation(each: Operation) -> dict[str, Any]:
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema()
-    return {"properties": {}, **dict(_plain(schema, schema.get("$defs", {})))}
+    return dict(_plain(schema, schema.get("$defs", {})))
 
 
 def _plain(schema: Any, definitions: dict[str, Any]) -> Any:
