@@ -105,47 +105,33 @@ class TerminalRequest(Call):
         spec = ContainerSpec(self.room, tier, config.user_container_idle / 60, origin=self.origin)
         return self.wire.containers.named(self.owner, spec, config.max_user_containers).id
 
-    async def on_host(self, path: str, read: Callable[[str, str], T | None]) -> T | None:
-        """Return the result of `read` on a file in HOME on the host; None if the host does not have it."""
-        name, containers = inside(path), self.wire.containers
-
-        def found() -> T | None:
-            row = self.find()
-            is_current = row and (row.id not in containers.running() or containers.runtime.guest().shares_files)
-            return read(row.id, name or "") if row and is_current else None
-
-        return None if name is None else await aside(found)
-
-    async def look(self, work: Callable[[Sandbox], T]) -> T | None:
-        """Run a short function on the caller's sandbox; return None if none runs."""
-
-        def done() -> T | None:
-            if row := self.find():
-                with self.wire.containers.peek(row.id) as sandbox:
-                    return work(sandbox) if sandbox else None
-            return None
-
-        return await aside(done)
-
-    def there(self) -> str:
-        """Return the id of the caller's container. Errors as for `ensure`.
+    async def look(
+        self, path: str, running: Callable[[Sandbox], T], parked: Callable[[str, str], T | None] = lambda *_: None
+    ) -> T:
+        """Return what `running` finds in the caller's sandbox; if none runs, what `parked` finds in HOME on the host.
 
         Raises:
-            HTTPException: 404, there is none.
+            FileNotFoundError: nothing is found.
         """
-        if self.find() is None:
-            raise HTTPException(404, "File not found")
-        return self.ensure()
 
-    async def use(self, work: Callable[[Sandbox], T], *, of_what_is_there: bool = False) -> T:
-        """Run a short function on the caller's sandbox, which is started if needed.
+        def found() -> T | None:
+            row, name = self.find(), inside(path)
+            if row is None:
+                return None
+            with self.wire.containers.peek(row.id) as sandbox:
+                if sandbox:
+                    return running(sandbox)
+            return None if name is None else parked(row.id, name)
 
-        Errors as for `ensure`, or with `of_what_is_there` as for `there`.
-        """
+        if (result := await aside(found)) is None:
+            raise FileNotFoundError
+        return result
+
+    async def use(self, work: Callable[[Sandbox], T]) -> T:
+        """Run a short function on the caller's sandbox, which is started if needed. Errors as for `ensure`."""
 
         def done() -> T:
-            id_ = self.there() if of_what_is_there else self.ensure()
-            with self.wire.containers.use(id_, PATIENCE) as (sandbox, _):
+            with self.wire.containers.use(self.ensure(), PATIENCE) as (sandbox, _):
                 return work(sandbox)
 
         return await aside(done)
@@ -161,15 +147,14 @@ class TerminalRequest(Call):
     @property
     def cwd(self) -> str:
         """The working directory of the chat."""
-        return self.wire.cwds.get(self.place, HOME) if self.session else HOME
+        return self.wire.cwds.get(self.place, HOME)
 
     def change_cwd(self, path: str) -> None:
-        """Change it; without a chat nothing is noted."""
-        if self.session:
-            self.wire.cwds[self.place] = path
-            self.wire.cwds.move_to_end(self.place)
-            if len(self.wire.cwds) > MAX_CWDS:
-                self.wire.cwds.popitem(last=False)
+        """Change it."""
+        self.wire.cwds[self.place] = path
+        self.wire.cwds.move_to_end(self.place)
+        if len(self.wire.cwds) > MAX_CWDS:
+            self.wire.cwds.popitem(last=False)
 
 
 ROUTES = Routes(TerminalRequest)

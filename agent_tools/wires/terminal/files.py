@@ -1,4 +1,4 @@
-"""The routes for files. Files in HOME are read on the host if it has them, else in the sandbox."""
+"""The routes for files. They are read in the sandbox while one runs, else on the host, which has HOME alone."""
 
 from __future__ import annotations
 
@@ -19,15 +19,7 @@ from agent_tools.limits import MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import in_pieces, unusable, uploads
-from agent_tools.wires.terminal.callers import (
-    HOME,
-    ROUTES,
-    TerminalRequest,
-    check_spared,
-    in_sandbox,
-    inside,
-    resolved,
-)
+from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
 Line = Annotated[int, Field(ge=1, le=2**53)] | None
@@ -54,8 +46,8 @@ async def _get_cwd(call: TerminalRequest) -> Any:
 @ROUTES.on("POST", "/files/cwd")
 async def _set_cwd(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
-    with _not_found("Directory not found"):
-        if path != HOME and not (await _stat(call, path)).is_dir:
+    with not_found("Directory not found"):
+        if path != HOME and not (await stat_of(call, path)).is_dir:
             raise NotADirectoryError
     call.change_cwd(path)
     return {"cwd": path}
@@ -67,13 +59,13 @@ async def list_files(
 ) -> Any:
     """List a folder."""
     path = call.path(directory)
-    entries = await call.on_host(path, call.wire.contents.entries)
-    with _not_found("Directory not found"):
-        if entries is None or any(each.kind == "link" for each in entries):
-            entries = await call.look(partial(_listed, in_sandbox(path))) or entries
-        if entries is None and path != HOME:
-            raise FileNotFoundError
-    is_writable = inside(path) is not None or path == "/tmp" or path.startswith("/tmp/")
+    try:
+        entries = await call.look(path, partial(_listed, in_sandbox(path)), call.wire.contents.entries)
+    except (FileNotFoundError, NotADirectoryError):
+        if path != HOME:
+            raise HTTPException(404, "Directory not found") from None
+        entries = []
+    is_writable = inside(path) is not None or f"{path}/".startswith("/tmp/")
     shown = [
         {
             "name": each.name,
@@ -82,7 +74,7 @@ async def list_files(
             "modified": each.modified,
             "writable": is_writable,
         }
-        for each in entries or ()
+        for each in entries
     ]
     return {"dir": path, "writable": is_writable, "entries": shown}
 
@@ -93,18 +85,14 @@ async def read_file(
 ) -> Any:
     """Read a text file, or some of its lines."""
     path = call.path(path)
-    size, pieces = await _contents(call, path)
-    if size > MAX_TEXT:
-        message = f"The file has {size:,} bytes, more than {MAX_TEXT:,}: read it in parts, with run_python."
-        raise HTTPException(413, message)
-    data = b"".join([piece async for piece in pieces])
+    data = await _data(call, path)
     try:
         text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
         if mime.startswith("image/"):
             return Response(data, media_type=mime)
-        raise HTTPException(415, f"No text: {mime}, {size:,} bytes. Read it with run_python.") from None
+        raise HTTPException(415, f"No text: {mime}, {len(data):,} bytes. Read it with run_python.") from None
     lines = text.splitlines(keepends=True)
     some = lines[(start_line or 1) - 1 : end_line]
     return {"path": path, "content": "".join(some), "total_lines": len(lines)}
@@ -115,7 +103,7 @@ async def display_file(call: TerminalRequest, path: Path) -> Any:
     """Show a file to the user, in the panel of files."""
     path, is_there = call.path(path), False
     with contextlib.suppress(HTTPException, OSError):
-        is_there = not (await _stat(call, path)).is_dir
+        is_there = not (await stat_of(call, path)).is_dir
     return {"path": path, "exists": is_there}
 
 
@@ -150,21 +138,14 @@ async def replace_file_content(
 ) -> Any:
     """Replace exact texts in a file."""
     path = call.path(path)
-
-    def work(sandbox: Sandbox) -> int:
-        data = sandbox.read_file(in_sandbox(path), max_bytes=MAX_TEXT + 1)
-        if len(data) > MAX_TEXT:
-            raise HTTPException(413, f"The file has more than {MAX_TEXT:,} bytes: change it with run_python.")
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            raise HTTPException(415, "The file is no text.") from None
-        for each in replacements:
-            text = _replaced(text, each)
-        sandbox.write_file(in_sandbox(path), text)
-        return len(text.encode())
-
-    return {"path": path, "size": await call.use(work, of_what_is_there=True)}
+    try:
+        text = (await _data(call, path)).decode()
+    except UnicodeDecodeError:
+        raise HTTPException(415, "The file is no text.") from None
+    for each in replacements:
+        text = _replaced(text, each)
+    await call.write(path, text.encode())
+    return {"path": path, "size": len(text.encode())}
 
 
 @ROUTES.on("POST", "/files/upload", query=("directory",))
@@ -187,24 +168,20 @@ async def _mkdir(call: TerminalRequest, path: str) -> Any:
 async def _delete(call: TerminalRequest, path: str) -> Any:
     path = resolved(path)
     check_spared(path)
-
-    def work(sandbox: Sandbox) -> str:
-        with _not_found("Path not found"):
-            kind = sandbox.stat(in_sandbox(path), follow=False).kind
-        sandbox.remove(in_sandbox(path), recursive=True)
-        return "directory" if kind == "folder" else "file"
-
-    return {"path": path, "type": await call.use(work, of_what_is_there=True)}
+    with not_found("Path not found"):
+        is_folder = (await stat_of(call, path, follow=False)).is_dir
+    await call.use(lambda sandbox: sandbox.remove(in_sandbox(path), recursive=True))
+    return {"path": path, "type": "directory" if is_folder else "file"}
 
 
 @ROUTES.on("POST", "/files/move")
 async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
     source, to = resolved(source), resolved(destination)
     check_spared(source)
+    with not_found("Source path not found"):
+        await stat_of(call, source, follow=False)
 
     def work(sandbox: Sandbox) -> None:
-        with _not_found("Source path not found"):
-            sandbox.stat(in_sandbox(source), follow=False)
         above = in_sandbox(posixpath.dirname(to))
         if not (sandbox.exists(above) and sandbox.stat(above).is_dir):
             raise HTTPException(400, "Destination parent directory not found")
@@ -212,7 +189,7 @@ async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
             raise HTTPException(409, "Destination already exists")
         sandbox.move(in_sandbox(source), in_sandbox(to))
 
-    await call.use(work, of_what_is_there=True)
+    await call.use(work)
     return {"source": source, "destination": to}
 
 
@@ -220,7 +197,7 @@ async def _move(call: TerminalRequest, source: str, destination: str) -> Any:
 
 
 @contextlib.contextmanager
-def _not_found(detail: str) -> Iterator[None]:
+def not_found(detail: str) -> Iterator[None]:
     """Answer 404 with this message for a path that does not exist."""
     try:
         yield
@@ -228,41 +205,46 @@ def _not_found(detail: str) -> Iterator[None]:
         raise HTTPException(404, detail) from None
 
 
-async def _stat(call: TerminalRequest, path: str) -> FileInfo:
-    """Return a file or folder.
-
-    Raises:
-        HTTPException: 404, there is none.
-    """
-    info = await call.on_host(path, call.wire.contents.stat)
-    if info is None or info.kind == "link":
-        info = await call.look(lambda sandbox: sandbox.stat(in_sandbox(path)))
-    if info is None:
-        raise HTTPException(404, "File not found")
-    return info
+async def stat_of(call: TerminalRequest, path: str, *, follow: bool = True) -> FileInfo:
+    """Return a file or folder; with `follow`, the target of a link. Errors as for `TerminalRequest.look`."""
+    return await call.look(path, lambda sandbox: sandbox.stat(in_sandbox(path), follow=follow), call.wire.contents.stat)
 
 
 async def _contents(call: TerminalRequest, path: str) -> tuple[int, AsyncGenerator[bytes, None]]:
     """Return the size of a file, and its bytes in pieces, never more than its size.
 
     Raises:
-        HTTPException: 404, there is no such file.
+        FileNotFoundError: there is no such file.
     """
-    info = await _stat(call, path)
+    info = await stat_of(call, path)
     if info.kind != "file":
-        raise HTTPException(404, "File not found")
+        raise FileNotFoundError
 
-    async def read(offset: int, most: int) -> bytes | None:
+    async def read(offset: int, most: int) -> bytes:
         def on_host(id_: str, name: str) -> bytes | None:
             with call.wire.contents.opened(id_, name) as file:
                 return os.pread(file.fileno(), most, offset) if file else None
 
-        found = await call.on_host(path, on_host)
-        if found is None:
-            found = await call.look(lambda each: each.read_file(in_sandbox(path), offset=offset, max_bytes=most))
-        return found
+        return await call.look(
+            path, lambda sandbox: sandbox.read_file(in_sandbox(path), offset=offset, max_bytes=most), on_host
+        )
 
     return info.size, in_pieces(info.size, read)
+
+
+async def _data(call: TerminalRequest, path: str) -> bytes:
+    """Return the bytes of a file that is read as text.
+
+    Raises:
+        HTTPException: 413, it is too large.
+        FileNotFoundError: there is no such file.
+    """
+    size, pieces = await _contents(call, path)
+    if size > MAX_TEXT:
+        raise HTTPException(
+            413, f"The file has {size:,} bytes, more than {MAX_TEXT:,}: read or change it in parts, with run_python."
+        )
+    return b"".join([piece async for piece in pieces])
 
 
 def _listed(path: str, sandbox: Sandbox) -> list[FileInfo]:

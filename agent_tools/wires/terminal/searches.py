@@ -22,6 +22,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Opened, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
+from agent_tools.wires.terminal.files import not_found, stat_of
 
 SECONDS = 30.0
 MAX_ANSWER = 16 * MIB
@@ -31,8 +32,8 @@ _SOURCE = Path(__file__).parent / "guest" / "search.py"
 Folder = Annotated[str, Field(description="The folder to look in.")]
 Kind = Literal["any", "file", "directory"]
 Few = Annotated[int, Field(ge=1, le=500)]
-Hundred = Annotated[int, Field(ge=1, le=100)]
 Patterns = list[str] | None
+NO_MATCHES = {"path": HOME, "matches": [], "truncated": False}
 
 
 @ROUTES.on("GET", "/files/grep", is_tool=True)
@@ -49,8 +50,7 @@ async def grep_search(
     """Search the lines of files."""
     given: dict[str, Any] = {"query": query, "regex": regex, "case_insensitive": case_insensitive, "include": include}
     given |= {"match_per_line": match_per_line, "max_results": max_results}
-    found = await _searched(call, "grep", path, given, {"matches": [], "truncated": False})
-    return {"query": query, "path": call.path(path), **found}
+    return {"query": query, **await _searched(call, "grep", path, NO_MATCHES, given)}
 
 
 @ROUTES.on("GET", "/files/glob", is_tool=True)
@@ -64,8 +64,7 @@ async def glob_search(
 ) -> Any:
     """Find files and folders by a pattern of names."""
     given = {"pattern": pattern, "exclude": exclude, "only": type, "max_results": max_results}
-    found = await _searched(call, "glob", path, given, {"matches": [], "truncated": False})
-    return {"pattern": pattern, "path": call.path(path), **found}
+    return {"pattern": pattern, **await _searched(call, "glob", path, NO_MATCHES, given)}
 
 
 @ROUTES.on("GET", "/files/search")
@@ -73,12 +72,12 @@ async def _search(
     call: TerminalRequest,
     query: Annotated[str, Field(max_length=1_000)] = "",
     path: str = ".",
-    limit: Hundred = 20,
+    limit: Annotated[int, Field(ge=1, le=100)] = 20,
     type: Kind = "any",  # noqa: A002
     show_hidden: bool = False,
 ) -> Any:
     given = {"query": query, "limit": limit, "only": type, "show_hidden": show_hidden}
-    return await _searched(call, "search", path, given, {"results": []})
+    return await _searched(call, "search", path, {"results": []}, given)
 
 
 @ROUTES.on("GET", "/files/matches")
@@ -88,21 +87,21 @@ async def _matches(
     path: str = ".",
     show_hidden: bool = False,
     offset: Annotated[int, Field(ge=0, le=2**31)] = 0,
-    limit: Hundred = 100,
 ) -> Any:
     if not query.strip():
         raise HTTPException(400, "Query must not be blank")
-    given = {"query": query, "show_hidden": show_hidden, "offset": offset, "limit": limit}
-    return await _searched(call, "matches", path, given, {"results": [], "next_offset": None})
+    given = {"query": query, "show_hidden": show_hidden, "offset": offset}
+    return await _searched(call, "matches", path, {"results": [], "next_offset": None}, given)
 
 
 @ROUTES.on("POST", "/files/compare")
 async def _compare(call: TerminalRequest, original: str, revised: str, ignore_whitespace: bool = False) -> Any:
-    paths = {"original": call.path(original), "revised": call.path(revised)}
-    given = {name: in_sandbox(path) for name, path in paths.items()}
-    work = partial(_answer, "compare", {**given, "ignore_whitespace": ignore_whitespace})
-    found = await call.use(work, of_what_is_there=True)
-    return {**found, **{name: {**found[name], "path": path} for name, path in paths.items()}}
+    paths = [call.path(path) for path in (original, revised)]
+    for path in paths:
+        with not_found(f"{posixpath.basename(path)}: File not found."):
+            await stat_of(call, path)
+    given = {"paths": [in_sandbox(path) for path in paths], "shown": paths, "ignore_whitespace": ignore_whitespace}
+    return await call.use(partial(_answer, "compare", given))
 
 
 @ROUTES.on("POST", "/files/archive")
@@ -111,39 +110,28 @@ async def _archive(call: TerminalRequest, paths: Annotated[list[str], Field(max_
     found = [call.path(path) for path in paths]
     if not found:
         raise HTTPException(400, "No paths provided")
+    for path in found:
+        await stat_of(call, path, follow=False)
     command = _command("archive", {"paths": [in_sandbox(path) for path in found]})
     options = {"command": command, "timeout": ARCHIVE_SECONDS, "max_output": MIB}
-    run = await call.wire.archives.start(call.place, call.there, None, AHEAD, **options)
-    pieces = _zip(call, run)
-    first = await anext(pieces, b"")  # or its failure
-
-    async def sent() -> AsyncGenerator[bytes, None]:
-        async with aclosing(pieces):
-            yield first
-            async for piece in pieces:
-                yield piece
-
+    run = await call.wire.archives.start(call.place, call.ensure, None, AHEAD, **options)
     name = safe_name(posixpath.basename(found[0]) or "archive") if len(found) == 1 else "download"
     headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.zip"'}
-    return StreamingResponse(sent(), media_type="application/zip", headers=headers)
+    return StreamingResponse(_zip(call, run), media_type="application/zip", headers=headers)
 
 
 async def _zip(call: TerminalRequest, run: Opened[AsyncProcess]) -> AsyncGenerator[bytes, None]:
     """Yield what a command prints. It waits for its reader, and ends with it.
 
     Raises:
-        HTTPException: 404, it prints nothing; 504, it timed out: an answer that has begun is cut off, so that it does
-            not look complete.
+        OSError: it failed. The answer, which has begun, is cut off, so that it does not look complete.
     """
     try:
         async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:
             async for new in outputs:
-                if new.stdout:
-                    yield new.stdout
-        if not run.it.place.stdout:
-            raise HTTPException(404, "Path not found")
-        if why := run.it.sync.result().reason:
-            raise HTTPException(504, f"The archive was not finished: {why}.")
+                yield new.stdout
+        if not run.it.sync.result().ok:
+            raise OSError("The archive was not finished.")
     finally:
         await call.wire.archives.end(run)
 
@@ -172,7 +160,7 @@ def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
 
 
 async def _searched(
-    call: TerminalRequest, do: str, path: str, given: dict[str, Any], nothing: dict[str, Any]
+    call: TerminalRequest, do: str, path: str, nothing: dict[str, Any], given: dict[str, Any]
 ) -> dict[str, Any]:
     """Search a folder; where the caller has no container, HOME is empty and there is no other folder."""
     full = call.path(path)
@@ -180,5 +168,4 @@ async def _searched(
         if full != HOME:
             raise HTTPException(404, "Search directory not found")
         return nothing
-    given = {**given, "path": in_sandbox(full), **({} if do == "glob" else {"shown": full})}  # glob's are relative
-    return {**nothing, **await call.use(partial(_answer, do, given))}
+    return await call.use(partial(_answer, do, {**given, "path": in_sandbox(full), "shown": full}))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import heapq
 import json
 import os
 import re
@@ -19,9 +18,7 @@ from typing import Any
 
 MAX_ENTRIES = 200_000
 MAX_READ = 8 * 2**20  # bytes of a file that is searched or compared
-PER_FILE = 3  # lines of one file that a match shows
-MAX_WORDS = 4_096  # characters of a line whose words are compared
-MAX_LINES = 20_000  # of a file that is compared
+PER_FILE, PER_PAGE = 3, 100  # lines of one file, and files, that a page of matches shows
 Found = dict[str, Any]
 
 
@@ -54,10 +51,10 @@ def lines_of(path: str) -> list[tuple[int, str]]:
         return []
 
 
-def need(test: Callable[[str], bool], path: str, text: str) -> None:
-    """Check a path."""
-    if not test(path):
-        raise Wrong(404, text)
+def need_folder(path: str) -> None:
+    """Check that a folder is there."""
+    if not os.path.isdir(path):
+        raise Wrong(404, "Search directory not found")
 
 
 def facts(path: str) -> Found:
@@ -77,30 +74,31 @@ def grep(
     max_results: int,
 ) -> Found:
     """Search lines."""
-    need(os.path.exists, path, "Search path not found")
+    if not os.path.exists(path):
+        raise Wrong(404, "Search path not found")
     try:
         pattern = re.compile(query if regex else re.escape(query), re.IGNORECASE if case_insensitive else 0)
     except (re.error, RecursionError, OverflowError) as exc:
         raise Wrong(400, f"Invalid regex: {exc}") from None
-    one = os.path.isfile(path)
-    found = []
-    for name in [path] if one else (each for each, kind in walk(path) if kind == "file"):
-        if include and not one and not any(fnmatch.fnmatch(os.path.basename(name), each) for each in include):
-            continue
-        file = shown if one else os.path.join(shown, os.path.relpath(name, path))
+    found, files = [], [path]
+    if os.path.isdir(path):
+        entries = [(each, os.path.basename(each)) for each, kind in walk(path) if kind == "file"]
+        files = [each for each, name in entries if any(fnmatch.fnmatch(name, one) for one in include or ["*"])]
+    for name in files:
+        file = os.path.normpath(os.path.join(shown, os.path.relpath(name, path)))
         for number, line in lines_of(name):
             if pattern.search(line):
                 found.append({"file": file, "line": number, "content": line} if match_per_line else {"file": file})
                 if len(found) >= max_results:
-                    return {"matches": found, "truncated": True}
+                    return {"path": shown, "matches": found, "truncated": True}
                 if not match_per_line:
                     break
-    return {"matches": found, "truncated": False}
+    return {"path": shown, "matches": found, "truncated": False}
 
 
-def glob(path: str, pattern: str, exclude: list[str] | None, only: str, max_results: int) -> Found:
+def glob(path: str, shown: str, pattern: str, exclude: list[str] | None, only: str, max_results: int) -> Found:
     """Search names by a pattern."""
-    need(os.path.isdir, path, "Search directory not found")
+    need_folder(path)
     found = []
     for full, kind in walk(path):
         near = os.path.relpath(full, path)
@@ -110,70 +108,62 @@ def glob(path: str, pattern: str, exclude: list[str] | None, only: str, max_resu
             continue
         found.append({"path": near, "type": kind, **facts(full)})
         if len(found) >= max_results:
-            return {"matches": found, "truncated": True}
-    return {"matches": found, "truncated": False}
+            return {"path": shown, "matches": found, "truncated": True}
+    return {"path": shown, "matches": found, "truncated": False}
 
 
-def rank(name: str, wanted: str) -> int:
-    """Return how well a name fits, 0 the best, 3 not at all."""
-    return 0 if name == wanted else 1 if name.startswith(wanted) else 2 if wanted in name else 3
+def ranked(path: str, query: str, hidden: bool) -> Iterator[tuple[tuple[int, int, str, str], str]]:
+    """Yield each entry below a folder: its rank, which ends with its path within the folder, and its kind.
+
+    A rank begins with 0 for the name that is wanted, 3 for a part of the path and 4 for another path.
+    """
+    need_folder(path)
+    wanted = query.lower()
+    for full, kind in walk(path, hidden):
+        near, name = os.path.relpath(full, path), os.path.basename(full).lower()
+        scores = (name == wanted, name.startswith(wanted), wanted in name, wanted in near.lower(), True)
+        yield (scores.index(True), len(near), near.lower(), near), kind
 
 
 def search(path: str, shown: str, query: str, limit: int, only: str, show_hidden: bool) -> Found:
     """Search names, the best first."""
-    need(os.path.isdir, path, "Search directory not found")
-    wanted = query.strip().lower()
-    ranked = (
-        (rank(name.lower(), wanted), len(name), near.lower(), near, kind)
-        for full, kind in walk(path, show_hidden)
-        for name, near in [(os.path.basename(full), os.path.relpath(full, path))]
-        if only in ("any", kind) and wanted in name.lower() and os.path.exists(full)
-    )
-    return {
-        "results": [
-            {
-                "path": os.path.join(shown, near),
-                "name": os.path.basename(near),
-                "type": kind,
-                **facts(os.path.join(path, near)),
-            }
-            for *_, near, kind in heapq.nsmallest(limit, ranked)
-        ]
-    }
+    found = [
+        (rank[3], kind)
+        for rank, kind in sorted(ranked(path, query.strip(), show_hidden))
+        if rank[0] < 3 and only in ("any", kind) and os.path.exists(os.path.join(path, rank[3]))
+    ]
+    return {"results": [{**row(shown, *each), **facts(os.path.join(path, each[0]))} for each in found[:limit]]}
 
 
-def matches(path: str, shown: str, query: str, show_hidden: bool, offset: int, limit: int) -> Found:
+def row(shown: str, near: str, kind: str) -> Found:
+    """Return an entry as answers have it."""
+    return {"path": os.path.join(shown, near), "name": os.path.basename(near), "type": kind}
+
+
+def matches(path: str, shown: str, query: str, show_hidden: bool, offset: int) -> Found:
     """Search names and lines, the best first."""
-    need(os.path.isdir, path, "Search directory not found")
-    wanted, rows = query.lower(), []
-    for full, kind in walk(path, show_hidden):
-        near, name = os.path.relpath(full, path), os.path.basename(full)
-        score = rank(name.lower(), wanted)
-        if score == 3 and wanted not in near.lower():
-            score = 4
-        inside = []
+    rows = []
+    for rank, kind in ranked(path, query, show_hidden):
+        near, is_named, inside = rank[3], rank[0] < 4, []
+        full = os.path.join(path, near)
         for number, line in lines_of(full) if kind == "file" and not os.path.islink(full) else ():
-            at = line.lower().find(wanted)
+            at = line.lower().find(query.lower())
             if at >= 0:
                 column = len(line[:at].encode("utf-16-le", "surrogatepass")) // 2 + 1
                 inside.append({"line": number, "column": column, "text": line[:2_000]})
                 if len(inside) == PER_FILE:
                     break
-        if score < 4 or inside:
-            row = {"path": os.path.join(shown, near), "relative_path": near, "name": name, "type": kind}
-            rows.append(
-                (score, len(near), near.lower(), near, {**row, "name_match": score < 4, "content_matches": inside})
-            )
-    rows.sort(key=lambda row: row[:4])
-    more = offset + limit if len(rows) > offset + limit else None
-    return {"results": [row[4] for row in rows[offset : offset + limit]], "next_offset": more}
+        if is_named or inside:
+            about = {"relative_path": near, "name_match": is_named, "content_matches": inside}
+            rows.append((rank, {**row(shown, near, kind), **about}))
+    rows.sort(key=lambda each: each[0])
+    end = offset + PER_PAGE
+    return {"results": [each for _, each in rows[offset:end]], "next_offset": end if len(rows) > end else None}
 
 
-def compare(original: str, revised: str, ignore_whitespace: bool) -> Found:
+def compare(paths: list[str], shown: list[str], ignore_whitespace: bool) -> Found:
     """Compare two text files."""
-    for path in (original, revised):
-        need(os.path.isfile, path, f"{os.path.basename(path)}: File not found.")
-    a, b = compared(original), compared(revised)
+    a, b = map(compared, paths)
     left, right = ([re.sub(r"\s+", "", text) if ignore_whitespace else text for text in lines] for lines in (a, b))
     hunks, counts = [], {"added": 0, "removed": 0, "context": 0}
     for group in difflib.SequenceMatcher(None, left, right, autojunk=False).get_grouped_opcodes(3):
@@ -185,7 +175,7 @@ def compare(original: str, revised: str, ignore_whitespace: bool) -> Found:
         hunks.append({"header": header, "lines": lines})
     names = {
         key: {"path": path, "name": os.path.basename(path), "notices": []}
-        for key, path in (("original", original), ("revised", revised))
+        for key, path in zip(("original", "revised"), shown)
     }
     return {**names, "additions": counts["added"], "deletions": counts["removed"], "hunks": hunks}
 
@@ -194,52 +184,31 @@ def compared(path: str) -> list[str]:
     """Return the lines of a file to compare."""
     try:
         with open(path, "rb") as source:
-            lines = source.read(MAX_READ).decode("utf-8-sig").splitlines()
+            return source.read(MAX_READ).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise Wrong(400, f"{os.path.basename(path)} is no text") from None
-    if len(lines) > MAX_LINES:
-        raise Wrong(400, f"{os.path.basename(path)} has more than {MAX_LINES:,} lines")
-    return lines
 
 
 def changes(a: list[str], b: list[str], tag: str, i: int, j: int, k: int, m: int) -> Iterator[Found]:
-    """Return the lines of one step from one text to the other."""
+    """Yield the lines of one step from one text to the other."""
     if tag == "equal":
         for x, y in zip(range(i, j), range(k, m)):
-            yield {
-                **line("context", x + 1, y + 1, a[x]),
-                "revisedContent": b[y],
-            }
+            yield {**line("context", x + 1, y + 1, a[x]), "revisedContent": b[y]}
         return
-    gone = [line("removed", x + 1, None, a[x]) for x in range(i, j)]
-    new = [line("added", None, y + 1, b[y]) for y in range(k, m)]
-    for left, right in zip(gone, new):
-        left["segments"], right["segments"] = segments(left["content"], right["content"])
-    yield from gone + new
+    for x in range(i, j):
+        yield line("removed", x + 1, None, a[x])
+    for y in range(k, m):
+        yield line("added", None, y + 1, b[y])
 
 
 def line(kind: str, old: int | None, new: int | None, text: str) -> Found:
-    """Return a line as answers have it."""
+    """Return a line as answers have it. A changed line is marked whole: Open WebUI compares texts by itself."""
     segment = {"text": text, "changed": kind != "context"}
     return {"type": kind, "oldNumber": old, "newNumber": new, "content": text, "segments": [segment]}
 
 
-def segments(one: str, other: str) -> tuple[list[Found], list[Found]]:
-    """Return the words of two lines, each with whether it differs."""
-    if max(len(one), len(other)) > MAX_WORDS:
-        return [{"text": one, "changed": False}], [{"text": other, "changed": False}]
-    a, b = (re.findall(r"\w+|[^\w\s]|\s+", each) for each in (one, other))
-    left, right = [], []
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        left += [{"text": "".join(a[i:j]), "changed": tag != "equal"}] if i != j else []
-        right += [{"text": "".join(b[k:m]), "changed": tag != "equal"}] if k != m else []
-    return left, right
-
-
 def archive(paths: list[str]) -> None:
     """Write a zip of files and folders."""
-    for path in paths:
-        need(os.path.lexists, path, f"Path not found: {path}")
     with zipfile.ZipFile(sys.stdout.buffer, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for path in paths:
             top = os.path.basename(os.path.abspath(path)) or "files"
@@ -252,18 +221,18 @@ def archive(paths: list[str]) -> None:
 
 def main(given: Found) -> None:
     """Answer one request."""
-    known: tuple[Callable[..., Any], ...] = (grep, glob, search, matches, compare, archive)
-    do = {each.__name__: each for each in known}[given.pop("do")]
+    do = given.pop("do")
+    if do == "archive":
+        archive(**given)  # a failure of it cuts the zip off
+        return
+    known: tuple[Callable[..., Found], ...] = (grep, glob, search, matches, compare)
     try:
-        found = do(**given)
+        found = {each.__name__: each for each in known}[do](**given)
     except Wrong as wrong:
         found = {"error": wrong.args}
     except OSError as exc:
         found = {"error": [403 if isinstance(exc, PermissionError) else 400, exc.strerror or str(exc)]}
-    if do is not archive:
-        json.dump(found, sys.stdout)
-    elif found:
-        sys.exit(str(found))
+    json.dump(found, sys.stdout)
 
 
 main(json.loads(sys.argv[1]))
