@@ -131,9 +131,9 @@ def _output(output: Output, number: int, places: dict[str, Json], *, rich: bool,
                 places[display_id] = shown
             return shown
         case Error(name, value, traceback):
-            return _error(name, value, traceback)
+            return error(name, value, traceback)
         case TimedOut() | Died():
-            return _error(type(output).__name__, output.text.partition("\n")[0], output.text)
+            return error(type(output).__name__, output.text.partition("\n")[0], output.text)
     return None  # calls of host functions
 
 
@@ -141,7 +141,8 @@ def _stream(name: str, text: str) -> Json:
     return {"output_type": "stream", "name": name, "text": _lines(fold_lines(text))}
 
 
-def _error(name: str, value: str, traceback: str) -> Json:
+def error(name: str, value: str, traceback: str) -> Json:
+    """Return an exception as an output."""
     return {"output_type": "error", "ename": name, "evalue": value, "traceback": traceback.split("\n")}
 
 
