@@ -13,7 +13,8 @@ from pathlib import Path
 PACKAGE = "agent_tools_figures"
 FRAME = "frame/figure.html"
 """The document without an origin in which a library draws a figure."""
-SHARED = ("elements.js", "text/table.js", "text/interactive.js", "text/output.js")
+STYLE = "style/output.css"
+SCRIPTS = ("elements.js", "text/table.js", "text/interactive.js", "text/output.js")
 """The scripts that pages share, each after those it imports."""
 LIBRARIES = {
     "plotly": ("plotly.min.js",),

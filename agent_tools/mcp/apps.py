@@ -16,7 +16,7 @@ from typing import Any
 
 from mcp_types import TextResourceContents
 
-from agent_tools.browser.figures import FRAME, SHARED, figure_libraries, library_file, shared_file
+from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.limits import MIB
 from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
@@ -48,9 +48,9 @@ def page_resource(uri: str, folder: str) -> TextResourceContents | None:
 @lru_cache(maxsize=1)
 def _page() -> str:
     """Return the page as one document without imports, since it may load nothing."""
-    scripts = [*map(shared_file, SHARED), _HERE / "result.js"]
-    joined = "\n".join(_IMPORT.sub("", path.read_text(encoding="utf-8")) for path in scripts)
-    return (_HERE / "result.html").read_text(encoding="utf-8").replace("/* SCRIPTS */", joined)
+    page, style = (path.read_text(encoding="utf-8") for path in (_HERE / "result.html", shared_file(STYLE)))
+    scripts = (path.read_text(encoding="utf-8") for path in (*map(shared_file, SCRIPTS), _HERE / "result.js"))
+    return page.replace("/* STYLE */", style).replace("/* SCRIPTS */", _IMPORT.sub("", "\n".join(scripts)))
 
 
 class PageRuns:

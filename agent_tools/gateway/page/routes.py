@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from agent_tools.browser.figures import FRAME, SHARED, figure_libraries, library_file, shared_file
+from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
@@ -81,7 +81,7 @@ def index(request: Request) -> Response:
 async def asset(request: Request) -> Response:
     """GET /page/ and a name: a file of the page."""
     name = request.scope["path"].removeprefix(_FOLDER)
-    return FileResponse(shared_file(name) if name in SHARED else _HERE / name, headers=_HEADERS)
+    return FileResponse(shared_file(name) if name in (STYLE, *SCRIPTS) else _HERE / name, headers=_HEADERS)
 
 
 def frame(_: Request) -> Response:
@@ -218,7 +218,7 @@ def _shown(row: ContainerRecord, is_busy: bool | None, now: float) -> JsonObject
 
 routes = [
     Route("/", index, methods=["GET"]),
-    *(Route(f"{_FOLDER}{name}", asset, methods=["GET"]) for name in (*_ASSETS, *SHARED)),
+    *(Route(f"{_FOLDER}{name}", asset, methods=["GET"]) for name in (*_ASSETS, STYLE, *SCRIPTS)),
     Route(f"{_FOLDER}{FRAME}", frame, methods=["GET"]),
     Route(f"{_FOLDER}library/{{name}}", library, methods=["GET"]),
     Route("/page/chats", chats, methods=["GET"]),
