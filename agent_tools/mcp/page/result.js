@@ -1,7 +1,7 @@
 // The page that a client of the protocol shows beside an answer of run_python, run_command or wait.
 //
 // It talks with its parent alone, by the messages of MCP Apps (2026-01-26). It asks the server for the outputs of the run
-// by the tool get_outputs; a client that passes no calls on leaves it with the structured answer, or with the content.
+// by the tool get_outputs; a client that passes no calls on leaves it with the content of the answer.
 // Whatever code said becomes a text node; a picture is a checked data URL; and a figure is drawn in a frame without an
 // origin, since a page of this kind may call the server's tools.
 
@@ -61,22 +61,18 @@ function showCode(code) {
   say("Running …");
 }
 
-/** Shows an answer of a tool: by its outputs, else by its structure, else by its content. */
-async function showResult({ structuredContent: answer = {}, content = [] }) {
+/** Shows an answer of a tool: by its content, then by the outputs of the run. */
+async function showResult({ content = [] }) {
   const named = content.find(({ type }) => type === "text")?.text.match(/^container: (cntr_[0-9a-f]+)/);
-  run.container = String(answer.container ?? named?.[1] ?? "");
-  const links = content.filter(({ type }) => type === "resource_link").map(({ name, uri, size: bytes }) => ({ path: name, uri, size: bytes }));
+  run.container = named?.[1] ?? "";
   output.clear();
-  if (answer.status) {
-    for (const kind of ["stdout", "stderr", "result"]) output.show({ kind, text: answer[kind] });
-  }
   for (const { type, text, mimeType, data } of content) {
-    if (type === "text" && !answer.status) output.show({ kind: "logs", text: text.replace(/^container: .*\n+/, "") });
+    if (type === "text") output.show({ kind: "logs", text: text.replace(/^container: .*\n+/, "") });
     if (type === "image") output.show({ kind: "image", url: `data:${mimeType};base64,${data}` });
   }
-  if (answer.error) output.show({ kind: "error", text: answer.error });
-  showFiles(answer.files ?? links);
-  say(answer.status === "running" ? "Still running." : "");
+  const links = content.filter(({ type }) => type === "resource_link");
+  showFiles(links.map(({ name, ...link }) => ({ ...link, path: name })));
+  say("");
   if (host.serverTools && run.container) await follow(0).catch(() => {}); // a client may pass on no calls of a page
 }
 
