@@ -41,17 +41,22 @@ POINTS = {
         "href": {"value": "https://example.org"},
     },
 }
-PICTURE = (
-    "import io\nbuffer = io.BytesIO(); plt.figure(figsize=(4, 2)); plt.bar([1, 2], [3, 1]); plt.savefig(buffer); "
-    "plt.close()\n"
-)
+RED = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 def shows(mime: str, figure: Any, with_picture: bool = True) -> str:
     """Return code that shows a figure as plotly and altair do: as data, with a picture beside it."""
     bundle = f"{{{mime!r}: json.loads({json.dumps(figure)!r}), 'text/plain': 'Figure()'"
-    picture = ", 'image/png': buffer.getvalue()" if with_picture else ""
-    return f"import json\n{PICTURE}from IPython.display import display\ndisplay({bundle}{picture}}}, raw=True)"
+    picture = f", 'image/png': {RED!r}" if with_picture else ""
+    return f"import json\nfrom IPython.display import display\ndisplay({bundle}{picture}}}, raw=True)"
+
+
+def drawn(visit: NewVisit, libraries: Path, mime: str, figure: Any, **options: Any) -> Visit:
+    """Return a chat that was asked for a figure."""
+    ran = code(shows(f"application/vnd.{mime}+json", figure))
+    here = visit({"figures": str(libraries)}, view="chat", models={"m": [ran, "Drawn."]}, **options)
+    here.ask("Draw.")
+    return here
 
 
 def figures(here: Visit) -> list[str]:
@@ -64,9 +69,7 @@ def figures(here: Visit) -> list[str]:
 def test_a_plotly_figure_is_drawn_in_a_frame_that_reaches_nothing(
     visit: NewVisit, libraries: Path, artefacts: Path
 ) -> None:
-    ran = code(shows("application/vnd.plotly.v1+json", BARS))
-    here = visit({"figures": str(libraries)}, view="chat", models={"m": [ran, "Drawn."]})
-    here.ask("Draw.")
+    here = drawn(visit, libraries, "plotly.v1", BARS)
     (text,) = figures(here)
     assert "Sold a day" in text
     frame = here.page.frames[-1]
@@ -82,9 +85,7 @@ def test_a_plotly_figure_is_drawn_in_a_frame_that_reaches_nothing(
 
 
 def test_a_vega_figure_is_drawn_without_a_script_being_made_of_its_words(visit: NewVisit, libraries: Path) -> None:
-    ran = code(shows("application/vnd.vegalite.v5+json", POINTS))
-    here = visit({"figures": str(libraries)}, view="chat", models={"m": [ran, "Drawn."]})
-    here.ask("Draw.")
+    here = drawn(visit, libraries, "vegalite.v5", POINTS)
     figures(here)
     assert here.page.frames[-1].locator("canvas").evaluate("canvas => canvas.height") > 150
 
@@ -92,10 +93,7 @@ def test_a_vega_figure_is_drawn_without_a_script_being_made_of_its_words(visit: 
 @pytest.mark.parametrize("has_libraries", [True, False])
 def test_a_figure_that_cannot_be_drawn_stays_its_picture(visit: NewVisit, libraries: Path, has_libraries: bool) -> None:
     broken = {"data": 7, "mark": {}} if has_libraries else POINTS
-    ran = code(shows("application/vnd.vegalite.v5+json", broken))
-    options = {"figures": str(libraries if has_libraries else libraries / "none")}
-    here = visit(options, view="chat", models={"m": [ran, "Drawn."]})
-    here.ask("Draw.")
+    here = drawn(visit, libraries if has_libraries else libraries / "none", "vegalite.v5", broken)
     here.answered()
     expect(here.page.get_by_alt_text("a figure that the code drew")).to_be_visible()
     expect(here.page.locator("iframe")).to_have_count(0)
@@ -146,8 +144,6 @@ def test_no_view_has_a_serious_finding_of_axe(visit: NewVisit, scheme: str) -> N
 
 
 def test_a_phone_shows_an_interactive_figure_whole(visit: NewVisit, libraries: Path) -> None:
-    ran = code(shows("application/vnd.plotly.v1+json", BARS))
-    here = visit({"figures": str(libraries)}, view="chat", models={"m": [ran, "Drawn."]}, **PHONE)
-    here.ask("Draw.")
+    here = drawn(visit, libraries, "plotly.v1", BARS, **PHONE)
     figures(here)
     assert is_shown_whole(here.page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.http import PATH, application
 from tests.browser.conftest import STILL
-from tests.browser.test_figures import BARS, POINTS
+from tests.browser.test_figures import BARS, POINTS, RED, shows
 from tests.gateway.conftest import NewGateway
 
 HERE = Path(__file__).parent
@@ -27,14 +26,12 @@ MODULES = HERE.parents[0] / "clients" / "node" / "node_modules"
 HOST = "http://host.test"
 ALL: dict[str, Any] = {"serverTools": {}, "serverResources": {}, "downloadFile": {}, "logging": {}}
 WHOLE = ("content", "structuredContent", "isError")
-RED = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-DRAW = f"from IPython.display import display\nimport base64\ndisplay({{'image/png': {RED!r}}}, raw=True)\n"
+DRAW = f"from IPython.display import display\ndisplay({{'image/png': {RED!r}}}, raw=True)\n"
 
 
-def shows(mime: str, figure: Any) -> str:
-    """Return code that shows a figure as data, with a picture beside it."""
-    bundle = f"{{{mime!r}: json.loads({json.dumps(figure)!r}), 'text/plain': 'Figure()', 'image/png': {RED!r}}}"
-    return f"import json\nfrom IPython.display import display\ndisplay({bundle}, raw=True)"
+def result(*content: dict[str, str]) -> dict[str, Any]:
+    """Return the message of a client with the answer of a tool."""
+    return {"jsonrpc": "2.0", "method": "ui/notifications/tool-result", "params": {"content": content}}
 
 
 class View:
@@ -181,8 +178,7 @@ def test_a_picture_that_is_none_is_not_loaded(view: NewView) -> None:
         ("text/html", "PGI+"),
         ("image/png;x", RED),
     ):
-        content = [{"type": "image", "mimeType": mime, "data": data}]
-        message = {"jsonrpc": "2.0", "method": "ui/notifications/tool-result", "params": {"content": content}}
+        message = result({"type": "image", "mimeType": mime, "data": data})
         here.page.evaluate("given => document.querySelector('iframe').contentWindow.postMessage(given, '*')", message)
         expect(page.locator("#outputs")).to_have_text("A figure that cannot be shown.")
         assert page.locator("img").count() == 0
@@ -191,12 +187,8 @@ def test_a_picture_that_is_none_is_not_loaded(view: NewView) -> None:
 def test_only_the_client_is_listened_to(view: NewView) -> None:
     here = view()
     page = here.run("'mine'")
-    forged = {
-        "jsonrpc": "2.0",
-        "method": "ui/notifications/tool-result",
-        "params": {"content": [{"type": "text", "text": "forged"}]},
-    }
-    page.evaluate("given => window.postMessage(given, '*')", forged)
+    forged = {"type": "text", "text": "forged"}
+    page.evaluate("given => window.postMessage(given, '*')", result(forged))
     page.evaluate("new Promise(requestAnimationFrame)")
     expect(page.locator("#outputs")).to_have_text("'mine'")
 
@@ -285,10 +277,9 @@ def test_a_frame_of_a_figure_cannot_speak_for_the_page(view: NewView, libraries:
     expect(here.page.frames[1].locator(".interactive[data-state=drawn]")).to_be_visible()
     calls = len(here.seen("calls"))
     call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "close", "arguments": {}}}
-    result = {"jsonrpc": "2.0", "method": "ui/notifications/tool-result", "params": {"content": []}}
     drawn = here.page.frames[2]
     drawn.evaluate(
-        "([call, result]) => { top.postMessage(call, '*'); parent.postMessage(result, '*'); }", [call, result]
+        "([call, result]) => { top.postMessage(call, '*'); parent.postMessage(result, '*'); }", [call, result()]
     )
     here.page.wait_for_function("() => seen.strangers > 0")
     assert len(here.seen("calls")) == calls

@@ -60,6 +60,15 @@ class Tasks(ClientExtension):
         return mcp_types.CallToolResult(content=[], structured_content=noted)
 
 
+async def begun(client: Client, tasks: Tasks, code: str) -> str:
+    """Return the id of a task whose code has printed `begun`."""
+    await client.call_tool("run_python", {"code": code})
+    (task,) = tasks.given
+    while (state := await ask(client, "get", task["taskId"]))["statusMessage"] != "begun":
+        assert (state["status"], state["resultType"]) == ("working", "complete")
+    return str(task["taskId"])
+
+
 async def ended(client: Client, task: str) -> dict[str, Any]:
     while (state := await ask(client, "get", task))["status"] == "working":
         await anyio.lowlevel.checkpoint()
@@ -76,22 +85,20 @@ def with_tasks(converse: Converse, talk: Talk, **settings: Any) -> None:
 
 def test_a_call_that_goes_on_is_a_task_whose_result_is_the_whole_answer(converse: Converse) -> None:
     async def talk(client: Client, tasks: Tasks) -> None:
-        await client.call_tool("run_python", {"code": f"{GO}print('late'); 1/0"})
+        id_ = await begun(client, tasks, f"{GO}print('late'); 1/0")
         (task,) = tasks.given
         assert (task["status"], task["resultType"], task["pollIntervalMs"]) == ("working", "task", 1_000)
         assert task["ttlMs"] == 2 * 3_600_000
-        while (state := await ask(client, "get", task["taskId"]))["statusMessage"] != "begun":
-            assert (state["status"], state["resultType"]) == ("working", "complete")
         waited = await client.call_tool("wait", {})
         assert (waited.structured_content["status"], waited.structured_content["stdout"]) == ("running", "begun\n")
         await client.call_tool("put_file", {"path": "go", "content": ""})
-        state = await ended(client, task["taskId"])
+        state = await ended(client, id_)
         assert (state["status"], state["createdAt"]) == ("completed", task["createdAt"])
         result = mcp_types.CallToolResult.model_validate(state["result"])
         assert result.is_error
         assert result.structured_content["stdout"] == "begun\nlate\n"
         assert "ZeroDivisionError" in text_of(result)
-        assert await ask(client, "get", task["taskId"]) == state
+        assert await ask(client, "get", id_) == state
         after = await client.call_tool("run_python", {"code": "'next'"})
         assert "late" not in text_of(after)
 
@@ -121,10 +128,7 @@ def test_a_command_is_a_task_with_all_it_printed(converse: Converse) -> None:
 
 def test_a_cancelled_task_ends_its_code_and_keeps_variables(converse: Converse) -> None:
     async def talk(client: Client, tasks: Tasks) -> None:
-        await client.call_tool("run_python", {"code": f"kept = 7; print('begun', flush=True)\n{FOREVER}"})
-        task = tasks.given[0]["taskId"]
-        while (await ask(client, "get", task))["statusMessage"] != "begun":
-            pass
+        task = await begun(client, tasks, f"kept = 7; print('begun', flush=True)\n{FOREVER}")
         assert (await ask(client, "cancel", task))["resultType"] == "complete"
         state = await ended(client, task)
         assert state["status"] == "cancelled"
@@ -141,10 +145,7 @@ def test_a_cancelled_task_ends_its_code_and_keeps_variables(converse: Converse) 
 @pytest.mark.parametrize("tool", ["restart", "close"])
 def test_a_task_whose_container_is_ended_says_so(converse: Converse, tool: str) -> None:
     async def talk(client: Client, tasks: Tasks) -> None:
-        await client.call_tool("run_python", {"code": f"print('begun', flush=True)\n{FOREVER}"})
-        task = tasks.given[0]["taskId"]
-        while (await ask(client, "get", task))["statusMessage"] != "begun":
-            pass
+        task = await begun(client, tasks, f"print('begun', flush=True)\n{FOREVER}")
         await client.call_tool(tool, {})
         state = await ended(client, task)
         assert (state["status"], state["result"]["isError"]) == ("completed", True)
