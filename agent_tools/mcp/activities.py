@@ -126,11 +126,6 @@ class Activity(ABC):
         return self.news or f"running for {self.seconds:.0f} s"
 
     @property
-    def progress_line(self) -> str:
-        """The progress in one line."""
-        return " ".join(self.progress.split())
-
-    @property
     def news(self) -> str:
         """A text that changes with every new progress."""
         return self.stage or self._tail

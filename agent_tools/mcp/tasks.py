@@ -55,7 +55,7 @@ class RunTask:
         facts = {**self._facts, "lastUpdatedAt": utc_text(time.time())}
         if not activity.is_over:
             poll = POLL if activity.seconds < _MINUTE else POLL_LATER
-            message = activity.progress_line[-TAIL:]
+            message = " ".join(activity.progress.split())[-TAIL:]
             return {**facts, "status": "working", "statusMessage": message, "pollIntervalMs": poll}
         if activity.was_cancelled:
             self._facts = {**facts, "status": "cancelled"}

@@ -75,7 +75,7 @@ async def get_outputs(call: McpCall, given: GetOutputs) -> CallToolResult:
         with suppress(TimeoutError):
             await activities.take_turn(running, min(given.seconds, call.services.bounds.answer_within))
         if not running.is_over:
-            return said("", GotOutputs(container=container, status="running", progress=running.progress_line))
+            return said("", GotOutputs(container=container, status="running", progress=running.progress))
         call.show(running)
     return said("", call.services.runs.find(call.owner, container, given.code))
 
