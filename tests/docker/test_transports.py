@@ -38,6 +38,23 @@ PATIENCE = 5.0  # seconds
 ENGINE_SECONDS = 60.0  # for an engine of the tests' own to come up
 
 
+IN_DEVELOPMENT_MODE = """
+import gc, sys
+from agent_tools import Sandbox
+with Sandbox(transport=sys.argv[1]) as sandbox:
+    sandbox.run_code("1")
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("transport", ["sockets", "stdio"])
+def test_nothing_fails_in_garbage_that_a_sandbox_leaves(transport: str) -> None:
+    """Python prints such failures from 3.13 on, and before it in development mode."""
+    command = [sys.executable, "-X", "dev", "-W", "ignore", "-c", IN_DEVELOPMENT_MODE, transport]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 # -- the brake on work_dir ----------------------------------------------------------------------------------------
 
 FILLERS = {

@@ -111,8 +111,7 @@ class AttachedStdio:
         if self._process:
             self._close_pipes(self._process)
         elif self._socket:
-            with contextlib.suppress(OSError):
-                os.close(self._socket.detach())  # http.client's file objects would keep a merely closed one open
+            self._attached._response.close()  # from the top: Python 3.13 prints what garbage raises at its end
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
                 self._release()
@@ -504,8 +503,8 @@ class DockerEngine:
         api = self.connection.api()
         process = api.exec_create(container.id, list(command), stdin=True)["Id"]
         stream = api.exec_start(process, socket=True)
-        with contextlib.closing(stream), contextlib.closing(getattr(stream, "_sock", stream)) as connection:
-            raw = conversation(connection, data, seconds, 2 * most)
+        with contextlib.closing(stream._response):
+            raw = conversation(_socket_of(stream), data, seconds, 2 * most)
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
         return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 

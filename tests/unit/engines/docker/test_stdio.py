@@ -28,6 +28,7 @@ class Attached:
 
     def __init__(self) -> None:
         self.engine, self._sock = socket.socketpair()
+        self._response = self._sock  # which the SDK leaves to be closed, with the file objects around the socket
         self.released = 0
         self.stdio = AttachedStdio(self, self.release)
 
