@@ -15,6 +15,7 @@ from mcp.client.sse import sse_client
 
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
+from tests.wires.test_terminal import PNG
 
 Call = Callable[..., Awaitable[str]]
 
@@ -60,6 +61,18 @@ def test_variables_stay_within_a_response_and_end_with_it(served: Served) -> Non
             bad: Any = await one.call_tool("python", {"code": 1})
             assert bad.is_error
         until(lambda: served.rows == [])
+
+    asyncio.run(main())
+
+
+def test_a_figure_is_mentioned_since_it_cannot_be_shown(served: Served) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            opened = await session(served, stack, x_session_id="1")
+            await opened.initialize()
+            shown = f"display(Image(base64.b64decode('{PNG}')))"
+            code = f"import base64\nfrom IPython.display import Image, display\n{shown}"
+            assert "[1 figures, which cannot be shown here]" in await said(opened, code)
 
     asyncio.run(main())
 

@@ -207,17 +207,15 @@ def _told(run: Process, offset: int, tail: int | None) -> dict[str, Any]:
     """Return a command with its output from a byte offset on; no character is cut in two."""
     shown, is_over, new = _shown(run), run.it.is_over, run.it.sync.read((offset, 0))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(new.stdout, final=is_over)
-    lines = text.splitlines(keepends=True)
-    is_cut = bool(tail and len(lines) > tail)
-    text = "".join(lines[-tail:]) if tail and is_cut else text
-    if why := run.it.sync.result().reason if is_over else "":
-        text += f"[{why}]\n"
+    lines = decoder.decode(new.stdout, final=is_over).splitlines(keepends=True)
+    last = lines[-tail:] if tail else lines
+    why = run.it.sync.result().reason if is_over else ""
+    text = "".join(last) + (f"[{why}]\n" if why else "")
     return {
         **shown,
         "output": [{"type": "output", "data": text}] if text else [],
         "next_offset": new.cursor.stdout - len(decoder.getstate()[0]),
-        "truncated": is_cut or bool(new.omitted),
+        "truncated": len(last) < len(lines) or bool(new.omitted),
     }
 
 
