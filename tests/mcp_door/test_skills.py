@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import Request, RequestParams, Result, TextResourceContents
 
+from agent_tools.limits import MIB
 from agent_tools.mcp.skills import EXTENSION
 from tests.mcp_door.conftest import Converse
 from tests.skills import skill_folder
@@ -50,6 +52,7 @@ def skills(tmp_path: Path) -> Path:
     folder = skill_folder(tmp_path / "skills" / "m", {"scripts/a b#.py": "print(1)"})
     (folder / "odd.txt").write_bytes(ODD)
     (folder / "a.png").write_bytes(PICTURE)
+    os.truncate(skill_folder(tmp_path / "skills" / "large", {"a": ""}) / "a", 17 * MIB)
     for name, front in BREAKING.items():
         (tmp_path / "skills" / name).mkdir()
         (tmp_path / "skills" / name / "SKILL.md").write_text(f"---\n{front}\n---\n")
