@@ -145,12 +145,9 @@ class ContainersConfig:
             raise InvalidParams(_sentence(exc.errors()[0], _secrets(cls))) from None
 
     @model_validator(mode="after")
-    def _check_network(self) -> Self:
+    def _check_by_use(self) -> Self:
         NetworkPolicy.read({"allow": self.allowed_domains, "private": self.private_networks})
-        return self
-
-    @model_validator(mode="after")
-    def _check_skills(self) -> Self:
+        Options.read({"pool": self.pool, "preload": list(self.preload) if self.pool else []})
         _ = self.known_skills  # this reads them
         return self
 
@@ -158,11 +155,6 @@ class ContainersConfig:
     def known_skills(self) -> tuple[Skill, ...]:
         """The skills of `skills`, read once and copied to `data_dir`: later changes of a folder have no effect."""
         return read_skills(self.skills, self.data_dir / "skills")
-
-    @model_validator(mode="after")
-    def _check_pool(self) -> Self:
-        Options.read({"pool": self.pool, "preload": list(self.preload) if self.pool else []})
-        return self
 
     @model_validator(mode="after")
     def _check_memory(self) -> Self:
