@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -32,7 +33,6 @@ from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.telemetry import Tracer
 from agent_tools.runtime.engines import preparing
 from agent_tools.runtime.sessions import RuntimeLike
 
@@ -47,13 +47,14 @@ READY_PATIENCE = 5.0  # seconds in which the engine and the database answer /rea
 def create_app(
     config: GatewayConfig,
     runtime: RuntimeLike,
-    tracer: Tracer | None = None,
+    tracing: Any = None,
     mounts: Sequence[Mount] = (),
     *,
     owns_runtime: bool = False,
 ) -> Starlette:
     """Build the application. Sandboxes, connections and the store exist while its lifespan does.
 
+    `tracing` is a TracerProvider, by default the environment's.
     With `owns_runtime`, the application's end also stops the runtime, without waiting for a slow engine; then nothing
     else may use the runtime, nor this process afterwards.
     """
@@ -71,7 +72,7 @@ def create_app(
         routes=routes,
         middleware=[Middleware(GatewayMiddleware, owned=[mount.path for mount in mounts], public=public, trees=trees)],
         exception_handlers={HTTPException: _unknown},
-        lifespan=partial(_lifespan, partial(Services, config, runtime, tracer), mounts, give_up),
+        lifespan=partial(_lifespan, partial(Services, config, runtime, tracing), mounts, give_up),
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host
     app.state.trees = tuple(trees)

@@ -23,6 +23,7 @@ from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
+from agent_tools.tracing import continue_trace
 
 _OWNED = (
     "/v1/",
@@ -67,7 +68,8 @@ class GatewayMiddleware:
         received: object = body
         started = time.monotonic()
         counted = nullcontext() if is_socket else services.metrics.in_flight.track_inprogress()
-        services.tracer.continue_trace(Headers(scope=scope))
+        if services.tracing:
+            continue_trace(Headers(scope=scope))
         with counted:
             try:
                 _let_in(services, scope, self._owned, self._public)

@@ -38,10 +38,11 @@ from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.telemetry import Metrics, Tracer
+from agent_tools.gateway.telemetry import Metrics
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.limits import KIB
 from agent_tools.runtime.sessions import RuntimeLike
+from agent_tools.tracing import configured_provider
 
 # Reasoning that travels through a client and comes back unchanged: `encrypted_content` of reasoning items.
 #
@@ -125,7 +126,7 @@ class Services:
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
 
-    def __init__(self, config: GatewayConfig, runtime: RuntimeLike, tracer: Tracer | None = None) -> None:
+    def __init__(self, config: GatewayConfig, runtime: RuntimeLike, tracing: Any = None) -> None:
         self.config = config
         self.runtime = runtime
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -137,8 +138,9 @@ class Services:
             self._join_others(undo)
             self._let_in()
             self._have_containers(undo)
-            self.tracer = tracer or Tracer()
-            undo.callback(self.tracer.close)
+            self.tracing = tracing or configured_provider()
+            if self.tracing:
+                undo.callback(self.tracing.shutdown)
             self._count()
             self.upstream = Upstream(config, self.compute.waiting)
             self.mcp_servers = AllowedServers.of(config)

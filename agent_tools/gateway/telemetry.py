@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from starlette.datastructures import Headers
 
 from agent_tools import tracing
 from agent_tools.agents.steps import CallCommand, CallDone, CallRunning, Finished, RoundDone, Step
@@ -40,40 +39,22 @@ PROVIDER = "openai"  # whose API the model's server speaks
 MAX_NAME = 128  # characters of a tool's name or a call's id
 
 
-class Tracer:
-    """Makes the spans of turns. `provider` is a TracerProvider; by default as the environment configures it."""
-
-    def __init__(self, provider: Any = None) -> None:
-        self._provider = provider or tracing.configured_provider()
-
-    def turn(self, model: str, upstream: str) -> TurnSpans:
-        """Return the spans of one turn that begins now, in the trace of the request that is being served."""
-        tracer = self._provider.get_tracer(NAME) if self._provider else None
-        return TurnSpans(tracer, model[:MAX_MODEL_ID], upstream)
-
-    def continue_trace(self, headers: Headers) -> None:
-        """Continue the trace of a request in its task, if tracing is on."""
-        if self._provider:
-            tracing.continue_trace(headers)
-
-    def close(self) -> None:
-        """Send the rest of the spans."""
-        if self._provider:
-            self._provider.shutdown()
-
-
 class TurnSpans:
-    """The spans of one turn. For one thread, that of the turn's job, which has a context of its own."""
+    """The spans of one turn that begins now, in the trace of the request that is being served.
 
-    def __init__(self, tracer: Any, model: str, upstream: str) -> None:
-        self._tracer = tracer
+    For one thread, that of the turn's job, which has a context of its own. `provider` is a TracerProvider; without one
+    there are no spans.
+    """
+
+    def __init__(self, provider: Any, model: str, upstream: str) -> None:
+        self._tracer: Any = provider.get_tracer(NAME) if provider else None
         self._upstream = urlsplit(upstream)
-        self._model = {"gen_ai.provider.name": PROVIDER, "gen_ai.request.model": model}
+        self._model = {"gen_ai.provider.name": PROVIDER, "gen_ai.request.model": model[:MAX_MODEL_ID]}
         self._calls: dict[str, Any] = {}
         self._replied_at: int | None = None  # nanoseconds: when the reply of this round ended
         self._chat: Any = None  # while the model is asked
-        if tracer:
-            self._turn = tracer.start_span(
+        if self._tracer:
+            self._turn = self._tracer.start_span(
                 f"invoke_agent {AGENT}",
                 attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": AGENT, **self._model},
             )

@@ -14,6 +14,7 @@ from agent_tools.gateway.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import EventLog
+from agent_tools.gateway.telemetry import TurnSpans
 from agent_tools.gateway.tools.patch import ContainerPatch
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
@@ -31,7 +32,7 @@ class TurnJob(Job):
         self._has_ended = False
         self._services = services
         self._key_name = services.keys.name_of(owner)
-        self._spans = services.tracer.turn(model, services.config.upstream)
+        self._spans = TurnSpans(services.tracing, model, services.config.upstream)
 
     def work(self) -> None:
         """Do the work, one at a time with others while it computes."""

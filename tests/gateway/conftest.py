@@ -18,7 +18,6 @@ from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.serving.serve import Server
-from agent_tools.gateway.telemetry import Tracer
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedServer
 from tests.doubles import ProcessEngine
@@ -50,7 +49,7 @@ class Gateway:
         self,
         config: GatewayConfig,
         runtime: Runtime,
-        tracer: Tracer | None,
+        tracing: Any,
         mounts: Sequence[Mount] = (),
         log_level: str = "warning",
         *,
@@ -58,7 +57,7 @@ class Gateway:
     ) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio has it where it listens itself
-        self.app = create_app(config, runtime, tracer, mounts, owns_runtime=owns_runtime)
+        self.app = create_app(config, runtime, tracing, mounts, owns_runtime=owns_runtime)
         self._server = _Server(config, self.app, log_level=log_level, lifespan="on")
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._started = threading.Event()
@@ -116,7 +115,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
         def make(
             models: dict[str, Any],
             runtime: Runtime = process_runtime,
-            tracer: Tracer | None = None,
+            tracing: Any = None,
             mounts: Sequence[Mount] = (),
             log_level: str = "warning",
             owns_runtime: bool = False,
@@ -132,7 +131,7 @@ def new_gateway(process_runtime: Runtime, work_dir: Path) -> Iterator[NewGateway
                 **options,
             }
             config = GatewayConfig(**settings)
-            gateway = Gateway(config, runtime, tracer, mounts, log_level, owns_runtime=owns_runtime)
+            gateway = Gateway(config, runtime, tracing, mounts, log_level, owns_runtime=owns_runtime)
             stack.enter_context(gateway)
             gateway.upstream = server  # type: ignore[attr-defined]
             return gateway

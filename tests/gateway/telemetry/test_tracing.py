@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from agent_tools.gateway.telemetry import Tracer
+from agent_tools.gateway.telemetry import TurnSpans
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, code, post
 from tests.gateway.conftest import NewGateway
@@ -24,10 +24,10 @@ def exporter() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def tracer(exporter: InMemorySpanExporter) -> Tracer:
+def tracing(exporter: InMemorySpanExporter) -> TracerProvider:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return Tracer(provider)
+    return provider
 
 
 def parent(span: ReadableSpan) -> int | None:
@@ -35,9 +35,9 @@ def parent(span: ReadableSpan) -> int | None:
 
 
 def test_spans_have_the_names_and_attributes_of_the_conventions_and_nothing_said(
-    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracer: Tracer
+    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracing: TracerProvider
 ) -> None:
-    gateway = new_gateway({"m": [code("1/0  # canary"), ScriptedReply(text="canary")]}, tracer=tracer)
+    gateway = new_gateway({"m": [code("1/0  # canary"), ScriptedReply(text="canary")]}, tracing=tracing)
     post(gateway, input="canary")
     call, first, last, turn = sorted(
         exporter.get_finished_spans(), key=lambda span: (span.name[:1] != "e", span.end_time)
@@ -75,11 +75,11 @@ def test_spans_have_the_names_and_attributes_of_the_conventions_and_nothing_said
 
 
 def test_a_trace_goes_from_the_client_to_the_model_s_server_and_to_remote_mcp_servers(
-    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracer: Tracer
+    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracing: TracerProvider
 ) -> None:
     calls = ScriptedReply(calls=[ScriptedCall("box__add", {"a": 1, "b": 2}, "c1")])
     with tool_server() as server:
-        gateway = new_gateway({"m": [calls, "Done."]}, tracer=tracer, mcp_servers=(server.entry,))
+        gateway = new_gateway({"m": [calls, "Done."]}, tracing=tracing, mcp_servers=(server.entry,))
         body = {"model": "m", "input": "Go.", "tools": [CODE_TOOL, server.tool()]}
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "baggage": "canary=1"}
         httpx.post(f"{gateway.url}/v1/responses", json=body, headers=headers, timeout=60)
@@ -95,9 +95,9 @@ def test_a_trace_goes_from_the_client_to_the_model_s_server_and_to_remote_mcp_se
 
 
 def test_a_turn_that_fails_says_so_in_its_spans(
-    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracer: Tracer
+    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracing: TracerProvider
 ) -> None:
-    gateway = new_gateway({"m": [ScriptedReply(status=400, error="canary")]}, tracer=tracer)
+    gateway = new_gateway({"m": [ScriptedReply(status=400, error="canary")]}, tracing=tracing)
     post(gateway)
     chat, turn = exporter.get_finished_spans()
     assert [chat.name, turn.name] == ["chat m", "invoke_agent agent-tools"]
@@ -110,9 +110,9 @@ def test_a_turn_that_fails_says_so_in_its_spans(
 
 
 def test_without_a_client_s_trace_or_with_one_that_is_not_valid_a_turn_has_its_own(
-    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracer: Tracer
+    new_gateway: NewGateway, exporter: InMemorySpanExporter, tracing: TracerProvider
 ) -> None:
-    gateway = new_gateway({"m": ["Yes.", "Yes."]}, tracer=tracer)
+    gateway = new_gateway({"m": ["Yes.", "Yes."]}, tracing=tracing)
     for headers in ({}, {"traceparent": "canary"}):
         httpx.post(f"{gateway.url}/v1/responses", json={"model": "m", "input": "Go."}, headers=headers, timeout=60)
     turns = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
@@ -120,8 +120,10 @@ def test_without_a_client_s_trace_or_with_one_that_is_not_valid_a_turn_has_its_o
     assert len({span.context.trace_id for span in turns}) == 2
 
 
-def test_a_turn_that_never_began_has_a_span_of_its_own_alone(exporter: InMemorySpanExporter, tracer: Tracer) -> None:
-    tracer.turn("m", "http://127.0.0.1:1/v1").end("server_error")
+def test_a_turn_that_never_began_has_a_span_of_its_own_alone(
+    exporter: InMemorySpanExporter, tracing: TracerProvider
+) -> None:
+    TurnSpans(tracing, "m", "http://127.0.0.1:1/v1").end("server_error")
     (turn,) = exporter.get_finished_spans()
     assert turn.attributes
     assert turn.attributes["error.type"] == "server_error"
