@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -40,7 +41,7 @@ from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.services import McpCall, McpServices, ToolAnswer, is_ours
 from agent_tools.mcp.skills import SkillResources
 from agent_tools.mcp.tools import TOOLS, McpTool
-from agent_tools.mcp.tracing import TracingMiddleware
+from agent_tools.mcp.tracing import traced
 from agent_tools.skills.skill import with_catalogue
 from agent_tools.tracing import configured_provider
 from agent_tools.version import __version__
@@ -99,7 +100,7 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
         on_list_prompts=list_prompts,
         on_read_resource=read,
     )
-    server.middleware[:] = [TracingMiddleware(provider, frozenset(schemas))] if provider else []
+    server.middleware[:] = [partial(traced, provider, tuple(schemas))] if provider else []
     skills.add_to(server)
     if bounds.apps:
         server.extensions[apps.EXTENSION] = {}
