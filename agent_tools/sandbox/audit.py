@@ -194,7 +194,7 @@ def _json(fields: Mapping[str, Any]) -> bytes:
 
 
 def _append(path: str, line: bytes) -> None:
-    file = 1 if path == STDOUT else os.open(path, FLAGS, 0o600)  # opened for each line, since the file may be rotated
+    file = os.dup(1) if path == STDOUT else os.open(path, FLAGS, 0o600)  # for each line, since it may be rotated
     try:
         if path != STDOUT and not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(None, "it is not a regular file")
@@ -202,5 +202,4 @@ def _append(path: str, line: bytes) -> None:
             os.write(file, b"\n")  # so that the next line begins on a line of its own
             raise OSError(None, "the disk is full")
     finally:
-        if path != STDOUT:
-            os.close(file)
+        os.close(file)
