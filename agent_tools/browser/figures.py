@@ -14,6 +14,7 @@ PACKAGE = "agent_tools_figures"
 FRAME = "frame/figure.html"
 """The document without an origin in which a library draws a figure."""
 STYLE = "style/output.css"
+"""The style of outputs, which pages share."""
 SCRIPTS = ("elements.js", "text/table.js", "text/interactive.js", "text/output.js")
 """The scripts that pages share, each after those it imports."""
 LIBRARIES = {
@@ -29,7 +30,7 @@ def shared_file(name: str) -> Path:
 
 @lru_cache(maxsize=8)
 def figure_libraries(folder: str) -> dict[str, tuple[str, ...]]:
-    """Return the libraries with all their files, with their names. `folder` is '' for the package."""
+    """Return the libraries that have all their files, with the files' names. `folder` is '' for the package."""
     place = _place(folder)
     return {
         name: files for name, files in LIBRARIES.items() if place and all((place / file).is_file() for file in files)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 from collections import deque
 from collections.abc import Iterable
@@ -160,6 +161,4 @@ def _bundle(data: MimeBundle, *, rich: bool) -> Json:
 
 def _lines(text: str) -> list[str]:
     """Return the lines of a text as nbformat has them: each with its line feed; only line feeds end a line."""
-    lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]
+    return list(io.StringIO(text, newline="\n"))
