@@ -39,6 +39,7 @@ _LEFT_OUT = frozenset({"__MACOSX", ".DS_Store", ".git", "__pycache__"})
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _BAD_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, RuntimeError, ValueError)
 MAX_FRONTMATTER = 16 * 1024  # bytes
+MAX_NESTED = 20  # brackets in brackets: the time to scan them grows with the square of their depth
 _NAME = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
 _FRONTMATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -196,11 +197,12 @@ def _raise(error: OSError) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values. An alias is an error: a few of them can stand for billions of nodes.
+    """Reads plain values. An alias is an error: a few of them can stand for billions of nodes."""
 
-    It is found while nodes are composed, which ends at Python's recursion limit: to parse 16 KiB of brackets takes a
-    minute.
-    """
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level == MAX_NESTED:
+            raise yaml.YAMLError("it is nested too deeply")
+        super().fetch_flow_collection_start(token)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

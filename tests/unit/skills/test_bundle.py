@@ -68,7 +68,7 @@ BAD = {
     "a large directory": (b"PK\x01\x02" * (MAX_ENTRIES + 1), "too many entries"),
     "aliases": (front("name: m\ndescription: &x [1]\nb: [*x, *x]"), "alias"),
     "a tag of Python": (front("name: m\ndescription: !!python/object/apply:os.system ['id']"), "no plain YAML"),
-    "deep nesting": (front("name: m\ndescription: " + "[" * 5_000), "no plain YAML"),
+    "deep nesting": (front("name: m\ndescription: " + "[" * 5_000), "nested too deeply"),
     "a value that is no time": (front("name: m\ndescription: !!timestamp x"), "no plain YAML"),
     "long frontmatter": (front("name: m\ndescription: d\nx: " + "y" * 17_000), "at most 16 KiB"),
     "no frontmatter": (zipped(("m/SKILL.md", b"# Title\n")), "does not begin with frontmatter"),
