@@ -165,7 +165,6 @@ MEANT = {
     "grep names": "files come in the order of their names",
     "glob bad type": "pydantic's own word for the error",
     "archive missing": "the sentence names no path",
-    "compare": "a changed line is marked whole",
     "execute unknown": "the shell is bash",
     "input": "pieces of output are cut as they come",
     "input after": "the sentence is that of all wires",

@@ -112,27 +112,28 @@ def glob(path: str, shown: str, pattern: str, exclude: list[str] | None, only: s
     return {"path": shown, "matches": found, "truncated": False}
 
 
-def ranked(path: str, query: str, hidden: bool) -> Iterator[tuple[tuple[int, int, str, str], str]]:
-    """Yield each entry below a folder: its rank, which ends with its path within the folder, and its kind.
+def scored(path: str, query: str, hidden: bool) -> Iterator[tuple[int, str, str]]:
+    """Yield each entry below a folder: how well it fits, its path within the folder, and its kind.
 
-    A rank begins with 0 for the name that is wanted, 3 for a part of the path and 4 for another path.
+    0 is the name that is wanted, 3 a part of the path, 4 another path.
     """
     need_folder(path)
     wanted = query.lower()
     for full, kind in walk(path, hidden):
         near, name = os.path.relpath(full, path), os.path.basename(full).lower()
         scores = (name == wanted, name.startswith(wanted), wanted in name, wanted in near.lower(), True)
-        yield (scores.index(True), len(near), near.lower(), near), kind
+        yield scores.index(True), near, kind
 
 
 def search(path: str, shown: str, query: str, limit: int, only: str, show_hidden: bool) -> Found:
     """Search names, the best first."""
     found = [
-        (rank[3], kind)
-        for rank, kind in sorted(ranked(path, query.strip(), show_hidden))
-        if rank[0] < 3 and only in ("any", kind) and os.path.exists(os.path.join(path, rank[3]))
+        (score, len(os.path.basename(near)), near.lower(), near, kind)
+        for score, near, kind in scored(path, query.strip(), show_hidden)
+        if score < 3 and only in ("any", kind) and os.path.exists(os.path.join(path, near))
     ]
-    return {"results": [{**row(shown, *each), **facts(os.path.join(path, each[0]))} for each in found[:limit]]}
+    best = sorted(found)[:limit]
+    return {"results": [{**row(shown, near, kind), **facts(os.path.join(path, near))} for *_, near, kind in best]}
 
 
 def row(shown: str, near: str, kind: str) -> Found:
@@ -143,9 +144,8 @@ def row(shown: str, near: str, kind: str) -> Found:
 def matches(path: str, shown: str, query: str, show_hidden: bool, offset: int) -> Found:
     """Search names and lines, the best first."""
     rows = []
-    for rank, kind in ranked(path, query, show_hidden):
-        near, is_named, inside = rank[3], rank[0] < 4, []
-        full = os.path.join(path, near)
+    for score, near, kind in scored(path, query, show_hidden):
+        full, inside = os.path.join(path, near), []
         for number, line in lines_of(full) if kind == "file" and not os.path.islink(full) else ():
             at = line.lower().find(query.lower())
             if at >= 0:
@@ -153,9 +153,9 @@ def matches(path: str, shown: str, query: str, show_hidden: bool, offset: int) -
                 inside.append({"line": number, "column": column, "text": line[:2_000]})
                 if len(inside) == PER_FILE:
                     break
-        if is_named or inside:
-            about = {"relative_path": near, "name_match": is_named, "content_matches": inside}
-            rows.append((rank, {**row(shown, near, kind), **about}))
+        if score < 4 or inside:
+            about = {"relative_path": near, "name_match": score < 4, "content_matches": inside}
+            rows.append(((score, len(near), near.lower(), near), {**row(shown, near, kind), **about}))
     rows.sort(key=lambda each: each[0])
     end = offset + PER_PAGE
     return {"results": [each for _, each in rows[offset:end]], "next_offset": end if len(rows) > end else None}
