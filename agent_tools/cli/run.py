@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import signal
 import sys
@@ -74,16 +75,17 @@ def run(
     "files_complete", "figures", "omitted": {"stdout", "stderr"}}: `error` is null or one line, and `omitted` counts
     the bytes left out before the last 10 MiB of each stream.
     """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
-    argv = _arguments(script, args, code)
+    argv, stdin = _arguments(script, args, code), _stdin()
+    source, stdin = _source(argv, stdin) if notebook else (b"", stdin)
     with interpreter(**options) as tool:
         if not tool.options.image:
             ensure_with_progress(tool.options.recipe)
         _stage(tool, files)
         with _placed(tool, argv):
-            result, changed = _ran(tool, argv, timeout, as_json=as_json)
+            result, changed = _ran(tool, argv, stdin, timeout, as_json=as_json)
         folder = tool.as_sandbox.workspace.path
         if notebook:
-            write_notebook(notebook, _as_notebook(script, code, result, changed, folder))
+            write_notebook(notebook, _as_notebook(source, result, changed, folder))
         if as_json:
             print(json.dumps(_as_json(result, changed, folder, _reason(tool, result, timeout) or _last_line(result))))
         else:
@@ -118,6 +120,16 @@ def _arguments(script: str | None, args: Sequence[str], code: str | None) -> lis
     return [str(script), *args]
 
 
+def _source(argv: Sequence[str], stdin: BinaryIO | None) -> tuple[bytes, BinaryIO | None]:
+    """Return the code that Python is to run, and its standard input."""
+    if argv[0] == "-c":
+        return argv[1].encode(), stdin
+    if argv[0] != "-":
+        return Path(argv[0]).read_bytes(), stdin
+    code = stdin.read() if stdin else b""
+    return code, io.BytesIO(code)
+
+
 def _stage(tool: CodeInterpreter, files: Sequence[str]) -> list[str]:
     """Copy files into work_dir; return their names there."""
     names = []
@@ -145,7 +157,7 @@ def _placed(tool: CodeInterpreter, argv: list[str]) -> Iterator[None]:
 
 
 def _ran(
-    tool: CodeInterpreter, argv: Sequence[str], timeout: float | None, *, as_json: bool
+    tool: CodeInterpreter, argv: Sequence[str], stdin: BinaryIO | None, timeout: float | None, *, as_json: bool
 ) -> tuple[CommandResult, Changes]:
     """Run Python to its end; return it, and the files that are new or changed."""
     sandbox, replaced = tool.as_sandbox, list[str]()
@@ -154,7 +166,7 @@ def _ran(
     try:
         result = sandbox.run_command(
             ["python", *(["-u"] if sys.stdout.isatty() else []), *argv],
-            stdin=_stdin(),
+            stdin=stdin,
             env={**FIGURES_IN_FILES, **tool.options.isolation.env},
             timeout=timeout or MAX_TIMEOUT,
             on_output=None if as_json else _pass_on,
@@ -205,11 +217,8 @@ def _last_line(result: CommandResult) -> str | None:
     return lines[-1] if lines else f"exit code {result.exit_code}"
 
 
-def _as_notebook(
-    script: str | None, code: str | None, result: CommandResult, changed: Changes, folder: Path
-) -> dict[str, Any]:
+def _as_notebook(source: bytes, result: CommandResult, changed: Changes, folder: Path) -> dict[str, Any]:
     """Return the run as a notebook of one cell, with its output and figures."""
-    source = code or (Path(script).read_text("utf-8", "replace") if script not in (None, "-") else "")
     stdout, stderr = map(neutralise, result.texts)
     outputs: list[Output] = [each for each in (Stream("stdout", stdout), Stream("stderr", stderr)) if each.text]
     for figure in filter(is_figure, changed.files):
@@ -218,7 +227,7 @@ def _as_notebook(
                 outputs.append(Display({"image/png": file.read(MAX_BYTES)}))
     if not result.ok:
         outputs.append(Error("SystemExit", str(result.exit_code), _last_line(result) or ""))
-    return notebook_of([(source, Execution(tuple(outputs), duration=result.duration))])
+    return notebook_of([(source.decode("utf-8", "replace"), Execution(tuple(outputs), duration=result.duration))])
 
 
 def _as_json(result: CommandResult, changed: Changes, folder: Path, error: str | None) -> dict[str, Any]:

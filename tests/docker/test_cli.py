@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from agent_tools.engines import context
@@ -115,6 +117,24 @@ def test_run_with_json_is_one_object(work_dir: Path) -> None:
     assert told["files"] == [{"path": f"{work_dir}/o.csv", "size": 1, "is_new": True}]
     assert (told["figures"], told["omitted"]) == ([], {"stdout": 0, "stderr": 0})
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("how", ["-c", "file", "stdin"])
+def test_run_writes_a_notebook_of_itself(work_dir: Path, tmp_path: Path, how: str) -> None:
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nprint('drawn')\n1 / 0"
+    (tmp_path / "script.py").write_text(code)
+    given = {"-c": ("-c", code), "file": (str(tmp_path / "script.py"),), "stdin": ("-",)}[how]
+    out = tmp_path / "run.ipynb"
+    done = _run("run", "--work-dir", str(work_dir), "--notebook", str(out), *given, code=code)
+    assert (done.returncode, done.stdout) == (1, "drawn\n")
+    notebook = nbformat.read(out, as_version=4)
+    nbformat.validate(notebook)
+    (cell,) = notebook.cells
+    assert cell.source == code
+    printed, failed, figure, error = cell.outputs
+    assert (printed.name, printed.text, failed.name) == ("stdout", "drawn\n", "stderr")
+    assert base64.b64decode(figure.data["image/png"]) == (work_dir / "figure-001.png").read_bytes()
+    assert (error.ename, error.evalue) == ("SystemExit", "1")
 
 
 def test_run_at_a_terminal_is_typed_into_and_interrupted(work_dir: Path) -> None:
