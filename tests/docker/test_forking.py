@@ -348,7 +348,7 @@ def test_the_quota_of_work_dir_ends_the_code_of_all() -> None:
     limits = {**LIMITS, "max_work_dir_bytes": 20 * MIB}
     with Sandbox({"limits": limits}) as sandbox, sandbox.fork() as fork, ThreadPoolExecutor() as pool:
         fill = "import time\nf = open('big', 'wb')\nwhile True: f.write(bytes(10**6)); f.flush(); time.sleep(0.01)"
-        others = pool.submit(sandbox.run_code, "open('begun', 'w').close()\nwhile True: pass", timeout=600)
+        others = pool.submit(sandbox.run_code, "open('begun', 'w').close()\nimport time; time.sleep(600)", timeout=600)
         assert comes_to(lambda: sandbox.exists("begun"), True)
         for error in (fork.run_code(fill, timeout=ENOUGH).error, others.result(ENOUGH).error):
             assert isinstance(error, Died)

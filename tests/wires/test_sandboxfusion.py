@@ -88,7 +88,7 @@ def test_requests_that_cannot_be_met_say_why(served: Served) -> None:
 
 def test_single_scripts_leave_nothing_and_wait_for_a_place(serve: Any) -> None:
     served = serve(max_sandboxes=2)
-    codes = ["print(1)", "import os; os.abort()", "while True: pass", "print('x' * 3_000_000)"] * 4
+    codes = ["print(1)", "import os; os.abort()", "import time; time.sleep(600)", "print('x' * 3_000_000)"] * 4
     with ThreadPoolExecutor(16) as pool:
         told = list(pool.map(lambda code: run(served, code, run_timeout=2), codes))
     kinds = [(each["run_result"]["status"], each["run_result"]["return_code"]) for each in told]
