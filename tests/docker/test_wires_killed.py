@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import subprocess
@@ -10,12 +9,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from mcp import ClientSession
-from mcp.client.sse import sse_client
 
 from agent_tools.machine.machine import start_time
 from agent_tools.machine.owner import Owner
@@ -23,33 +19,11 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.runtime import docker_runtime as runtime_of_docker
 from agent_tools.tools import CodeInterpreter
 from agent_tools.wires import WIRES
-from tests.gateway.asking import until
+from tests.docker import wire_client
+from tests.waiting import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 KEY = "sk-" + "k" * 40
-BEATS = "import time\nwhile True:\n    open('beat', 'w').write(str(time.time()))\n    time.sleep(0.05)"
-
-
-def run_for_ever(url: str, wire: str) -> None:
-    """Run code that does not end, as a client of the wire."""
-    if wire == "vllm":
-        asyncio.run(run_by_vllm(url))
-    given: dict[str, Any] = {"code": BEATS}
-    headers = {"Authorization": f"Bearer {KEY}"}
-    path = {"sandboxfusion": "/run_code", "librechat": "/exec", "e2b": "/execute", "terminal": "/python"}[wire]
-    if wire == "e2b":
-        made = httpx.post(f"{url}/e2b/sandboxes", json={"timeout": 600}, headers=headers, timeout=120).json()
-        headers["E2b-Sandbox-Id"] = made["sandboxID"]
-    given |= {"sandboxfusion": {"language": "python", "run_timeout": 600}, "librechat": {"lang": "py"}}.get(wire, {})
-    httpx.post(f"{url}/{wire}{path}", json=given, headers=headers, timeout=600)
-
-
-async def run_by_vllm(url: str) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        client = sse_client(f"{url}/vllm/sse", headers={"Authorization": f"Bearer {KEY}", "x-session-id": "1"})
-        session = await stack.enter_async_context(ClientSession(*await stack.enter_async_context(client)))
-        await session.initialize()
-        await session.call_tool("python", {"code": BEATS})
 
 
 class Serving:
@@ -107,7 +81,7 @@ def serving(docker_runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def client(serving: Serving, wire: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.docker.test_wires_killed", serving.url, wire]
+    command = [sys.executable, wire_client.__file__, serving.url, wire, KEY]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -129,7 +103,3 @@ def test_a_killed_gateway_leaves_no_container(serving: Serving) -> None:
     for each in clients:
         each.wait()
     until(lambda: serving.containers == 0)
-
-
-if __name__ == "__main__":
-    run_for_ever(*sys.argv[1:])
