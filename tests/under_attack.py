@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agent_tools.limits import MIB
-from agent_tools.results.execution import Execution, Output, Restarted, Stream, TimedOut
+from agent_tools.results.execution import Execution, Notice, Output, Restarted, Stream, TimedOut
 from agent_tools.results.outputs import NOTHING
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
@@ -113,23 +113,32 @@ def outside_of_fences(shown: str) -> Iterator[str]:
     assert not opened
 
 
-def assert_goes_on(tool: CodeInterpreter, lost: str) -> None:
-    """The next run works: in the same kernel, or in a fresh one, and then it says so."""
+def background(text: str) -> Notice:
+    """The note of text that belongs to no run, or to an earlier one."""
+    return Notice(f"Printed by background code since the previous call:\n{text}")
+
+
+def assert_goes_on(tool: CodeInterpreter, lost: str, late: str = "") -> None:
+    """The next run works: in the same kernel, or in a fresh one, and then it says so; it notes text that came late."""
     outputs = tool.run("next").outputs
     if lost:
         assert outputs == (Restarted(lost), Stream("stdout", "run 1\n"))
     else:
-        assert outputs == (Stream("stdout", "run 3\n"),)
+        assert outputs == (Stream("stdout", "run 3\n"), *([background(late)] if late else []))
 
 
 @dataclass(frozen=True)
 class Row:
-    """Return what the kernel does, the outputs of that run, and why its variables were lost ('' if they were not)."""
+    """What the kernel does, the outputs of that run, and why its variables were lost ('' if they were not).
+
+    `late` is the text that the next run notes.
+    """
 
     does: Script
     shows: tuple[Output, ...] = ()
     lost: str = ""
     timeout: float = LONG_ENOUGH
+    late: str = ""
 
 
 def rows(table: dict[str, Row]) -> pytest.MarkDecorator:
@@ -139,7 +148,7 @@ def rows(table: dict[str, Row]) -> pytest.MarkDecorator:
 def check(new_tool: NewTool, row: Row) -> None:
     tool = new_tool(FakeEngine(row.does))
     assert attacked(tool, row.timeout).outputs == row.shows
-    assert_goes_on(tool, row.lost)
+    assert_goes_on(tool, row.lost, row.late)
 
 
 def in_turn(*steps: Script) -> Script:

@@ -118,7 +118,7 @@ def _make_kernel(writer: MessageWriter, pipes: list[int]) -> tuple[SandboxKernel
     os.register_at_fork(after_in_child=session.printed.become_fork)
     kernel: SandboxKernel = SandboxKernel.instance(config=shell.config, session=session, user_ns=shell.user_ns)
     shell.kernel = shell.parent = kernel
-    session.printed.is_in_cell = lambda: shell.depth > 0
+    session.printed.sends_flushed = lambda: shell.depth > 0 or not session.unwatched
     session.printed.is_outermost = lambda: shell.depth == 0  # `%%capture` runs a cell within one
     shell.events.register("post_execute", session.printed.end_cell)
     return kernel, streams

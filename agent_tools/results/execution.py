@@ -230,7 +230,7 @@ class Execution:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the sandbox on the run, such as a repair of the code before it ran, or text that was left out."""
+        """Notes of the sandbox on the run: a repair of the code, a part that did not run, text of background code."""
         return tuple(output.text for output in self.outputs if isinstance(output, Notice))
 
     @property

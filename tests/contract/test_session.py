@@ -21,7 +21,7 @@ from agent_tools.errors import KernelDied, SessionBusy, SessionClosed
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine.owner import Owner, private_base
 from agent_tools.machine.removal import empty_folder
-from agent_tools.results.execution import Died, Display, Error, Output, Restarted, Result, Stream, TimedOut
+from agent_tools.results.execution import Died, Display, Error, Notice, Output, Restarted, Result, Stream, TimedOut
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.kernels import SessionSpec
@@ -32,6 +32,7 @@ from tests.contract.images import image_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.docker
+BACKGROUND = "Printed by background code since the previous call:\n"
 PATIENCE = 3.0  # seconds a call may take beyond its time limit
 SMALL = {
     "max_text_chars": 1000,
@@ -474,10 +475,79 @@ def test_a_second_run_while_reading_a_stream_is_refused_and_not_a_deadlock(share
     stream.close()
 
 
-def test_late_output_of_a_thread_does_not_reach_the_next_run(session: Session) -> None:
-    session.run("import threading, time\nthreading.Timer(0.2, print, ['late']).start()", 30)
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("import threading\nthreading.Timer(0.2, print, ['late']).start()", "late\n"),
+        ("import asyncio\nasyncio.get_running_loop().call_later(0.2, print, 'late')", "late\n"),
+        ("import subprocess\n_ = subprocess.Popen('sleep 0.2; echo late >&2', shell=True)", "late\n"),
+        (
+            "import threading\nthreading.Timer(0.2, display, ['late']).start()",
+            "\n[... a display of background code left out ...]\n",
+        ),
+    ],
+    ids=["thread", "asyncio", "subprocess", "display"],
+)
+def test_text_printed_between_two_runs_is_a_note_of_the_second_and_not_its_stdout(
+    session: Session, code: str, shown: str
+) -> None:
+    session.run(code, 30)
     time.sleep(0.5)
-    assert session.run("print('mine')", 30).stdout == "mine\n"
+    assert session.run("print('mine')", 30).outputs == (Stream("stdout", "mine\n"), Notice(f"{BACKGROUND}{shown}"))
+    assert session.run("print('mine')", 30).outputs == (Stream("stdout", "mine\n"),)
+
+
+def test_each_line_of_a_thread_is_shown_once_and_in_order_however_the_runs_fall(session: Session) -> None:
+    code = "import threading, time\ndef talk():\n    for n in range(2000):\n        print(n); time.sleep(0.001)\n"
+    shown = session.run(f"{code}thread = threading.Thread(target=talk)\nthread.start()", 30).stdout
+    step, is_over = 0, False
+    while not is_over:
+        time.sleep(step * 0.0005)  # some at once, some after the text was sent
+        step = (step + 7) % 300
+        execution = session.run("thread.is_alive()", 30)
+        for note in execution.notes:
+            assert note.startswith(BACKGROUND)
+            shown += note.removeprefix(BACKGROUND)
+        shown += execution.stdout
+        is_over = execution.value is False
+    assert shown == "".join(f"{n}\n" for n in range(2000))
+
+
+def test_a_thread_that_prints_for_ever_costs_the_next_runs_little_and_what_is_left_out_is_counted(
+    used_sessions: Callable[..., Session],
+) -> None:
+    session = used_sessions(**SMALL)
+    code = "import threading\ndef flood():\n    for _ in range(1000):\n        print('x' * 100_000)\n"
+    session.run(f"{code}threading.Thread(target=flood, daemon=True).start()", 30)
+    notes = []
+    for _ in range(5):
+        time.sleep(0.3)
+        started = time.monotonic()
+        execution = session.run("1 + 1", 30)
+        assert time.monotonic() - started < PATIENCE
+        assert execution.result == Result({"text/plain": "2"})
+        notes += execution.notes
+    assert notes
+    for note in notes:
+        assert re.fullmatch(rf"{BACKGROUND}[x\n]+\n\[\.\.\. [\d,]{{7,}} characters left out \.\.\.\]\n[x\n]+", note)
+        assert len(note) < 1100
+
+
+def test_last_words_of_a_kernel_that_ended_between_two_runs_are_shown(session: Session) -> None:
+    code = "import os, threading\ndef end():\n    print('printed', flush=True)\n"
+    code += "    os.write(2, b'written\\n')\n    os._exit(7)\nthreading.Timer(0.2, end).start()"
+    session.run(code, 30)
+    time.sleep(0.6)
+    execution = session.run("print('fresh')", 30)
+    assert execution.outputs[:2] == (Restarted("its process exited with code 7"), Stream("stdout", "fresh\n"))
+    assert execution.notes == (f"{BACKGROUND}printed\nwritten\n",)
+
+
+def test_a_restart_forgets_what_background_code_has_printed(session: Session) -> None:
+    session.run("import threading\nthreading.Timer(0.2, print, ['late']).start()", 30)
+    time.sleep(0.5)
+    session.restart()
+    assert session.run("print('mine')", 30).outputs == (Stream("stdout", "mine\n"),)
 
 
 def test_displays_stay_between_the_text_before_and_after_them(shared_session: Session) -> None:

@@ -40,6 +40,15 @@ def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> Non
     assert sandbox.run_code("x").value == 2
 
 
+def test_text_printed_before_an_undo_is_noted_after_it(sandbox: Sandbox) -> None:
+    run(sandbox, "x = 1", "import asyncio; _ = asyncio.get_running_loop().call_later(0.2, print, 'late')")
+    time.sleep(0.5)
+    sandbox.undo()
+    told = sandbox.run_code("x")
+    assert (told.value, told.stdout) == (1, "")
+    assert told.notes == ("Printed by background code since the previous call:\nlate\n",)
+
+
 def test_code_that_a_crash_has_taken_back_is_not_undone_twice(sandbox: Sandbox) -> None:
     sandbox.run_code("k = 1")
     sandbox.run_code("k = 2")

@@ -301,6 +301,7 @@ class SandboxKernel(IPythonKernel):
     def _handle(self, request: dict[str, Any], checkpoints: Checkpoints) -> None:
         """Answer one request, between `busy` and `idle` unless it is unwatched."""
         checkpoints.begin(request["metadata"].get("is_urgent"))
+        self.session.printed.send()  # what background code has printed so far belongs to no cell
         self.set_parent([], request, channel="shell")
         self.session.printed.set_parent(request)
         self.session.unwatched = request if request["metadata"].get("is_unwatched") is True else {}

@@ -66,8 +66,8 @@ class UnsentText:
         """True while the watcher sleeps until it is roused."""
         self.rouse: Callable[[], None] = lambda: None
         self.await_room: Callable[[], None] = lambda: None
-        self.is_in_cell: Callable[[], bool] = lambda: False
-        """Whether code of a cell runs."""
+        self.sends_flushed: Callable[[], bool] = lambda: False
+        """Whether flushed text is sent at once: in cells and between requests. The reply takes other text along."""
         self.is_outermost: Callable[[], bool] = lambda: True
         """Whether the cell that ends runs within no other one."""
         self.streams: list[OutputStream] = []
@@ -279,12 +279,9 @@ class OutputStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Read output of subprocesses, and send all text, so that it outlives this process.
-
-        Between cells nothing need be sent: the reply takes it along.
-        """
+        """Read output of subprocesses, and send all text, so that it outlives this process."""
         self.take_from_pipe()
-        if self._printed.is_in_cell() and not self._is_fork:
+        if self._printed.sends_flushed() and not self._is_fork:
             self._printed.send()
             self._printed.await_room()
 

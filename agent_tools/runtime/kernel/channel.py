@@ -25,7 +25,6 @@ from agent_tools.text import neutralise
 
 READ_SIZE = 64 * 1024
 SEND_SECONDS = 1.0  # seconds that a kernel may leave a request unread
-DISCARD_SECONDS = 0.25  # seconds for which output of earlier threads is dropped before a new run starts anyway
 LAST_BYTES = 4 * MIB  # bytes that a kernel may have sent before its reported end: more than can be in transit
 LAST_SECONDS = 0.5  # seconds that they may be in transit over stdio
 MAX_REPORTS_AT_ONCE = 16  # lines of a PID 1 that may never stop sending
@@ -160,17 +159,6 @@ class KernelChannel:
                 yield from self._take_last_messages()
             yield from reports
 
-    def discard(self) -> list[Event]:
-        """Drop messages that came between runs, unread; return events about the kernel itself."""
-        deadline = time.monotonic() + DISCARD_SECONDS
-        events: list[Event] = []
-        while not events and time.monotonic() < deadline and ((ready := self._poll(0)) or self._has_more):
-            if self._lifeline_fd in ready:
-                events += self._take_reports()
-            if self._has_more or self._socket.fileno() in ready:
-                events += self._take_messages(unread=True)
-        return events
-
     def close(self) -> None:
         """Hang up."""
         if self._is_open:
@@ -181,14 +169,13 @@ class KernelChannel:
         wait = 0 if self._has_more else max(0.0, wait)
         return {descriptor for descriptor, _ in self._poller.poll(wait * 1000)}
 
-    def _take_messages(self, *, unread: bool = False) -> Iterator[Event]:
-        """Yield the available messages, or drop them, without losing the position in the stream."""
+    def _take_messages(self) -> Iterator[Event]:
+        """Yield the available messages."""
         try:
             data = self._read()
             self._has_more = True  # until all are taken: the caller may stop at any message
             for channel, parts in self._reader.feed(data or b""):
-                if not unread:
-                    yield Arrived(read_message(channel, parts), parts)
+                yield Arrived(read_message(channel, parts), parts)
             self._has_more = False
         except (MessageError, ProtocolViolation) as exc:
             self._stop_reading()  # the stream cannot be resynchronised, and nothing more is needed

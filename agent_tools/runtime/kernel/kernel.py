@@ -36,7 +36,7 @@ from agent_tools.runtime.kernel.channel import (
     SandboxEnded,
 )
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why, describe
-from agent_tools.runtime.kernel.protocol import KernelMessage, outputs_of, read_error, streams
+from agent_tools.runtime.kernel.protocol import BackgroundText, KernelMessage, outputs_of, read_error, streams
 from agent_tools.runtime.transport.lifeline import Lifeline
 
 # Numbers the runs of a sandbox, to know which of them a checkpoint includes.
@@ -113,6 +113,7 @@ class Runs:
 
 
 CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, and for events beside it
+BETWEEN_SECONDS = 0.25  # seconds for which text of background code is read before a run starts anyway
 ARM_SECONDS = 0.1  # seconds of a run after which PID 1 is armed with its time limit
 LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the time limit is paused
 _INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
@@ -131,6 +132,7 @@ class Kernel:
         limits: Limits,
         memory: int,
         runs: Runs | None = None,
+        background: BackgroundText | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.channel = channel
@@ -138,6 +140,7 @@ class Kernel:
         self._limits = limits
         self._memory = memory
         self.runs = runs  # None: no checkpoints
+        self.background = background or BackgroundText(limits)
         self._clock = clock  # clock of the runs' time limits and grace periods
         self._condemned: escalation.Condemned | None = None
         self._ended: Ended | None = None
@@ -151,10 +154,12 @@ class Kernel:
         return describe(self._ended, self._memory) if self._ended else ""
 
     def is_alive(self) -> bool:
-        """Return whether the kernel still runs, as far as PID 1 has said; drops what arrived between calls."""
-        if not self._ended:
-            for event in self.channel.discard():
-                self.note_end(event)
+        """Return whether the kernel still runs, as far as PID 1 has said; notes what arrived between calls."""
+        deadline = time.monotonic() + BETWEEN_SECONDS
+        while not self._ended and time.monotonic() < deadline and (events := list(self.channel.receive(0))):
+            events.sort(key=lambda each: isinstance(each, Disconnected))  # last: a report of the end says more
+            for event in events:
+                self.note(event)
         return not self._ended
 
     def execute(
@@ -168,6 +173,8 @@ class Kernel:
     ) -> Iterator[Output]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
+        Before these, a cell yields a note of what background code has printed since the previous one.
+
         `beside` returns other outputs, such as finished host calls, which are yielded in order: it is called before
         each output, and at least every CANCEL_SECONDS.
 
@@ -179,6 +186,8 @@ class Kernel:
         run = self._run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
         try:
             yield from self._outputs(run, beside)
+            if kind == "cell":
+                yield from self.background.take()
             yield from self._last_outputs(run)
         finally:
             if not run.is_over:
@@ -231,7 +240,7 @@ class Kernel:
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
                 if isinstance(event, (Reported, SandboxEnded)):
-                    self.note_end(event)
+                    self.note(event)
         if not self._ended:
             self._note_ended(Ended(Silent()))
         return not (self._ended and isinstance(self._ended.how, Silent))
@@ -267,7 +276,7 @@ class Kernel:
         request = self.channel.send_execute("", 0, is_silent=True, run=run, is_urgent=True)
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
-                self.note_end(event)
+                self.note(event)
                 if isinstance(event, Arrived) and event.message.parent_id == request and event.message.channel == SHELL:
                     return
 
@@ -276,7 +285,7 @@ class Kernel:
         ask(run)
         while not self._ended and time.monotonic() < deadline:
             for event in self.channel.receive(deadline - time.monotonic()):
-                self.note_end(event)
+                self.note(event)
                 if isinstance(event, Reported) and isinstance(event.report, Marked):
                     return event.report.run
         return 0
@@ -303,7 +312,7 @@ class Kernel:
             for event in self.channel.receive(self._patience(run)):
                 outputs += self._take(event, run)
                 self._look_after(run)
-                if run.is_over:  # messages after the reply, such as `idle`, are dropped by the next run
+                if run.is_over:  # messages after the reply are background code's, which the next run notes
                     break
             for output in _interleaved(outputs, beside):
                 self._ensure_armed(run)
@@ -345,6 +354,8 @@ class Kernel:
         match event:
             case Arrived(message, _) if message.parent_id == run.request_id:
                 yield from self._take_message(message, run)
+            case Arrived():
+                self.note(event)
             case Broken(reason):
                 self._advance(run, escalation.Broke(reason))
             case Disconnected():
@@ -388,9 +399,13 @@ class Kernel:
         for _ in self._outputs(run):
             pass
 
-    def note_end(self, event: Event) -> None:
-        """Record the end of the kernel between runs."""
+    def note(self, event: Event) -> None:
+        """Record an event that belongs to no run: text of background code, or the end of the kernel."""
         match event:
+            case Arrived(message, _) if message.channel == IOPUB:
+                self.background.add(outputs_of(message, self._limits))
+            case Reported(Printed(_, name, text)):
+                self.background.add(streams(name, text))
             case Reported(Exit() as exit_):
                 self._note_ended(Ended(exit_))
             case SandboxEnded():

@@ -389,7 +389,7 @@ class _Budget:
                 return self.note(output)
             case HostCall():  # bounded by the limits on host calls
                 return (output,)
-        return (*self.flush(), output)  # an ending: one, short, and after all earlier text
+        return (*self.flush(), output)  # an ending or a notice: few, bounded, and after all earlier text
 
     def stream(self, output: Stream) -> Iterator[Output]:
         text = output.text
@@ -472,6 +472,43 @@ class _Budget:
 
 def _is_update(output: Result | Display) -> bool:
     return isinstance(output, Display) and output.is_update
+
+
+class BackgroundText:
+    """The text of code that runs on between two runs: its first and last part, as of a run."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._budget = _Budget(self._limits)
+        self._passed: list[Output] = []
+
+    def add(self, outputs: Iterable[Output]) -> None:
+        """Add outputs. Displays are only named: among those of the next run they would pass for its own."""
+        for output in outputs:
+            match output:
+                case Result() | Display():
+                    self._passed += self._budget.passed(Omitted("a display of background code"))
+                case Error():
+                    self._passed += self._budget.passed(Stream("stderr", f"{output.text}\n"))
+                case Stream() | Omitted():
+                    self._passed += self._budget.passed(output)
+
+    def take(self) -> Iterator[Notice]:
+        """Yield a note with the text, if there is any, and forget it."""
+        if not self._passed:
+            return
+        self._passed += (*self._budget.flush(), *self._budget.notes())
+        text = "".join(
+            each.text if isinstance(each, Stream) else f"\n{each.text}\n"
+            for each in self._passed
+            if isinstance(each, (Stream, Omitted))
+        )
+        self.clear()
+        yield Notice(f"Printed by background code since the previous call:\n{text}")
 
 
 # Outputs are settled as they come: cleared and replaced ones are removed.

@@ -22,7 +22,7 @@ from agent_tools.results.execution import Cause, Died, Error, TimedOut
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel, Runs
-from agent_tools.runtime.kernel.protocol import KernelMessage
+from agent_tools.runtime.kernel.protocol import BackgroundText, KernelMessage
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport, TransportName
 from agent_tools.skills.skill import Skill
@@ -92,6 +92,8 @@ class Kernels:
         self._orders = orders
         self._calls = CallLine()
         self.runs = Runs()
+        self.background = BackgroundText(spec.limits)
+        """The text of background code that no run has shown; it outlives the kernel."""
         self._missing: NoCheckpoint | None = None  # until a kernel is started
         self.prelude = spec.prelude
         """The code that every fresh kernel runs first."""
@@ -244,7 +246,7 @@ class Kernels:
             undo.pop_all()
         runs = self.runs if self._spec.checkpoint and not self._spec.is_blank else None
         self.drop()
-        self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs)
+        self.current = Kernel(channel, self._lifeline, limits, self._spec.isolation.memory, runs, self.background)
         self._calls.connect(calls, self._spec)
         return first
 

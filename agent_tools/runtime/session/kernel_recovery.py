@@ -58,6 +58,7 @@ class KernelRecovery:
         assert kernel is not None
         if self.is_condemned:
             self.is_condemned, self.lost = False, None
+            kernel.background.clear()
         return kernel
 
     def take_sandbox(self) -> AnySandbox | None:

@@ -98,9 +98,10 @@ class RawKernel:
         """Yield the messages that are there."""
         kernel = self._kernel
         for event in kernel.channel.receive(0):
-            kernel.note_end(event)
             if isinstance(event, Arrived):
                 yield event
+            else:
+                kernel.note(event)
 
     def succeed(self) -> Died:
         """Wake the checkpoint of a kernel that has ended, if it has one; return the ending and the variables' fate."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -21,7 +22,7 @@ from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW
 from agent_tools.guest.wire.sockets import await_input
 from agent_tools.guest.wire.words import Exit, Failed
-from agent_tools.limits import MIB
+from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel.channel import (
     MAX_REPORTS_AT_ONCE,
@@ -34,6 +35,7 @@ from agent_tools.runtime.kernel.channel import (
     Reported,
     SandboxEnded,
 )
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Relay, SocketStdio
 from tests.fake_kernel import CONTROL, IOPUB, SHELL, STDIN, message, sizes
@@ -366,7 +368,9 @@ def test_a_lifeline_that_never_runs_dry_does_not_hold_a_run_up(rig: Rig, line: b
         assert len(look) <= MAX_REPORTS_AT_ONCE + 1
         found += look
     started = time.monotonic()
-    assert len(rig.channel.discard()) <= MAX_REPORTS_AT_ONCE
+    assert await_input(rig.lifeline.fileno(), SOON)
+    between = Kernel(rig.channel, rig.lifeline, Limits(), 64 * MIB)
+    assert between.is_alive() is not line.startswith(b"exit 3")
     assert time.monotonic() - started < 5.0 < deadline
     rig.lifeline.close()
     flood.join()
@@ -458,59 +462,81 @@ def test_an_endless_talk_is_not_listened_to_for_ever(rig: Rig) -> None:
 # -- between runs -----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_there_is_nothing_to_discard(rig: Rig) -> None:
-    assert rig.channel.discard() == []
+class BetweenRuns:
+    """A kernel over the rig's channel that runs nothing."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.kernel = Kernel(rig.channel, rig.lifeline, Limits(max_text_chars=1000), 64 * MIB)
+
+    def look(self) -> tuple[bool, str]:
+        """Whether it lives, and the text so far, without the sentence before it."""
+        is_alive = self.kernel.is_alive()
+        (text,) = [note.text.partition("\n")[2] for note in self.kernel.background.take()] or [""]
+        return is_alive, text
 
 
-def test_what_is_discarded_is_gone_and_the_place_is_kept(rig: Rig) -> None:
-    data = stream("dropped") + stream("dropped too") + stream("kept")
-    rig.kernel.sendall(data[: len(stream("dropped")) + 20])
-    assert rig.channel.discard() == []
-    rig.kernel.sendall(data[len(stream("dropped")) + 20 :])
-    assert texts(rig.events(1)) == ["dropped too", "kept"]
+def test_nothing_there_is_nothing_to_note(rig: Rig) -> None:
+    assert BetweenRuns(rig).look() == (True, "")
 
 
-def test_what_a_reader_left_is_discarded_too(rig: Rig) -> None:
+def test_what_is_read_is_noted_once_and_the_place_is_kept(rig: Rig) -> None:
+    data, between = stream("one ") + stream("two ") + stream("three"), BetweenRuns(rig)
+    rig.kernel.sendall(data[: len(stream("one ")) + 20])
+    assert between.look() == (True, "one ")
+    rig.kernel.sendall(data[len(stream("one ")) + 20 :])
+    assert between.look() == (True, "two three")
+
+
+def test_what_a_reader_left_is_noted_too(rig: Rig) -> None:
     rig.sends("1", "2", "3")
     assert texts([next(rig.channel.receive(SOON))]) == ["1"]
-    assert rig.channel.discard() == []
+    assert BetweenRuns(rig).look() == (True, "23")
     rig.sends("4")
     assert texts(rig.events(1)) == ["4"]
 
 
-def test_what_is_discarded_is_not_parsed(rig: Rig) -> None:
-    rig.kernel.sendall(message(IOPUB, [b"no JSON"] * 4))
-    assert rig.channel.discard() == []
-    rig.sends("a")
-    assert texts(rig.events(1)) == ["a"]
+@pytest.mark.parametrize(("data", "reason"), BROKEN.values(), ids=BROKEN.keys())
+def test_the_limits_are_the_same_between_runs(rig: Rig, data: bytes, reason: str) -> None:
+    between = BetweenRuns(rig)
+    rig.kernel.sendall(stream("before") + data + stream("after"))
+    assert between.look() == (False, "before")
+    assert between.kernel.end_reason == f"it sent {reason}"
+    assert between.look() == (False, "")
 
 
-@pytest.mark.parametrize("name", ["noise", "an unknown channel", "3 parts", "65 parts", "too large"])
-def test_discarding_has_the_same_limits(rig: Rig, name: str) -> None:
-    data, reason = BROKEN[name]
-    rig.kernel.sendall(stream("dropped") + data)
-    assert rig.channel.discard() == [Broken(reason)]
-    assert rig.channel.discard() == []
-
-
-def test_ends_are_told_between_runs(new_rig: Callable[..., Rig]) -> None:
-    for does, event in (
-        (lambda rig: rig.kernel.close(), Disconnected()),
-        (lambda rig: rig.init.close(), SandboxEnded()),
-        (lambda rig: rig.init.send(b"exit 3 code 7"), Reported(Exit(3, code=7))),
+def test_an_end_between_runs_comes_with_its_reason_and_last_words(new_rig: Callable[..., Rig]) -> None:
+    printed, ended = b"printed 3 stderr d29yZHM=", b"exit 3 code 7"
+    for does, words, reason in (
+        ((lambda rig: rig.init.close(),), "last ", "the sandbox ended"),
+        ((lambda rig: rig.init.send(ended),), "last ", "its process exited with code 7"),
+        ((lambda rig: rig.init.send(printed), lambda rig: rig.init.send(ended)), "last words", "with code 7"),
     ):
-        rig = new_rig()
-        rig.sends("dropped")
-        does(rig)
-        assert event in rig.channel.discard()
+        for hangs_up in (True, False):
+            rig = new_rig()
+            rig.sends("last ")
+            if hangs_up:
+                rig.kernel.close()
+            for each in does:
+                each(rig)
+            between = BetweenRuns(rig)
+            assert between.look() == (False, words)
+            assert between.kernel.end_reason.endswith(reason)
 
 
 @pytest.mark.timeout(60)
-def test_a_flood_is_discarded_for_a_while_and_no_longer(rig: Rig) -> None:
-    flood = Flood(lambda: rig.sends(*["x" * 1000] * 50))
+def test_a_flood_is_read_for_a_while_and_no_longer(rig: Rig) -> None:
+    some = ["x" * 1000] * 50
+    rig.sends(*some)
+    between, flood = BetweenRuns(rig), Flood(lambda: rig.sends(*some))
     started = time.monotonic()
-    assert rig.channel.discard() == []
+    tracemalloc.start()
+    is_alive, text = between.look()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert time.monotonic() - started < 5.0
+    assert is_alive
+    assert re.fullmatch(r"x{500}\n\[\.\.\. [\d,]{6,} characters left out \.\.\.\]\nx{500}", text)
+    assert peak < 5 * MIB
     assert len(texts(rig.events(1))) >= 1  # still in step
     rig.channel.close()
     flood.join()
@@ -610,7 +636,6 @@ def test_a_closed_channel_takes_and_gives_nothing(rig: Rig) -> None:
     rig.channel.close()
     rig.channel.send_execute("1", 1.0)
     assert list(rig.channel.receive(0)) == []
-    assert rig.channel.discard() == []
     assert rig.kernel.recv(1) == b""
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ToolServiceError
-from agent_tools.limits import MIB
-from agent_tools.results.execution import Died, Error, Omitted, Restarted, Stream, TimedOut
+from agent_tools.limits import MIB, Limits
+from agent_tools.results.execution import Died, Error, Notice, Omitted, Restarted, Stream, TimedOut
 from tests.fake_kernel import (
     ATTACK,
     CHANNELS,
@@ -43,6 +43,7 @@ from tests.under_attack import (
     assert_goes_on,
     attacked,
     awaits_the_next_run,
+    background,
     check,
     does_nothing,
     finishes,
@@ -104,11 +105,14 @@ def is_busy_for_ever(turn: Turn) -> None:
 
 ENDS = {
     "idle before the outputs and the reply": Row(in_turn(idles, prints("a"), replies), (A,)),
-    "the reply before the outputs": Row(in_turn(replies, prints("a"), idles)),
-    "the reply between the outputs": Row(in_turn(prints("a"), replies, prints("b"), idles), (A,)),
-    "the reply, and an error after it": Row(in_turn(prints("a"), replies, says("error", ERROR)), (A,)),
+    "the reply before the outputs": Row(in_turn(replies, prints("a"), idles), late="a"),
+    "the reply between the outputs": Row(in_turn(prints("a"), replies, prints("b"), idles), (A,), late="b"),
+    "the reply, and an error after it": Row(in_turn(prints("a"), replies, says("error", ERROR)), (A,), late="no: \n"),
+    "the reply, and a display after it": Row(
+        in_turn(prints("a"), replies, shows({})), (A,), late="\n[... a display of background code left out ...]\n"
+    ),
     "a forged end, and the code runs on": Row(
-        in_turn(prints("a"), finishes, awaits_the_next_run, prints("late")), (A,)
+        in_turn(prints("a"), finishes, awaits_the_next_run, prints("late")), (A,), late="late"
     ),
     "a reply and never idle": Row(in_turn(prints("a"), replies), (A,)),
     "idle and never a reply": Row(in_turn(prints("a"), idles), (A, TimedOut(1.0, state_kept=False)), STUBBORN, 1.0),
@@ -151,19 +155,23 @@ def test_a_lie_about_the_end_hurts_its_own_run_only(new_tool: NewTool, row: Row)
     check(new_tool, row)
 
 
-def test_output_without_end_after_the_end_is_shown_by_no_run(new_tool: NewTool) -> None:
+def test_output_without_end_after_the_end_is_a_bounded_note_of_the_next_run(new_tool: NewTool) -> None:
     tool = new_tool(FakeEngine(keeps_printing))
     assert attacked(tool).outputs == ()
-    assert_goes_on(tool, "")
+    shown, note = tool.run("next").outputs
+    assert shown == Stream("stdout", "run 3\n")
+    assert isinstance(note, Notice)
+    assert note.text.startswith(background("late 0late 1late 2").text)
+    assert len(note.text) < Limits().max_text_chars + 200
 
 
 PARENTS = [None, {}, [], "text", 5, {"msg_id": None}, {"msg_id": ["x"]}, {"msg_id": "other"}, {"id": "x"}]
 
 
 @pytest.mark.parametrize("parent", PARENTS, ids=repr)
-def test_output_of_no_request_or_another_is_not_shown(new_tool: NewTool, parent: object) -> None:
+def test_output_of_no_request_or_another_is_only_noted(new_tool: NewTool, parent: object) -> None:
     lies = (prints("no", parent=parent), says("error", {"ename": "no"}, parent=parent), shows({}, parent=parent))
-    check(new_tool, Row(in_turn(prints("a"), *lies[:2], prints("b"), finishes), (AB,)))
+    check(new_tool, Row(in_turn(prints("a"), *lies[:2], prints("b"), finishes), (AB, background("nono: \n"))))
 
 
 def test_output_of_an_earlier_run_is_not_shown_in_a_later(new_tool: NewTool) -> None:
@@ -552,7 +560,7 @@ BETWEEN_RUNS: dict[str, tuple[Script, str]] = {
     "a hang-up": (lambda turn: turn.wire.hang_up(), KILLED),
     "noise": (sends(b"\xff" * 100), NO_MESSAGE),
     "a message of 3 parts": (sends(message(IOPUB, [b"{}"] * 3)), "it sent a message of 3 parts"),
-    "a malformed message": (sends(message(IOPUB, [b"no JSON"] * 4)), ""),
+    "a malformed message": (sends(message(IOPUB, [b"no JSON"] * 4)), "it sent a malformed message (JSONDecodeError)"),
     "its exit": (words(b"exit 1 code 7"), "its process exited with code 7"),
     "the exit of another kernel": (words(b"exit 7 code 7"), ""),
     "malformed reports": (words(*MALFORMED_REPORTS), ""),
