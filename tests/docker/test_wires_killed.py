@@ -20,7 +20,7 @@ from agent_tools.runtime.runtime import docker_runtime as runtime_of_docker
 from agent_tools.tools import CodeInterpreter
 from agent_tools.wires import WIRES
 from tests.docker import wire_client
-from tests.waiting import until
+from tests.gateway.asking import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 KEY = "sk-" + "k" * 40
