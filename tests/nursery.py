@@ -147,7 +147,8 @@ def _import_ahead() -> None:
         with lazy_modules.stand_ins():
             from agent_tools.guest import startup as startup
         from agent_tools.guest.pid1 import supervisor as supervisor
-    for name in ("application", "completerlib", "inputtransformer2", "magics.packaging", "oinspect"):  # of the shell
+    of_the_shell = ("application", "completerlib", "inputtransformer2", "magics.packaging", "magics.script", "oinspect")
+    for name in of_the_shell:
         importlib.import_module(f"IPython.core.{name}")
     list(tokenize.generate_tokens(iter(["0"]).__next__))  # which compiles the patterns of Python's parts
     for name in bound_to_the_environment(importers):
