@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -86,9 +86,10 @@ class AuditLog:
         """
         return self._begun("", code)
 
-    def command(self, words: str | Iterable[str]) -> AuditedRun:
-        """The same for a command."""
-        return self._begun("command_", words if isinstance(words, str) else json.dumps(list(map(str, words))))
+    def command(self, words: str | Sequence[str]) -> AuditedRun:
+        """The same for a command. Values that are not text are written as JSON; running them fails."""
+        text = words if isinstance(words, str) else json.dumps(words, default=str, skipkeys=True)
+        return self._begun("command_", text)
 
     def _begun(self, kind: str, text: str) -> AuditedRun:
         if not self.path:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent_tools import Sandbox
+from agent_tools.errors import InvalidParams
 from agent_tools.results.execution import CommandResult, Execution, NetworkConnection
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
@@ -81,6 +82,18 @@ def test_code_and_commands_are_written_only_where_asked_for(tmp_path: Path) -> N
     assert (command_begun["code"], command_ended["outcome"], command_ended["exit_code"]) == ('["rm", "a"]', "error", 2)
     assert long["code_cut"]
     assert set(long["code"]) == {"\U0001f600"}
+
+
+@pytest.mark.parametrize("command", [None, 7, b"ls", [1, None], [b"a"], [{(1,): 2}]])
+def test_a_command_that_is_not_text_is_written_before_it_is_rejected(
+    process_runtime: Runtime, tmp_path: Path, command: Any
+) -> None:
+    with Sandbox(runtime=process_runtime, audit=tmp_path / "audit") as sandbox:
+        with pytest.raises(InvalidParams):
+            sandbox.run_command(command)
+        with pytest.raises(InvalidParams):
+            sandbox.start_command(command)
+    assert [line.get("outcome") for line in lines_of(tmp_path / "audit")] == [None, "refused"] * 2
 
 
 def test_a_run_that_was_refused_or_left_early_says_so(tmp_path: Path) -> None:
