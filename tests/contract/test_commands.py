@@ -9,7 +9,6 @@ import re
 import signal
 import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 from tests.doubles import ProcessEngine
+from tests.waiting import until
 
 pytestmark = pytest.mark.docker
 
@@ -49,13 +49,6 @@ def bounded(runtime: Runtime, transport: str) -> Iterator[Sandbox]:
     ) as made:
         made.run_code("0")
         yield made
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------
@@ -184,7 +177,7 @@ def test_commands_run_beside_code_and_beside_each_other(sandbox: Sandbox) -> Non
 def test_a_kernel_that_is_replaced_takes_no_command_with_it(bounded: Sandbox) -> None:
     bounded.run_code("import subprocess; s = subprocess.Popen(['sleep', '603'])")
     process = bounded.start_command("(setsid sleep 604 &); read line; echo got $line", stdin=b"")
-    wait_for(lambda: process.pid > 0)
+    until(lambda: process.pid > 0)
     bounded.restart()
     bounded.run_code("import os; os.kill(os.getpid(), 9)")
     assert bounded.run_code("1 + 1").result is not None
@@ -212,7 +205,7 @@ def test_one_in_the_background_is_polled_read_and_ended(sandbox: Sandbox) -> Non
 
 def test_a_terminal_is_one(sandbox: Sandbox) -> None:
     process = sandbox.start_command("tty; stty size; read x; stty size; echo got $x", terminal=(30, 100))
-    wait_for(lambda: b"30 100" in process.read().stdout)
+    until(lambda: b"30 100" in process.read().stdout)
     process.resize(40, 120)
     process.write_stdin(b"this\n")
     result = process.wait(30)
@@ -250,9 +243,9 @@ def test_a_process_that_closes_its_terminal_lives_on_and_is_heard_when_it_opens_
         "exec 0<&- 1>&- 2>&-; echo > daemon.closed; until [ -e daemon.go ]; do sleep 0.02; done; echo up > /dev/tty"
     )
     process = sandbox.start_command(f"{daemon}; until [ -e daemon.stop ]; do sleep 0.02; done", terminal=(24, 80))
-    wait_for(lambda: any(each.name == "daemon.closed" for each in sandbox.list_files()))
+    until(lambda: any(each.name == "daemon.closed" for each in sandbox.list_files()))
     sandbox.write_file("daemon.go", "")
-    wait_for(lambda: process.read().stdout == b"up\r\n")
+    until(lambda: process.read().stdout == b"up\r\n")
     sandbox.write_file("daemon.stop", "")
     assert process.wait(30).exit_code == 0
 
@@ -278,7 +271,7 @@ def test_a_sandbox_that_ends_is_told_and_the_next_command_gets_another(bounded: 
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(bounded.run_command, "echo here; sleep 600")
         background = bounded.start_command("sleep 605")
-        wait_for(lambda: background.pid > 0)
+        until(lambda: background.pid > 0)
         bounded.close()
         with pytest.raises(SandboxGone):
             told.result(30)
@@ -444,7 +437,7 @@ def test_a_tar_that_leads_out_is_refused_in_there(sandbox: Sandbox, name: str) -
 def test_reset_leaves_nothing(bounded: Sandbox) -> None:
     bounded.run_code("x = 1; open('file', 'w').write('1'); open('/tmp/file', 'w').write('1')")
     process = bounded.start_command("sleep 606")
-    wait_for(lambda: process.pid > 0)
+    until(lambda: process.pid > 0)
     bounded.reset()
     assert process.poll() is not None
     assert bounded.list_files() == []

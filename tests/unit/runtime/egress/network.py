@@ -24,6 +24,7 @@ from agent_tools.engines.network import NetworkPolicy
 from agent_tools.guest import proxy
 from agent_tools.runtime.egress.dialling import Surroundings
 from agent_tools.runtime.egress.egress import Egress
+from tests.waiting import until
 
 PATIENCE = 10.0  # seconds
 NAME = "api.example.com"
@@ -69,10 +70,7 @@ class Server:
 
     def await_connection(self) -> None:
         """Wait until somebody has connected."""
-        deadline = time.monotonic() + PATIENCE
-        while not self.connections:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: self.connections, PATIENCE)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from tests.unit.runtime.egress import hellos
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.hellos import hello, record, server_name
 from tests.unit.runtime.egress.network import NAME, Server
+from tests.waiting import until
 
 GREETING = hello(server_name(NAME))
 
@@ -66,7 +66,7 @@ def test_a_second_greeting_that_names_another_does_not_go_out(
         assert b"200" in code.recv(65536)
         code.sendall(GREETING + (second if is_in_one_piece else b""))
         if not is_in_one_piece:
-            _await(lambda: b"".join(server.got) == GREETING)
+            until(lambda: b"".join(server.got) == GREETING)
             code.sendall(second)
         assert b"".join(iter(lambda: code.recv(65536), b"")) == UNRECOGNIZED_NAME
     assert second not in b"".join(server.got)
@@ -139,7 +139,7 @@ def test_connections_at_once_are_limited_and_told_so(server: Server, open_networ
         assert b"200" in first.recv(65536)
         assert network.say(b"CONNECT a.org:443 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 503 ")
     refused = b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n"
-    _await(lambda: network.say(refused).startswith(b"HTTP/1.1 403 "))
+    until(lambda: network.say(refused).startswith(b"HTTP/1.1 403 "))
 
 
 def test_connections_of_a_run_are_limited_and_counted(open_network: OpenNetwork) -> None:
@@ -189,23 +189,16 @@ def test_a_connection_that_goes_on_is_told_as_open_and_its_bytes_once(keep: Keep
     network = open_network([f"127.0.0.1:{server.port}"])
     with network.connect() as code:
         code.sendall(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\nHost: x\r\n\r\nabc".encode())
-        _await(lambda: b"".join(server.got) == b"abc")
+        until(lambda: b"".join(server.got) == b"abc")
         ((found,), _) = network.egress.take()
         assert (found.status, found.bytes_out) == ("open", 3)
         assert network.egress.take() == ((), 0)
         code.sendall(b"de")
-        _await(lambda: b"".join(server.got) == b"abcde")
+        until(lambda: b"".join(server.got) == b"abcde")
         ((found,), _) = network.egress.take()
         assert (found.status, found.bytes_out) == ("open", 2)
         code.sendall(b"f")
-        _await(lambda: b"".join(server.got) == b"abcdef")
-    _await(lambda: not network.egress.is_busy)
+        until(lambda: b"".join(server.got) == b"abcdef")
+    until(lambda: not network.egress.is_busy)
     ((found,), _) = network.egress.take()
     assert (found.status, found.bytes_out) == ("closed", 1)
-
-
-def _await(is_so: object) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
