@@ -55,11 +55,11 @@ def test_two_gateways_that_ask_at_once_have_one_container(work_dir: Path, runtim
     assert found[0] == found[1] == both[0].named("ann", SPEC, 9).id
     assert rows.count(ContainerRecord) == 1
     assert both[0].folder(found[0]).is_dir()
+    rows.close()
 
 
-@pytest.mark.parametrize("make", [MemoryRows, lambda: Store("sqlite://")], ids=["memory", "sqlite"])
-def test_a_name_is_used_again_after_its_container(make: Any, work_dir: Path, runtime: Runtime) -> None:
-    here = containers(make(), work_dir, runtime)
+def test_a_name_is_used_again_after_its_container(rows: Rows, work_dir: Path, runtime: Runtime) -> None:
+    here = containers(rows, work_dir, runtime)
     ids = []
     for _ in range(3):
         ids.append(here.named("ann", SPEC, 9).id)

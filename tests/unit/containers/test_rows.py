@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from agent_tools.containers.records import MANY, Before, ContainerFile, MemoryRows, Rows, Upload
-from agent_tools.gateway.store.store import Store
-
-
-@pytest.fixture(params=[MemoryRows, lambda: Store("sqlite://")], ids=["memory", "sqlite"])
-def rows(request: pytest.FixtureRequest) -> Rows:
-    made: Rows = request.param()
-    return made
+from agent_tools.containers.records import MANY, Before, ContainerFile, Rows, Upload
 
 
 def upload(id_: str, owner: str = "me", size: int = 1, at: float = 1.0) -> Upload:

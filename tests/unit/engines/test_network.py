@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from ipaddress import IPv6Address
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_what_is_no_plain_host_is_none(text: str) -> None:
     ("text", "target"),
     [
         ("A.org.:0443", Target("a.org", 443)),
-        ("[::FFFF:1.2.3.4]:1", Target("::ffff:102:304", 1)),
+        ("[::FFFF:1.2.3.4]:1", Target(str(IPv6Address("::ffff:102:304")), 1)),
         *((text, None) for text in ("a.org", "a.org:", ":443", "a.org:0", "a.org:65536", "a.org:-1", "a.org:+1")),
         *((text, None) for text in ("a.org:4_4", "a.org:٤", "a.org: 443", "a.org:443:443", "[::1]", "a.org:000443")),
     ],
