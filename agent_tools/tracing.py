@@ -32,8 +32,8 @@ def configured_provider() -> Any:
     if not settings.is_tracing_wanted():
         return None
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk import resources, trace  # an extra, too
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # few have it installed
+        from opentelemetry.sdk import resources, trace  # nor this
     except ImportError as exc:
         _log.warning(
             "No spans are sent: %s. Install opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.", exc

@@ -182,6 +182,7 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
     host["Ulimits"].append({"Name": "nproc", "Soft": processes, "Hard": processes})
     if is_root:
         asked["Cmd"] = _limited(asked["Cmd"], {each["Name"]: each["Hard"] for each in host["Ulimits"]})
+    asked["StopTimeout"] = 0  # seconds: Podman waits for PID 1 to end also where a container is removed by force
     host["LogConfig"] = {"Type": "none"} if host["AutoRemove"] else _log(host["LogConfig"])
     return asked
 

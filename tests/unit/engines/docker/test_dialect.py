@@ -119,6 +119,7 @@ def test_all_else_is_as_docker_is_asked() -> None:
     assert podman["HostConfig"].pop("Ulimits") == [*config["HostConfig"].pop("Ulimits"), added]
     for name in ("SecurityOpt", "Tmpfs", "Mounts", "LogConfig"):
         assert podman["HostConfig"].pop(name) != config["HostConfig"].pop(name)
+    assert podman.pop("StopTimeout") == 0
     assert podman == config
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import assume, given
@@ -154,7 +156,8 @@ def test_a_transformer_that_is_not_known_sees_every_cell() -> None:
 @pytest.fixture(scope="module")
 def shell() -> Iterator[SandboxShell]:
     """A shell with names of each kind, as code can define them."""
-    shell = SandboxShell(user_ns={}, config=Config(HistoryManager={"enabled": False}))
+    with mock.patch.dict(os.environ):  # which ipykernel's shell changes
+        shell = SandboxShell(user_ns={}, config=Config(HistoryManager={"enabled": False}))
     shell.user_ns.update(value=1, call=print, macro=Macro("value\n"), auto=ExitAutocall(), ls=[2], time=3)
     yield shell
     shell.history_manager.end_session()
