@@ -7,6 +7,7 @@ second, PID 1 makes them in here and carries what they say, so that the kernel c
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 
 from ..wire.mux import Mux, MuxError
 from ..wire.sockets import await_room, pair
@@ -24,19 +25,27 @@ class SocketLifeline:
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(path)
+        self.socket.setblocking(False)
         self.is_open = True
 
     def watched(self) -> tuple[list[int], list[int]]:
         """Return the descriptors to wait for: to read from, and to write to."""
         return [self.socket.fileno()], []
 
-    def exchange(self, ready: set[int]) -> list[Received]:
-        """Return the orders that have come."""
-        if self.socket.fileno() not in ready:
-            return []
-        line, descriptors, _, _ = socket.recv_fds(self.socket, MAX_WORDS, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-        self.is_open = bool(line)
-        return [(read_order(line), list(descriptors))]
+    def exchange(self, ready: set[int]) -> Iterator[Received]:
+        """Yield all orders that have come: whether an interrupt is still due is known after the last of them.
+
+        Each is read once the one before it is carried out, so that no fork has descriptors of another order.
+        """
+        while self.is_open and self.socket.fileno() in ready:
+            try:
+                line, descriptors, _, _ = socket.recv_fds(
+                    self.socket, MAX_WORDS, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return
+            self.is_open = bool(line)
+            yield read_order(line), list(descriptors)
 
     def say(self, report: Report, patience: float = 0.0) -> None:
         """Send the host a report; wait up to `patience` seconds if it does not read."""

@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from agent_tools.guest.pid1.init import Alarms, Init
+from agent_tools.guest.pid1.lifeline import SocketLifeline, StdioLifeline
 from agent_tools.guest.processes import processor_time
-from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Interrupt, Order
+from agent_tools.guest.wire.mux import HEADER, WORDS
+from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Interrupt, Order, write_order
 
 TIMEOUT, GRACE = 10.0, 0.5
 PID = 2**22 + 1  # no process has it: none ignores a signal
+Connect = Callable[[Path, list[Order]], "SocketLifeline | StdioLifeline"]
 
 
 class Machine:
@@ -126,32 +132,34 @@ def test_the_processor_time_of_a_process_is_read() -> None:
     assert processor_time(PID) == math.inf
 
 
-class Host:
-    """Gives orders at once, as a PID 1 finds them that had to wait for the processor; hangs up in the next round."""
+def mounted(folder: Path, orders: list[Order]) -> SocketLifeline:
+    """Return PID 1's end of a mounted socket with such orders, whose host has hung up."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(folder / "socket"))
+        listener.listen(1)
+        lifeline = SocketLifeline(str(folder / "socket"))
+        with listener.accept()[0] as host:
+            for order in orders:
+                host.send(write_order(order))
+    return lifeline
 
-    def __init__(self, kernel: int, orders: list[Order]) -> None:
-        self.is_open = True
-        self.interrupted = False
-        self._kernel, self._orders = kernel, orders
-        self._readable = os.open("/dev/null", os.O_RDONLY)
 
-    def watched(self) -> tuple[list[int], list[int]]:
-        return [self._readable], []
-
-    def exchange(self, _: set[int]) -> list[tuple[Order, list[int]]]:
-        orders, self._orders = self._orders, []
-        self.is_open = bool(orders)
-        with open(f"/proc/{self._kernel}/status", encoding="ascii") as file:
-            pending = next(line.split()[1] for line in file if line.startswith("ShdPnd"))
-        self.interrupted = bool(int(pending, 16) & 1 << signal.SIGINT - 1)
-        return [(order, []) for order in orders]
-
-    def say(self, word: object) -> None:
-        """Listen to nothing."""
+def piped(_: Path, orders: list[Order]) -> StdioLifeline:
+    """Return the same over pipes."""
+    reader, writer = os.pipe()
+    lines = map(write_order, orders)
+    os.write(writer, b"".join(HEADER.pack(WORDS, len(line)) + line for line in lines))
+    os.close(writer)
+    return StdioLifeline(reader, os.open(os.devnull, os.O_WRONLY))
 
 
 class Reach:
-    """Reaches nobody."""
+    """Reaches nobody; notes whether the kernel was interrupted before all that PID 1 has is stopped at its end."""
+
+    interrupted: bool
+
+    def __init__(self, kernel: int) -> None:
+        self._status = Path(f"/proc/{kernel}/status")
 
     def kill_all_but(self, spared: set[int]) -> None:
         pass
@@ -160,32 +168,40 @@ class Reach:
         return False
 
     def signal(self, number: int) -> None:
-        pass
+        if number == signal.SIGSTOP and not hasattr(self, "interrupted"):
+            lines = self._status.read_text("ascii").splitlines()
+            pending = next(line.split()[1] for line in lines if line.startswith("ShdPnd"))
+            self.interrupted = bool(int(pending, 16) & 1 << signal.SIGINT - 1)
 
 
-def interrupts(orders: list[Order]) -> bool:
+def interrupts(lifeline: SocketLifeline | StdioLifeline) -> bool:
     """Return whether a PID 1 with such orders interrupts its kernel, which notes signals and handles none."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of the kernel from its beginning on
     kernel = os.fork()
     if kernel == 0:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         signal.alarm(60)
         signal.sigwait([signal.SIGALRM])
         os._exit(0)
-    host = Host(kernel, orders)
-    init = Init(cast("Any", host), lambda *_: None, cast("Any", Reach()))
+    reach = Reach(kernel)
+    init = Init(lifeline, lambda *_: None, cast("Any", reach))
     init.kernel_pid = kernel
     init.serve()
-    return host.interrupted
+    return reach.interrupted
 
 
+@pytest.mark.parametrize("connect", [mounted, piped])
 @pytest.mark.parametrize(("last", "is_interrupted"), [([], True), ([Disarm()], False)])
-def test_a_run_that_is_over_passes_its_interrupt_to_no_other(last: list[Order], is_interrupted: bool) -> None:
+def test_a_run_that_is_over_passes_its_interrupt_to_no_other(
+    tmp_path: Path, connect: Connect, last: list[Order], is_interrupted: bool
+) -> None:
+    lifeline = connect(tmp_path, [Arm(TIMEOUT, GRACE), Interrupt(), *last])
     pid = os.fork()  # of an Init all children are processes of the sandbox
     if pid == 0:
         found = None
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            found = interrupts([Arm(TIMEOUT, GRACE), Interrupt(), *last])
+            found = interrupts(lifeline)
         finally:
             os._exit(0 if found is is_interrupted else 1)
+    lifeline.close()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
