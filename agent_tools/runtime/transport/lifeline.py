@@ -7,7 +7,9 @@ and the sandbox ends itself. Its messages are bounded by the datagram size, and 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
+import termios
 import threading
 import time
 from collections import deque
@@ -16,10 +18,12 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
-from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Order, Report, read_report, write_order
+from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
 from agent_tools.machine.event_loop import abandon_after_fork
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
+READ_WITHIN = 1.0  # seconds that PID 1 may leave an order unread before the next run begins anyway
+READ_LOOK_EVERY = 0.0002  # seconds between two looks whether it has read it
 
 
 class Lifeline:
@@ -30,6 +34,7 @@ class Lifeline:
         self._socket: Words | None = connected
         self.is_armed = False
         """True while PID 1 has a time limit to enforce."""
+        self._may_interrupt = False  # PID 1 may be about to send SIGINT
         self.has_ended = False
         """True if PID 1 has closed the lifeline, or does not answer: the sandbox counts as gone."""
         abandon_after_fork(self)
@@ -43,6 +48,7 @@ class Lifeline:
         connected = self._socket
         if connected is None:
             return False
+        self._may_interrupt |= isinstance(order, Interrupt)
         try:
             if descriptors and isinstance(connected, socket.socket):
                 socket.send_fds(connected, [write_order(order)], list(descriptors))
@@ -58,10 +64,26 @@ class Lifeline:
         self.send(Arm(interrupt, kill))
 
     def disarm(self) -> None:
-        """Order PID 1 to forget the time limit, if it has one."""
-        if self.is_armed:
-            self.is_armed = False
-            self.send(Disarm())
+        """Order PID 1 to forget the time limit, if it has one.
+
+        An interrupt that it was about to send would reach the run that comes next, so that one waits until PID 1 has
+        read the order. It need not do so over stdio, where PID 1 itself brings the kernel the next request.
+        """
+        if not self.is_armed:
+            return
+        self.is_armed = False
+        self.send(Disarm())
+        deadline = time.monotonic() + READ_WITHIN
+        while self._may_interrupt and self._has_unread() and time.monotonic() < deadline:
+            time.sleep(READ_LOOK_EVERY)
+        self._may_interrupt = False
+
+    def _has_unread(self) -> bool:
+        """Return whether there are orders in the mounted socket that PID 1 has not read."""
+        with contextlib.suppress(OSError, ValueError):  # it is closed
+            if isinstance(self._socket, socket.socket):
+                return any(fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))
+        return False
 
     def receive(self, most: int) -> list[Report]:
         """Return up to `most` available reports; unknown messages are dropped."""

@@ -4,6 +4,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from agent_tools.guest.wire.words import (
     Resume,
     Start,
 )
+from agent_tools.runtime.transport import lifeline as transport
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
@@ -106,6 +108,39 @@ def test_open_descriptors_go_with_an_order(lifeline: Lifeline, guest: socket.soc
     assert (line, os.read(their_reader, 9)) == (b"start 1", b"x")
     os.close(their_writer)
     os.close(their_reader)
+
+
+def test_after_an_interrupt_no_run_follows_before_all_orders_are_read(
+    lifeline: Lifeline, guest: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "READ_WITHIN", FOREVER)
+    lifeline.arm(30.0, 0.5)
+    lifeline.send(Interrupt())
+    disarming = threading.Thread(target=lifeline.disarm)
+    disarming.start()
+    assert [guest.recv(100), guest.recv(100)] == [b"arm 30.000 0.500", b"interrupt 0.000"]
+    disarming.join(0.05)
+    assert disarming.is_alive()
+    assert guest.recv(100) == b"disarm"
+    disarming.join(FOREVER / 2)
+    assert not disarming.is_alive()
+
+
+def test_only_an_interrupted_run_has_its_end_read_at_once(lifeline: Lifeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(transport, "READ_WITHIN", 0.05)
+    lifeline.arm(30.0, 0.5)
+    lifeline.disarm()
+    assert not waits
+    lifeline.arm(30.0, 0.5)
+    lifeline.send(Interrupt())
+    lifeline.disarm()  # which a guest that reads nothing does not hold up for long
+    assert waits
+    waits.clear()
+    lifeline.arm(30.0, 0.5)
+    lifeline.disarm()
+    assert not waits
 
 
 def test_the_traceback_of_a_failed_start_is_a_whole_text(lifeline: Lifeline, guest: socket.socket) -> None:
