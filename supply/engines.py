@@ -81,14 +81,13 @@ REASONS = (
         "UML has no tables for the bridge of such containers",
     ),
     (
-        "hindrance='time'|fork_bomb|costs_one_cell",
+        "hindrance='time'|costs_one_cell",
         "copies of the kernel take longer in UML than they may: an earlier one woke",
     ),
     (
         "smuggled|client_of|packages_are|hosts_cache|ends_the_proxy|a_secret_is",
         "they ask PyPI: the machine has no network",
     ),
-    ("a fork bomb", "it ended after 14 s in place of 11: Podman starts programs to end a container, on one processor"),
     ("AppArmor lets no process", "refused at its start, with the remedy: [AppArmor and crun](#apparmor-and-crun)"),
 )
 """Patterns of what does not hold, and why."""
