@@ -111,7 +111,7 @@ class AttachedStdio:
         if self._process:
             self._close_pipes(self._process)
         elif self._socket:
-            self._attached._response.close()  # from the top: Python 3.13 prints what garbage raises at its end
+            _response_of(self._attached).close()
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
                 self._release()
@@ -129,6 +129,11 @@ class AttachedStdio:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _response_of(attached: Any) -> Any:
+    """Return what is to be closed: the response above a file object. As garbage it would print its failure to end."""
+    return getattr(attached, "_response", attached)
 
 
 def _socket_of(attached: Any) -> socket.socket:
@@ -503,7 +508,7 @@ class DockerEngine:
         api = self.connection.api()
         process = api.exec_create(container.id, list(command), stdin=True)["Id"]
         stream = api.exec_start(process, socket=True)
-        with contextlib.closing(stream._response):
+        with contextlib.closing(_response_of(stream)):
             raw = conversation(_socket_of(stream), data, seconds, 2 * most)
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
         return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
