@@ -42,8 +42,8 @@ MAX_NAME = 128  # characters of a tool's name or a call's id
 class TurnSpans:
     """The spans of one turn that begins now, in the trace of the request that is being served.
 
-    For one thread, that of the turn's job, which has a context of its own. `provider` is a TracerProvider; without one
-    there are no spans.
+    Only the thread of the turn's job may use it, since a thread has a trace context of its own. `provider` is a
+    TracerProvider; without one there are no spans.
     """
 
     def __init__(self, provider: Any, model: str, upstream: str) -> None:

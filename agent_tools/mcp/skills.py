@@ -39,7 +39,7 @@ class _GetSkill(RequestParams):
 
 
 class _Frontmatter(BaseModel, extra="allow", strict=True, allow_inf_nan=False):
-    """What the extension allows: texts of so many characters, and values that JSON has, unlike dates."""
+    """Frontmatter as the extension allows it: texts of limited length, and values of JSON, so no dates."""
 
     __pydantic_extra__: dict[str, JsonValue]
     description: Annotated[str, Field(min_length=1, max_length=MAX_DESCRIPTION)]
@@ -49,6 +49,8 @@ class _Frontmatter(BaseModel, extra="allow", strict=True, allow_inf_nan=False):
 
 
 class _Rules(BaseModel):
+    """The limits of a skill for MCP clients."""
+
     frontmatter: _Frontmatter
     bytes: Annotated[int, Field(le=16 * MIB)]  # a host need take no more
 

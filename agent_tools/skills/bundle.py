@@ -211,7 +211,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_manifest(data: bytes, folder: str = "") -> Manifest:
-    """Return the frontmatter of a SKILL.md; another name than that of its `folder` is a warning.
+    """Return the frontmatter of a SKILL.md. A name that differs from the name of `folder` is a warning.
 
     Raises:
         InvalidParams: there is none, or it lacks a usable name or description.

@@ -35,7 +35,7 @@ from agent_tools.models.base import (
 
 # A conversation with tools as ReAct text, for a model that only continues text. Pure.
 #
-# The format is that of Yao et al., https://arxiv.org/abs/2210.03629, with the labels in common use. The labels stay
+# The format is the one of Yao et al., https://arxiv.org/abs/2210.03629, with the labels in common use. The labels stay
 # English in every language, as models were trained on them.
 
 STOP = ("\nObservation:",)
