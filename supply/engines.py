@@ -88,6 +88,7 @@ REASONS = (
         "smuggled|client_of|packages_are|hosts_cache|ends_the_proxy|a_secret_is",
         "they ask PyPI: the machine has no network",
     ),
+    ("set-user-id files", "in UML the look at all files may need more processor time than the probe has"),
     ("AppArmor lets no process", "refused at its start, with the remedy: [AppArmor and crun](#apparmor-and-crun)"),
 )
 """Patterns of what does not hold, and why."""
