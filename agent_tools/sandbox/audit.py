@@ -88,12 +88,12 @@ class AuditLog:
 
     def command(self, words: str | Sequence[str]) -> AuditedRun:
         """The same for a command. Values that are not text are written as JSON; running them fails."""
-        text = words if isinstance(words, str) else json.dumps(words, default=str, skipkeys=True)
-        return self._begun("command_", text)
+        return self._begun("command_", words)
 
-    def _begun(self, kind: str, text: str) -> AuditedRun:
+    def _begun(self, kind: str, words: str | Sequence[str]) -> AuditedRun:
         if not self.path:
             return AuditedRun(None)
+        text = words if isinstance(words, str) else json.dumps(words, default=str, skipkeys=True)
         id_, data = f"r_{secrets.token_hex(8)}", text.encode("utf-8", "replace")
         code, digest = text if self.code else None, hashlib.sha256(data).hexdigest()
         self.write(f"{kind}begun", run=id_, code_sha256=digest, code_bytes=len(data), code=code)

@@ -144,8 +144,9 @@ async def replace_file_content(
         raise HTTPException(415, "The file is no text.") from None
     for each in replacements:
         text = _replaced(text, each)
-    await call.write(path, text.encode())
-    return {"path": path, "size": len(text.encode())}
+    data = text.encode()
+    await call.write(path, data)
+    return {"path": path, "size": len(data)}
 
 
 @ROUTES.on("POST", "/files/upload", query=("directory",))
