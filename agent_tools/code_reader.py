@@ -7,8 +7,8 @@ strings and comments. Only such text is repaired:
 
     arguments   a JSON object with `code`; JSON5; encoded twice; several times the same object; marks of the model's
                 training after it. Backslashes that begin no JSON escape are kept, as the model wrote them.
-    fences      the Python block of a text, or its Python blocks one after the other, without the text around them. A
-                block ends at the first fence that is in none of its strings.
+    fences      the Python block of a text, or its Python blocks one after the other, without the text around them
+                (code_fences.py).
     line ends   one line with `\n` as two characters between statements, from a server that escapes twice.
 
 Each repair adds a note, unless it takes away nothing but a wrapper (JSON, or the one fence around everything). Where
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
+from agent_tools.code_fences import ONE_BLOCK, OPENING, Block, blocks_of
 from agent_tools.errors import InvalidParams, UnclearCode
 from agent_tools.limits import Limits
 from agent_tools.python_scanner import CELL_MAGIC, Part, is_sound, parts
@@ -31,7 +32,6 @@ from agent_tools.text import neutralise
 MAX_JSON5_CHARS = 64 * 1024  # bytes; the JSON5 parser is slow, so longer text must be JSON, or plain code
 MAX_JSON5_PARTS = 2_000  # commas, colons and opening brackets, in strings too: each may take a tenth of a millisecond
 _SHOWN = 'Give JSON such as {"code": "print(1)"}, a fenced Python block, or the code itself.'
-_ONE_BLOCK = "Nothing was run: send one block of Python, without other blocks."
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def read_json(text: str, is_sound: Callable[[Any], bool] | None = None) -> JsonR
         ValueError: it is neither, `is_sound` accepts no reading, or the text holds several objects that differ.
     """
     text = text.strip()
-    if text.startswith("```") and len(blocks := _blocks(text)[0]) == 1:
+    if text.startswith("```") and len(blocks := blocks_of(text)[0]) == 1:
         text = blocks[0].code.strip()
     try:
         return _read_json(text, is_sound)
@@ -330,32 +330,13 @@ def _with_line_ends(text: str) -> Reading:
     return Reading(text, ("The code has \\n as two characters, not as line ends: escape it once in JSON, not twice.",))
 
 
-# -- fences -----------------------------------------------------------------------------------------------------------
-
-_FENCE_LINE = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,})(?P<info>[^\n`]*)$", re.MULTILINE)
-_PYTHON_TAG = re.compile(r"\{?\.?(?:i?python[\w.-]*|py(?:3|con)?|tool_code)\b", re.IGNORECASE)
-_CLOSING_TICKS = re.compile(r"(?<!`)`{3,}[ \t\r]*\Z")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block. `tag` is the text after its opening fence; `end` is the place after the closing one."""
-
-    tag: str
-    code: str
-    is_closed: bool
-    end: int
-
-    @property
-    def is_python(self) -> bool:
-        """The tag says that it is Python."""
-        return bool(_PYTHON_TAG.match(self.tag))
+# -- blocks -----------------------------------------------------------------------------------------------------------
 
 
 def python_blocks(text: str) -> tuple[str, ...]:
     """Return the closed blocks of an answer that are marked as Python, in order."""
     try:
-        blocks = _blocks(text)[0] if "```" in text else []
+        blocks = blocks_of(text)[0] if "```" in text else []
     except UnclearCode:
         return ()
     return tuple(block.code for block in blocks if block.is_python and block.is_closed)
@@ -367,17 +348,25 @@ def _unfenced(text: str, may_hold_json: bool) -> Reading | None:
         return None
     first = next((part for part in parts(text) if part.kind in ("fence", "ticks", "open")), None)
     if first is not None and first.kind == "open":  # not Python, so fences count wherever they are
-        line = _FENCE_LINE.search(text)
+        line = OPENING.search(text)
         first = Part("fence", line.start(), line.end()) if line else None
+    elif first is not None and first.kind == "ticks" and (line := _on_one_line(text, first)):
+        first = Part("fence", line.start(), line.end())
     if first is None:
         return None
     before = text[: first.start]
     if before.strip() and not text[first.end :].strip() and not text[first.start : first.end].strip().strip("`"):
         return Reading(before.rstrip("\n"), ("A closing fence after the code was left out.",))
-    blocks, has_text = _blocks(text, first.start)
+    blocks, has_text = blocks_of(text, first.start)
     if not blocks:
         return None
     return _chosen(blocks, has_text or bool(before.strip()), may_hold_json)
+
+
+def _on_one_line(text: str, ticks: Part) -> re.Match[str] | None:
+    """Return the line that ends with these ticks if it is a whole block."""
+    line = OPENING.match(text, text.rfind("\n", 0, ticks.start) + 1)
+    return line if line and line["closing"] else None
 
 
 def _chosen(blocks: list[Block], has_text: bool, may_hold_json: bool) -> Reading:
@@ -398,7 +387,7 @@ def _chosen(blocks: list[Block], has_text: bool, may_hold_json: bool) -> Reading
             "code with %%bash."
         )
     if len(chosen) > 1 and any(CELL_MAGIC.match(block.code) for block in chosen):
-        raise UnclearCode(f"A block that begins with %% cannot run together with others. {_ONE_BLOCK}")
+        raise UnclearCode(f"A block that begins with %% cannot run together with others. {ONE_BLOCK}")
     code = "\n\n".join(block.code for block in chosen)
     ours = set(map(id, chosen))
     return Reading(code, _left_out(chosen, [block for block in filled if id(block) not in ours], has_text))
@@ -408,92 +397,20 @@ def _unmarked(filled: list[Block], has_text: bool) -> list[Block]:
     """Return the only block without a tag, in a list; an empty list if all have one."""
     found = [block for block in filled if not block.tag]
     if len(found) > 1:
-        raise UnclearCode(f"The text has {len(found)} blocks, and none is marked as Python. {_ONE_BLOCK}")
+        raise UnclearCode(f"The text has {len(found)} blocks, and none is marked as Python. {ONE_BLOCK}")
     if found and has_text and not found[0].is_closed:
-        raise UnclearCode(f"The text has a fence that is never closed, and text before it. {_ONE_BLOCK}")
+        raise UnclearCode(f"The text has a fence that is never closed, and text before it. {ONE_BLOCK}")
     return found
 
 
 def _left_out(chosen: list[Block], others: list[Block], has_text: bool) -> tuple[str, ...]:
     notes = [f"{len(chosen)} blocks of Python were run as one."] if len(chosen) > 1 else []
+    for block in chosen:
+        first = neutralise(block.code.partition("\n")[0][:60])
+        notes += [f"The fence's own line was read as {block.tag} and code: {first}"] if block.was_glued else []
+        if block.left_out:
+            notes.append(f"Not run: {neutralise(block.left_out[:200])!r} on the fence's own line.")
     tags = neutralise(", ".join(dict.fromkeys(block.tag[:20] or "unmarked" for block in others))[:80])
     left = [f"other blocks ({tags})"] if others else []
     left += ["the text around them" if len(chosen) > 1 else "the text around the block of Python"] if has_text else []
     return (*notes, *([f"Not run: {', and '.join(left)}."] if left else []))
-
-
-def _blocks(text: str, start: int = 0) -> tuple[list[Block], bool]:
-    """Return the fenced blocks of a text, and whether there is any other text between and after them."""
-    blocks: list[Block] = []
-    place, has_text, is_blind = start, False, False
-    while opening := _FENCE_LINE.search(text, place):
-        has_text = has_text or bool(text[place : opening.start()].strip())
-        block, is_blind = _block(text, opening, is_blind)
-        blocks.append(block)
-        place = block.end
-    return blocks, has_text or bool(text[place:].strip())
-
-
-def _block(text: str, opening: re.Match[str], is_blind: bool) -> tuple[Block, bool]:
-    """Return the block that opens here, and whether it has an unclosed string, after which strings are ignored."""
-    tag, ticks, start = opening["info"].strip(), len(opening["ticks"]), min(opening.end() + 1, len(text))
-    end = None
-    if CELL_MAGIC.match(text, start):
-        end = _end_by_nesting(text, start, ticks)
-    elif not is_blind and (not tag or _PYTHON_TAG.match(tag)):
-        end = _end_of_code(text, start, ticks)
-        is_blind = end is None
-    code_end, after, is_closed = end or _end_by_line(text, start, ticks)
-    code = text[start:code_end].rstrip("\n")
-    if not is_closed and (closing := _CLOSING_TICKS.search(code)):
-        code, is_closed = code[: closing.start()].rstrip("\n"), True
-    if opening["indent"]:
-        code = re.sub(f"^{opening['indent']}", "", code, flags=re.MULTILINE)
-    return Block(tag, code, is_closed, after), is_blind
-
-
-_End = tuple[int, int, bool]
-"""Where a block's code ends, where the text goes on, and whether a fence closes it."""
-
-
-def _end_of_code(text: str, start: int, ticks: int) -> _End | None:
-    """Return the end of Python: the first closing fence that is in none of its strings; None if a string stays open."""
-    line = _FENCE_LINE.search(text, start)
-    place = line.start() if line else len(text)
-    if any(text.find(each, start, place) >= 0 for each in ("'''", '"""', "```", "\\\n", "\\\r")):
-        place = start  # strings of several lines may hold fences: scan from here
-    for part in parts(text, place):
-        if part.kind == "open":
-            return None
-        if part.kind == "ticks" and text.count("`", part.start, part.end) >= ticks:
-            return part.start, part.end, True
-        if part.kind == "fence":
-            found = _FENCE_LINE.match(text, part.start)
-            if found and found["info"].strip() and len(found["ticks"]) <= ticks:
-                return part.start, part.start, False  # the next block begins
-            if found and not found["info"].strip() and len(found["ticks"]) >= ticks:
-                return part.start, part.end, True
-    return len(text), len(text), False
-
-
-def _end_by_line(text: str, start: int, ticks: int) -> _End:
-    """Return the end of a block by CommonMark: at the first line that is a fence at least as long."""
-    for found in _FENCE_LINE.finditer(text, start):
-        if not found["info"].strip() and len(found["ticks"]) >= ticks:
-            return found.start(), found.end(), True
-    return len(text), len(text), False
-
-
-def _end_by_nesting(text: str, start: int, ticks: int) -> _End:
-    """Return the end of a cell that begins with `%%` and may hold any text: a fence with a tag opens a nested block."""
-    depth, end = 0, None
-    for found in _FENCE_LINE.finditer(text, start):
-        if len(found["ticks"]) < ticks:
-            continue
-        if end is not None and not found["info"].strip():
-            raise UnclearCode(f"A block that begins with %% has fences in it, and may end at several. {_ONE_BLOCK}")
-        if end is None and not depth and not found["info"].strip():
-            end = found.start(), found.end(), True
-        else:
-            depth += 1 if found["info"].strip() else -1
-    return end or (len(text), len(text), False)

@@ -371,3 +371,21 @@ def test_valid_python_comes_back_exactly_however_it_is_sent(code: str) -> None:
     assert read_params(json.dumps(arguments(code)), LIMITS).code == code
     for tag in ("python", "", "py"):
         assert read_params({"code": f"```{tag}\n{code}\n```"}, LIMITS) == Reading(code.rstrip("\n"))
+
+
+LANGUAGES = st.sampled_from(["python", "python3", "py", "{python}", "ipython", ""])
+BEHIND = st.one_of(st.text(st.sampled_from("ab1 =.()[]{}:'\"#%!@,-+/"), max_size=20), CODES.map(lambda code: code[:30]))
+
+
+@given(
+    LANGUAGES, st.sampled_from(["", " ", ":"]), BEHIND, st.lists(st.sampled_from(["x = 1", "", "print(x)"]), max_size=3)
+)
+def test_each_line_of_a_fence_runs_or_is_named(language: str, space: str, behind: str, lines: list[str]) -> None:
+    first = behind.partition("\n")[0].replace("`", "")
+    try:
+        reading = read_params({"code": "\n".join([f"```{language}{space}{first}", *lines, "```"])}, LIMITS)
+    except InvalidParams:
+        return
+    notes = " ".join(reading.notes)
+    for line in filter(None, (first.strip(), *lines)):
+        assert line in reading.code or line in notes or repr(line)[1:-1] in notes
