@@ -29,7 +29,7 @@ class _State:
 
     is_users: IsUsers | None = None  # of the cell whose code interrupts reach
     was_noted = False
-    was_raised = False
+    raised = 0  # interrupts, in the code of this request
     rings = False
     shields = 0  # of the main thread: an interrupt is raised in no other
 
@@ -37,8 +37,8 @@ class _State:
 def ignore() -> None:
     """Ignore interrupts: there is nothing to interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _State.was_noted = _State.was_raised = _State.rings = False
-    _State.shields, _State.is_users = 0, None
+    _State.was_noted = _State.rings = False
+    _State.raised, _State.shields, _State.is_users = 0, 0, None
 
 
 def expect() -> None:
@@ -91,9 +91,27 @@ def is_shielded() -> bool:
     return bool(_State.shields)
 
 
-def was_raised() -> bool:
-    """Return whether the code that runs was interrupted."""
-    return _State.was_raised
+def raised() -> int:
+    """Return how often the code of this request was interrupted."""
+    return _State.raised
+
+
+def note_raised() -> None:
+    """Note that an interrupt is raised in the code."""
+    _State.raised += 1
+
+
+@contextmanager
+def ending_the_cell() -> Iterator[None]:
+    """Raise an interrupt again that a library within has handled by itself: no later line of the cell may run."""
+    before = _State.raised
+    try:
+        yield
+    except Exception:
+        if _State.raised == before:
+            raise
+    if _State.raised > before:
+        raise KeyboardInterrupt
 
 
 def rings() -> bool:
@@ -112,8 +130,8 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
     """Raise in user code; note an interrupt that comes before or after it."""
     if not _State.is_users:
         _State.was_noted = True
-    elif not is_shielded() and (not _State.was_raised or _State.is_users(frame)):
-        _State.was_raised = True
+    elif not is_shielded() and (not _State.raised or _State.is_users(frame)):
+        note_raised()
         raise KeyboardInterrupt
 
 

@@ -412,6 +412,7 @@ class SandboxKernel(IPythonKernel):
                 interrupts.raise_soon(last + SETTLE_SECONDS - now)
                 return
             last = now
+            interrupts.note_raised()
             if is_users(frame):
                 raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
             if not is_cancelled:  # once: the traceback follows

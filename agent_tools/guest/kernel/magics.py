@@ -3,14 +3,17 @@
 A magic that cannot work here prints one sentence that says so.
 """
 
+import asyncio
 import codecs
 import os
 import selectors
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, TextIO
 
@@ -33,6 +36,7 @@ INSTALLERS = ("pip", "conda", "mamba", "micromamba", "uv")
 NO_AUTOSAVE = "%autosave: there is no notebook to save here; files in the working directory are kept as they are."
 NO_DEBUGGER = "There is no input for a debugger's prompt here: print the values of interest, or read the traceback."
 NOT_RUN = "This is only shown and was not run: there is no next cell to put it into; %run and %rerun run code."
+SCRIPTS_SECONDS = 1.0  # for the end of their tasks
 SHELL_MARKS = frozenset("();<>|&")
 
 
@@ -50,14 +54,24 @@ def register(shell: Any) -> None:
     shell.register_magic_function(_autosave, "line", "autosave")
     shell.register_magic_function(_subshell, "line", "subshell")
     shell.register_magics(RunMagics)
+    shell.register_magic_function(partial(shell.run_raising, shell.find_line_magic("rerun")), "line", "rerun")
 
 
 def end_scripts(shell: Any) -> None:
     """End the thread that `%%bash` and its kin have left, unless a script runs on: it would hinder checkpoints."""
     scripts = shell.magics_manager.registry.get("ScriptMagics")
     if getattr(scripts, "event_loop", None) and all(each.returncode is not None for each in scripts.bg_processes):
+        asyncio.run_coroutine_threadsafe(_cancel_tasks(), scripts.event_loop).result(SCRIPTS_SECONDS)
         scripts._event_loop_finalizer()
         scripts.event_loop = None
+
+
+async def _cancel_tasks() -> None:
+    """Cancel the other tasks of the running loop: those of a script that was interrupted wait for its output."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _refusal(name: str, why: str) -> Callable[..., None]:
@@ -79,10 +93,14 @@ def _subshell(line: str) -> None:
 
 
 class RunMagics(ExecutionMagics):
-    """%run, %time, %prun and their like, without a debugger.
+    """%run, %time, %prun and their like, without a debugger; the error of a file that %run runs is the cell's.
 
     `%matplotlib` gives the stock class a runner that ends each file with an empty figure; this one it does not know.
     """
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a file."""
+        return self.shell.run_raising(super().run, *args, **kwargs)
 
     def pdb(self, parameter_s: str = "") -> None:
         """Leave the debugger off."""
@@ -98,6 +116,8 @@ class RunMagics(ExecutionMagics):
     def _run_with_profiler(self, code: Any, opts: Any, namespace: Any) -> Any:
         if isinstance(code, str):
             self.shell.lazy_names.look_at(code)
+        if "execfile" in namespace:  # of %run, which would only show the file's error
+            namespace["execfile"] = partial(self.shell.safe_execfile, raise_exceptions=True)
         return super()._run_with_profiler(code, opts, namespace)
 
 
@@ -161,22 +181,21 @@ def _words(command: str) -> list[str]:
 LOOK_SECONDS = 0.05  # between two looks at a command whose output is taken elsewhere
 READ_BYTES = 64 * 1024  # what a pipe holds: one reading after the end finds all that was written before it
 SIGNALLED = 128  # a shell's status for a command that a signal ended, less the signal's number
-INTERRUPTED = SIGNALLED + 2
 CD_ALONE = "!cd changes the directory of that one command, which has ended; %cd changes the kernel's."
 
 
 def run_shell_command(shell: Any, command: str) -> None:
-    """Run a shell command as `InteractiveShell.system` does: variables are expanded, `_exit_code` is set."""
+    """Run a shell command as `InteractiveShell.system` does: variables are expanded, `_exit_code` is set.
+
+    An interrupt ends the cell, and not this command alone.
+    """
     if handles(command):
         return
     command = shell.var_expand(command, depth=2)
     if is_only("cd", command):
         say(CD_ALONE)
-    try:
-        status = _status(command)
-    except KeyboardInterrupt:
-        print(f"\n{shell.get_exception_only()}", file=sys.stderr)
-        status = INTERRUPTED
+    shell.user_ns["_exit_code"] = -signal.SIGINT  # unless it ends by itself
+    status = _status(command)
     shell.user_ns["_exit_code"] = SIGNALLED - status if status > SIGNALLED else status
     if shell.system_raise_on_error and status:
         raise subprocess.CalledProcessError(status, command)

@@ -13,8 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
-from subprocess import CalledProcessError
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -28,7 +27,7 @@ from traitlets import Instance
 
 from . import cells, display, interrupts, libraries, magics, next_steps
 from .cells import CellShell
-from .interrupts import CellForks, Countdown
+from .interrupts import INTERRUPTIONS, CellForks, Countdown
 from .libraries import GUEST
 
 # Names that a cell may use without an import: the module is imported when a cell first mentions the name.
@@ -126,7 +125,8 @@ def prepare_shell(shell: Any) -> None:
     shell.events.register("post_execute", partial(magics.end_scripts, shell))
     cells.recall_history(shell.history_manager)
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
-    warnings.filterwarnings("ignore", message="To exit: use")
+    for text in ("To exit: use", "Unknown failure executing"):  # the error itself is shown
+        warnings.filterwarnings("ignore", message=text)
 
 
 def _interrupt_scripts(shell: Any) -> None:
@@ -136,12 +136,8 @@ def _interrupt_scripts(shell: Any) -> None:
 
     @wraps(run)  # with its parser
     def shebang(line: str, cell: str) -> Any:
-        try:
+        with interrupts.ending_the_cell():
             return run(line, cell)
-        except CalledProcessError:
-            if interrupts.was_raised():
-                raise KeyboardInterrupt from None
-            raise
 
     scripts.shebang = shebang
     shell.register_magic_function(shebang, "cell", "script")
@@ -264,7 +260,7 @@ def is_users(frame: FrameType | None) -> bool:
 def _interrupt_before(error: BaseException) -> KeyboardInterrupt | None:
     """Return the interrupt of the code after which a library's cleanup raised an error, as IPython's printer does."""
     link: BaseException | None = error
-    for _ in range(next_steps.MAX_LINKS if interrupts.was_raised() else 0):
+    for _ in range(next_steps.MAX_LINKS if interrupts.raised() else 0):
         if isinstance(link, KeyboardInterrupt):
             return link
         if link is None or _has_users(link.__traceback__):
@@ -299,6 +295,7 @@ class SandboxShell(CellShell):
     forks = Instance(CellForks, ())
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
+    _failure: BaseException | None = None  # of the magic that `run_raising` runs
 
     def transform_cell(self, raw_cell: str) -> str:
         """Transform a cell's magics, and provide the well-known names that it mentions."""
@@ -322,6 +319,33 @@ class SandboxShell(CellShell):
         return result
 
     run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell
+
+    def run_cell(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a cell; within another one, raise an interrupt, and an error that `run_raising` wants."""
+        before = interrupts.raised()
+        result = super().run_cell(*args, **kwargs)
+        error = result.error_before_exec or result.error_in_exec
+        if error and self.depth:
+            was_interrupted = isinstance(error, INTERRUPTIONS) and interrupts.raised() > before
+            if was_interrupted or _goes_to(sys._getframe(1)) is _RAISING:
+                raise error
+        return result
+
+    def run_raising(self, magic: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a magic that runs a file or cells; raise their error, which IPython shows only, once it has returned."""
+        outer, self._failure = self._failure, None
+        try:
+            value, failure = magic(*args, **kwargs), self._failure
+        finally:
+            self._failure = outer
+        if failure:
+            raise failure
+        return value
+
+    def getoutput(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the output of a shell command, as in `x = !command`; an interrupt ends the cell."""
+        with interrupts.ending_the_cell():
+            return super().getoutput(*args, **kwargs)
 
     async def run_code(self, *args: Any, **kwargs: Any) -> Any:
         """Run one compiled piece of a cell, which interrupts now reach."""
@@ -400,6 +424,8 @@ class SandboxShell(CellShell):
         if advice := next_steps.advice(evalue):
             stb = [*stb, "", advice]
         if not self.kernel.session.is_fork:
+            if self._is_raised_again(etype):
+                return
             if self.kernel.session.unwatched and self._goes_on():
                 print(*stb, sep="\n", file=sys.stderr)
             else:
@@ -413,18 +439,45 @@ class SandboxShell(CellShell):
         os._exit(status & 0xFF)
 
     def _goes_on(self) -> bool:
-        """Return whether the code continues after the shown error; an error in showing its result ends it."""
-        return getattr(self.displayhook, "msg", None) is None and is_users(sys._getframe())
+        """Return whether the code that shows an error continues; an error in showing its result ends it.
+
+        The error of a cell within a cell does not: the client must see it, also if what is printed is captured.
+        """
+        return getattr(self.displayhook, "msg", None) is None and _goes_to(sys._getframe()) not in (_CELL, None)
+
+    def _is_raised_again(self, etype: type[BaseException]) -> bool:
+        """Return whether an error of a cell within a cell is about to be raised, and so shown, by the outer one."""
+        if self.depth < 2 or _goes_to(frame := sys._getframe()) is not _CELL:
+            return False
+        while frame.f_code is not _CELL:
+            assert frame.f_back
+            frame = frame.f_back
+        was_interrupted = issubclass(etype, INTERRUPTIONS) and interrupts.raised() > 0
+        return was_interrupted or _goes_to(frame.f_back) is _RAISING
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, an interrupt as one, the usual traceback for everything else."""
         etype, value, _ = self._get_exc_info(exc_tuple)
+        if _goes_to(sys._getframe()) is _RAISING:
+            self._failure = value
+            return
         if interrupt := _interrupt_before(value):
             _format_plainly(self, type(interrupt), interrupt, interrupt.__traceback__)
         elif exception_only and issubclass(etype, SystemExit):
             self._showtraceback(etype, value, [f"SystemExit: {value}"])
         else:
             super().showtraceback(exc_tuple, *args, exception_only=exception_only, **kwargs)
+
+
+_CELL = CellShell.run_cell_async.__code__
+_RAISING = SandboxShell.run_raising.__code__
+
+
+def _goes_to(frame: FrameType | None) -> CodeType | None:
+    """Return the code to which an error goes: a cell's end, `run_raising`, or user code, which continues; or None."""
+    while frame is not None and frame.f_code not in (_CELL, _RAISING) and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code if frame else None
 
 
 SandboxShell.__name__ = SandboxShell.__qualname__ = ZMQInteractiveShell.__name__  # by which libraries know a notebook

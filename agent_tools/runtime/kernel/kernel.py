@@ -116,7 +116,7 @@ CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, 
 BETWEEN_SECONDS = 0.25  # seconds for which text of background code is read before a run starts anyway
 ARM_SECONDS = 0.1  # seconds of a run after which PID 1 is armed with its time limit
 LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the time limit is paused
-_INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
+CAUGHT = "the code was interrupted; it caught this and went on to its end"
 Beside = Callable[[], Iterable[Output]]
 Ask = Callable[[int], object]
 """Sends PID 1 an order that it answers with `Marked`."""
@@ -214,6 +214,7 @@ class Kernel:
         """Interrupt the code that runs, as Ctrl-C would; do nothing when there is none."""
         with self._lock:
             if self._run:
+                self._run.was_interrupted = True
                 self._ensure_armed(self._run, even_paused=True)
         self.lifeline.send(Interrupt())
 
@@ -345,6 +346,7 @@ class Kernel:
         run.state = state
         if order := escalation.order_on_entering(state):
             if isinstance(order, Interrupt):
+                run.was_interrupted = True
                 self._ensure_armed(run, even_paused=True)  # PID 1 interrupts only a run that is armed
             self.lifeline.send(order)
         if isinstance(state, Over) and isinstance(state.ending, Ended):
@@ -382,12 +384,14 @@ class Kernel:
                     yield output
 
     def _last_outputs(self, run: RunningRequest) -> Iterator[Output]:
-        """Yield an output for the end of the run, if it did not end by itself."""
+        """Yield an output for the end of the run, if it did not end by itself, whatever its reply says."""
         match run.state:
-            case Over(Answer(at)) if at >= run.limit.deadline and run.error and run.error.name in _INTERRUPTIONS:
-                yield TimedOut(run.limit.timeout, state_kept=True, where=run.error.traceback)
+            case Over(Answer(at)) if at >= run.limit.deadline:
+                yield TimedOut(run.limit.timeout, state_kept=True, where=run.error.text if run.error else "")
             case Over(Answer()) if run.error:
                 yield run.error
+            case Over(Answer()) if run.was_interrupted:
+                yield Error("KeyboardInterrupt", CAUGHT, "")
             case Over(Ended(why=Why.OVERDUE)):
                 yield TimedOut(run.limit.timeout, state_kept=False)
             case Over(Ended()) if self._ended:
@@ -445,6 +449,7 @@ class RunningRequest:
     started: float
     state: escalation.State = field(default_factory=escalation.Running)
     error: Error | None = None
+    was_interrupted: bool = False
 
     @property
     def is_over(self) -> bool:

@@ -138,10 +138,9 @@ def test_what_a_task_of_an_earlier_cell_shows_is_seen_in_the_call_that_runs(sand
     "shown",
     [
         "try:\n    1 / 0\nexcept Exception:\n    get_ipython().showtraceback()",
-        "get_ipython().run_cell('1 / 0')\nNone",
         "class A:\n    def _repr_html_(self): 1 / 0\ndisplay(A())",
     ],
-    ids=["by code", "by a cell within", "by a display"],
+    ids=["by code", "by a display"],
 )
 def test_an_error_that_does_not_end_the_code_is_text_in_its_place(sandbox: Sandbox, shown: str) -> None:
     done = sandbox.run_code(f"print('before')\n{shown}\nprint('after')")
@@ -149,6 +148,64 @@ def test_an_error_that_does_not_end_the_code_is_text_in_its_place(sandbox: Sandb
     texts = [each.text for each in done.outputs if isinstance(each, Stream)]
     assert (texts[0], texts[-1]) == ("before\n", "after\n")
     assert "ZeroDivisionError: division by zero" in "".join(texts[1:-1])
+
+
+WITHIN = {
+    "capture": "%%capture\n{}",
+    "capture into a name": "%%capture taken\n{}",
+    "timed": "%%time\n%%capture\n{}",
+    "captured by code": "from IPython.utils.capture import capture_output\n"
+    "with capture_output():\n    get_ipython().run_cell({!r})",
+    "by code": "get_ipython().run_cell({!r})",
+    "rerun": "%rerun -g raise_it",
+}
+FAILING = {
+    "ZeroDivisionError": "1 / 0",
+    "ModuleNotFoundError": "import no_such_module",
+    "SyntaxError": "x = = 3",
+    "SystemExit": "import sys; sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("within", WITHIN)
+def test_the_error_of_a_cell_within_a_cell_is_the_error_of_the_run(sandbox: Sandbox, within: str) -> None:
+    for name, failing in FAILING.items():
+        sandbox.run_code(f"'raise_it'\n{failing}")
+        done = sandbox.run_code(WITHIN[within].format(f"print('captured')\n{failing}"))
+        assert isinstance(done.error, Error), (name, done)
+        assert done.error.name == name
+        assert ("captured\n" in done.stdout) == (within == "by code" and name != "SyntaxError")
+    if within == "capture into a name":
+        assert sandbox.run_code("taken.stdout").value == "captured\n"
+
+
+RUNS = {
+    "%run bad.py": "ValueError",
+    "%run -i bad.py": "ValueError",
+    "%run -t bad.py": "ValueError",
+    "%run -p bad.py": "ValueError",
+    "%run -m bad": "ValueError",
+    "%run bad.ipy": "ValueError",
+    "%run exits.py": "SystemExit",
+    "%run -m exits": "SystemExit",
+    "%run -e exits.py": "",
+    "%run leaves.py": "",
+    "%run shows.py": "",
+}
+
+
+def test_a_file_that_fails_ends_the_cell_that_runs_it_with_its_error(sandbox: Sandbox) -> None:
+    sandbox.write_file("bad.py", "kept = 5\nraise ValueError(1)")
+    sandbox.write_file("bad.ipy", "x = !echo 1\nraise ValueError(1)")
+    sandbox.write_file("exits.py", "import sys; sys.exit(3)")
+    sandbox.write_file("leaves.py", "import sys; sys.exit(0)")
+    sandbox.write_file("shows.py", "try:\n    1 / 0\nexcept Exception:\n    get_ipython().showtraceback()")
+    for line, name in RUNS.items():
+        done = sandbox.run_code(f"{line}\nprint('went on')")
+        assert (getattr(done.error, "name", ""), "went on" in done.stdout) == (name, not name), line
+        assert done.stderr.count("ValueError: 1") == 0, line
+    sandbox.run_code("%run bad.py")
+    assert sandbox.run_code("kept").value == 5
 
 
 def test_an_error_in_showing_the_result_ends_the_code(sandbox: Sandbox) -> None:
@@ -208,6 +265,68 @@ def test_names_that_are_no_text_are_passed_over(sandbox: Sandbox) -> None:
     sandbox.run_code("globals()[5] = 7\nx = 1")
     assert "x" in sandbox.save(variables=True).variables.kept
     sandbox.run_code("del globals()[5]")
+
+
+# -- interrupts -------------------------------------------------------------------------------------------------------
+
+SLEEP = "import time; time.sleep(60)"
+SLEEPING = (
+    "!sleep 60",
+    "!sleep 60 | cat",
+    "x = !sleep 60",
+    "!!sleep 60",
+    "%sx sleep 60",
+    "%alias doze sleep 60\n%doze",
+    "%run slow.py",
+    "%run -m slow",
+    "%run slow.ipy",
+    "%rerun -g of_a_minute",
+    f"get_ipython().run_cell({SLEEP!r})",
+    "get_ipython().run_cell('!sleep 60')",
+    f"from IPython.utils.capture import capture_output\nwith capture_output():\n    get_ipython().run_cell({SLEEP!r})",
+    "await asyncio.sleep(0)\n!sleep 60",
+    f"await asyncio.sleep(0)\nget_ipython().run_cell({SLEEP!r})",
+)
+
+
+@pytest.mark.parametrize("stopped_by", ["limit", "interrupt"])
+def test_an_interrupt_ends_the_cell_whatever_it_waits_for(sandbox: Sandbox, stopped_by: str) -> None:
+    sandbox.write_file("slow.py", SLEEP)
+    sandbox.write_file("slow.ipy", "!sleep 60\nprint('went on')")
+    sandbox.run_code(f"'of_a_minute'\n{SLEEP}", timeout=0.2)
+    for code in SLEEPING:
+        if stopped_by == "interrupt":
+            outputs = sandbox.stream(f"print('begun', flush=True)\n{code}\nprint('went on')")
+            seen = [next(outputs)]
+            sandbox.interrupt()
+            seen += outputs
+        else:
+            seen = list(sandbox.stream(f"{code}\nprint('went on')", timeout=0.5))
+        assert "went on" not in "".join(each.text for each in seen if isinstance(each, Stream)), code
+        ends = [each for each in seen if isinstance(each, (Error, TimedOut))]
+        kind = "TimedOut" if stopped_by == "limit" else "Error"
+        assert [type(each).__name__ for each in ends] == [kind], (code, ends)
+        assert getattr(ends[0], "name", "") in ("", "KeyboardInterrupt", "CancelledError"), code
+    assert sandbox.run_code("_exit_code").value == -2
+
+
+def test_code_that_swallows_its_interrupt_is_reported_as_interrupted(sandbox: Sandbox) -> None:
+    swallowing = "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\nexcept BaseException: {}"
+    for handling in ("pass", "raise ValueError(1)"):
+        done = sandbox.run_code(swallowing.format(handling), timeout=0.5)
+        assert isinstance(done.error, TimedOut)
+        assert done.error.state_kept
+        assert ("ValueError: 1" in done.error.where) == (handling != "pass")
+    outputs = sandbox.stream(swallowing.format("print('went on')"))
+    next(outputs)
+    sandbox.interrupt()
+    text, error = outputs
+    assert (text, getattr(error, "name", "")) == (Stream("stdout", "went on\n"), "KeyboardInterrupt")
+
+
+def test_an_interrupted_script_leaves_no_words_for_a_later_cell(sandbox: Sandbox) -> None:
+    sandbox.run_code("%%bash\nsleep 61 & sleep 60", timeout=0.5)
+    assert [sandbox.run_code("import gc; gc.collect()").stderr for _ in range(3)] == [""] * 3
 
 
 # -- scripts ----------------------------------------------------------------------------------------------------------

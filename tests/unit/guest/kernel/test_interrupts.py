@@ -14,7 +14,7 @@ from agent_tools.guest.kernel import interrupts
 
 @pytest.fixture(autouse=True)
 def a_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("was_noted", "was_raised", "rings", "shields"):
+    for name in ("was_noted", "raised", "rings", "shields"):
         monkeypatch.setattr(interrupts._State, name, type(getattr(interrupts._State, name))())
 
 
@@ -46,7 +46,7 @@ def test_an_interrupt_raises_in_the_code_alone(expected: None) -> None:
             pass
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert interrupts.was_raised()
+    assert interrupts.raised()
     assert not interrupts._State.was_noted
     signal.raise_signal(signal.SIGINT)
     assert interrupts._State.was_noted
