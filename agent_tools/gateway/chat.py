@@ -361,7 +361,7 @@ class ChatJob(TurnJob):
     def __init__(
         self, services: Services, request: ChatRequest, owner: str, upstream_key: str, session: str = ""
     ) -> None:
-        super().__init__(services, owner, request.model, EventLog(services.config.max_response_bytes))
+        super().__init__(services, owner, request.model, upstream_key, EventLog(services.config.max_response_bytes))
         self._request = request
         self._owner = owner
         self._key = upstream_key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from contextvars import ContextVar
 from typing import Any
@@ -99,6 +100,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerExists: (409, "container_exists", "name"),
     containers.FileNotWritten: (400, None, "file"),
 }
+_MAYBE_A_KEY = re.compile(r"\S*\*\S*|[\w-]{24,}")
 _log = logging.getLogger(__name__)
 
 
@@ -148,7 +150,9 @@ def _model_error(exc: ModelError, is_clients_key: bool) -> ApiError:
     status = exc.status or 502
     headers = {"Retry-After": exc.retry_after} if exc.retry_after else None
     if status in (401, 403) and not is_clients_key:
-        return upstream_unauthorized()
+        words = _MAYBE_A_KEY.sub("***", exc.detail[:MAX_DETAIL]).strip()
+        error = upstream_unauthorized()
+        return ApiError(error.status, f"{error.message} It says: {words}", code=error.code) if words else error
     if not 400 <= status < 600:
         return ApiError(502, "The upstream's answer has an invalid status.", code="upstream_error")
     if status < 500:

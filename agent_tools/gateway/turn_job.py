@@ -18,6 +18,7 @@ from agent_tools.gateway.telemetry import TurnSpans
 from agent_tools.gateway.tools.patch import ContainerPatch
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
+from agent_tools.gateway.upstream import NO_KEY
 from agent_tools.models.base import Conversation
 
 HostedTool = Union[ContainerTool, ContainerShell, ContainerPatch]
@@ -26,8 +27,10 @@ HostedTool = Union[ContainerTool, ContainerShell, ContainerPatch]
 class TurnJob(Job):
     """The common part of responses and chat completions. One without a sandbox is urgent: it computes before others."""
 
-    def __init__(self, services: Services, owner: str, model: str, log: EventLog, *, is_urgent: bool = False) -> None:
-        super().__init__(log, is_clients_key=services.config.passes_clients_keys)
+    def __init__(
+        self, services: Services, owner: str, model: str, upstream_key: str, log: EventLog, *, is_urgent: bool = False
+    ) -> None:
+        super().__init__(log, is_clients_key=services.config.passes_clients_keys and upstream_key != NO_KEY)
         self._is_urgent = is_urgent
         self._has_ended = False
         self._services = services

@@ -30,6 +30,8 @@ from agent_tools.tracing import send_context
 
 ASK_TIMEOUT = 10.0  # seconds
 STATE_AGE = 10.0  # seconds for which `problem` answers what it found
+NO_KEY = "none"
+"""The key that the upstream is asked with if neither the gateway nor the client has one."""
 NO_ANSWER = "does not answer. Start it, or check the URL: it usually ends in /v1."
 MAX_MODELS = 64  # models whose connections are kept
 _KEPT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
@@ -61,7 +63,7 @@ class Upstream:
         Raises:
             ApiError: 401, it is no key: no header can hold it.
         """
-        key = self._config.upstream_key or (key_of(headers) if self._config.passes_clients_keys else "") or "none"
+        key = self._config.upstream_key or (key_of(headers) if self._config.passes_clients_keys else "") or NO_KEY
         if not key.isascii():
             raise ApiError(401, "Incorrect API key provided: it has characters beyond ASCII.", code="invalid_api_key")
         return key
@@ -108,7 +110,7 @@ class Upstream:
     async def is_ready(self) -> bool:
         """Return True if the upstream answers at all."""
         try:
-            headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
+            headers = {"Authorization": f"Bearer {self._config.upstream_key or NO_KEY}"}
             async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
                 return answer.status_code < 500
         except httpx.HTTPError:
@@ -123,7 +125,7 @@ class Upstream:
         return problem
 
     async def _found_problem(self) -> str:
-        headers = {"Authorization": f"Bearer {self._config.upstream_key or 'none'}"}
+        headers = {"Authorization": f"Bearer {self._config.upstream_key or NO_KEY}"}
         try:
             async with self._client.stream("GET", "models", timeout=5.0, headers=headers) as answer:
                 status, target = answer.status_code, redirect_target(answer)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_tools.errors import ModelError
 from agent_tools.models.base import (
     MAX_NAME_CHARS,
     MAX_REPLY_BYTES,
@@ -50,8 +51,9 @@ from agent_tools.models.wire import ServerFields
 
 
 _PART = re.compile(r'[{}\[\]"]')
-_OF_A_CALL = frozenset(("id", "type", "index", "function"))
-_OF_A_FUNCTION = frozenset(("name", "arguments"))
+_GIVEN = ("arguments", "parameters", "input")
+_OF_A_CALL = frozenset(("id", "type", "index", "function", "custom", "name", *_GIVEN))
+_OF_A_FUNCTION = frozenset(("name", "index", *_GIVEN))
 _SPACE = re.compile(r"\s*")
 _EMPTY = re.compile(r"\s*\{\s*\}")
 _DECODER = json.JSONDecoder(strict=False)
@@ -125,6 +127,7 @@ class _PartialCall:
     arguments: list[str] = field(default_factory=list)
     is_begun: bool = False
     end: ObjectEnd = field(default_factory=ObjectEnd)
+    size: int = 0  # characters of the arguments so far
     is_empty: bool = False  # the arguments are `{}`, and not reported yet
     behind: list[str] = field(default_factory=list)  # what came after a whole object
 
@@ -147,7 +150,10 @@ class _PartialCall:
             self.arguments, self.behind, self.end, self.is_empty = [], [], ObjectEnd(), False
         place = 0
         if not self.end.is_whole:
+            if self.arguments and len(text) > self.size and text.startswith(so_far := "".join(self.arguments)):
+                text = text[self.size :] if so_far.lstrip().startswith("{") else text  # each piece repeats all so far
             place = self.end.feed(text)
+            self.size += min(place, len(text))
             self.is_empty = not self.arguments and _EMPTY.fullmatch(text, 0, place) is not None
             self.arguments.append(text[:place])
         if place < len(text):
@@ -169,7 +175,8 @@ class _PartialCall:
             return False
         if piece.id and self.id and self.id != piece.id:
             return self.end.is_whole or self.end.is_text or piece.name != self.name
-        return not piece.id and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
+        is_other = not piece.id or (piece.id == self.id and self.is_begun)
+        return is_other and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
 
 
 def _unknown(fields: object, known: frozenset[str]) -> dict[str, Any]:
@@ -213,12 +220,12 @@ class CallPieces:
         Raises:
             ModelError: there are too many calls, or too much of one.
         """
-        function = piece.get("function") or {}
+        function = piece.get("function") or piece.get("custom") or piece
         more = _unknown(piece, _OF_A_CALL)
-        if of_function := _unknown(function, _OF_A_FUNCTION):
+        if function is not piece and (of_function := _unknown(function, _OF_A_FUNCTION)):
             more["function"] = of_function
         name, id_ = str(function.get("name") or ""), str(piece.get("id") or "")
-        arguments = function.get("arguments")
+        arguments = next((function[key] for key in _GIVEN if function.get(key) is not None), None)
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
         call = self._find(piece.get("index"), _Opening(name, id_, bool(text)))
         if not call.id and id_:
@@ -232,7 +239,8 @@ class CallPieces:
                 yield ArgumentsDelta(call.index, fragment)
 
     def finish(self) -> Iterator[Delta]:
-        """Yield the ends of all calls."""
+        """Yield the ends of all calls; a call without a name and arguments is none."""
+        self.calls = [call for call in self.calls if call.name or call.arguments]
         for call in self.calls:
             yield from call.begin()
             if rest := call.rest():
@@ -246,6 +254,8 @@ class CallPieces:
             call = self._by_id.get(piece.id, self._current) if piece.id else self._current
             if call and piece.name and call.is_begun and not piece.id:
                 call = None
+        elif call is None and not piece.name and not piece.id and self._current and not self._current.arguments:
+            call = self._by_position[position] = self._current  # some servers count a call's arguments as the next call
         if call is None or call.is_over_before(piece):
             refuse_more_calls(len(self.calls))
             call = self._by_position[position] = _PartialCall(len(self.calls), position)
@@ -255,7 +265,47 @@ class CallPieces:
 
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-_CALLED = ("tool_calls", "function_call")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_ENDED = frozenset(
+    (
+        *(
+            "stop",
+            "stopped",
+            "eos",
+            "eot",
+            "end",
+            "ended",
+            "turn",
+            "token",
+            "id",
+            "sequence",
+            "natural",
+            "ok",
+            "success",
+        ),
+        *("complete", "completed", "done", "finish", "finished", "reason", "tool", "tools", "call", "calls", "use"),
+        *("function", "functions"),
+    )
+)
+_CUT = frozenset(("length", "max", "limit", "budget", "truncated", "exceeded"))
+_FILTERED = frozenset(
+    ("content", "filter", "filtered", "safety", "sensitive", "prohibited", "blocklist", "recitation", "spii", "refusal")
+)
+
+
+def finish_reason(given: object) -> str:
+    """Return `stop`, `length` or `content_filter` for a finish reason in any spelling; '' for a failure's.
+
+    A reason counts as good only if all its words say so: an unknown one may be a failure.
+    """
+    words = {word.lower() for word in _WORD.findall(given[:200])} if isinstance(given, str) else set()
+    if words <= _ENDED:
+        return "stop"
+    if words & _CUT:
+        return "length"
+    return "content_filter" if words <= _FILTERED else ""
+
+
 _SERVER_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of messages that go back to the server, which has them beside reasoning that it shows."""
 _REASONING = ("reasoning_content", "reasoning")
@@ -286,6 +336,7 @@ class ChunkReader:
         self._thinking = ThinkingSplitter(thinking)
         self._logprobs: list[Json] = []  # of text that is held back
         self._usage: Usage | None = None
+        self._has_choice = False
 
     @property
     def is_over(self) -> bool:
@@ -311,15 +362,26 @@ class ChunkReader:
         yield from self.read({"usage": body.get("usage")})
 
     def finish(self) -> Iterator[Delta]:
-        """Yield the ends of all calls, usage if the server sent it, and the finish reason."""
+        """Yield the ends of all calls, usage if the server sent it, and the finish reason.
+
+        Raises:
+            ModelError: it is no answer, or one that failed: none of its calls is yielded.
+        """
         yield from self._said(self._thinking.finish())
+        if not self._has_choice:
+            raise ModelError("The model's server sent an answer without a choice.", is_retryable=True)
+        reason = finish_reason(self.reason)
+        if not reason:
+            detail = f"The model's server ended its answer with the reason {str(self.reason)[:200]!r}."
+            raise ModelError("The model's server ended its answer with a failure.", detail=detail)
         yield from self._pieces.finish()
         if self._usage:
             yield self._usage
-        said = None if self.reason in _CALLED else self.reason  # servers say so also where there are no calls
-        yield Finish(said or ("tool_calls" if self._pieces.calls else "stop"), self._more.of(None))
+        is_called = reason == "stop" and self._pieces.calls  # servers say so also where there are no calls
+        yield Finish("tool_calls" if is_called else reason, self._more.of(None))
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
+        self._has_choice = True
         delta = choice.get("delta") or choice.get("message") or {}
         field = next((name for name in _REASONING if delta.get(name)), "")
         if field:
@@ -332,7 +394,8 @@ class ChunkReader:
             yield from self._content(content)
         if refusal := delta.get("refusal"):
             yield RefusalDelta(self._taken(_text(refusal)))
-        for piece in delta.get("tool_calls") or ():
+        pieces = delta.get("tool_calls") or ()
+        for piece in filter(None, [pieces] if isinstance(pieces, Mapping) else pieces):
             yield from self._pieces.add(piece)
         if delta.get("function_call"):  # how calls were sent before tools
             yield from self._pieces.add({"function": delta["function_call"]})

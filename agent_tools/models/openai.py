@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from agent_tools import settings
@@ -32,7 +32,7 @@ from agent_tools.models.base import (
     Options,
 )
 from agent_tools.models.chunks import ChunkReader
-from agent_tools.models.dialect.phrasing import MAX_LESSONS, REFUSALS, RESULT, lacks_tools, lesson, phrased
+from agent_tools.models.dialect.phrasing import MAX_LESSONS, REFUSALS, RESULT, lesson, phrased
 from agent_tools.models.dialect.thinking import UpstreamProfile
 from agent_tools.models.reply import (
     Reply,
@@ -134,7 +134,8 @@ class OpenAIModel:
         else:
             request.pop("tool_choice", None)
         reader = ChunkReader(self.max_reply_bytes, self.dialect.profile.thinking, self.dialect.hear)
-        return Reply(lambda: self.dialect.ask(request, self._open), self.translated, reader, self.waiting)
+        asking = Asking(self.dialect, request, self._open)
+        return Reply(asking.open, self.translated, reader, self.waiting, asking.open_again, asking.taken)
 
     def close(self) -> None:
         """Close idle connections. The next reply would open new ones."""
@@ -155,22 +156,22 @@ class OpenAIModel:
         clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
         create = self.connected().chat.completions.with_raw_response.create
         try:
-            with self.sending(has_results=_has_results(request["messages"])):
+            with self.sending(request, has_results=_has_results(request["messages"])):
                 return create(model=self.model, messages=(), stream=True, extra_body=request, **clients).http_response
         except _openai().APIStatusError as exc:
-            words = words_of(exc.body)
-            if exc.status_code in REFUSALS or lacks_tools(words):  # which some say with 404 or 500
-                raise RequestRejected(words, exc) from exc
-            raise
+            if exc.status_code in _OF_OTHER_CAUSES:
+                raise
+            raise RequestRejected(words_of(exc.body), exc) from exc
 
     @contextlib.contextmanager
-    def sending(self, *, has_results: bool) -> Iterator[None]:
+    def sending(self, request: Json, *, has_results: bool) -> Iterator[None]:
         """Enter around the sending of a request; `has_results` says whether the request has results of calls."""
         self._sending.may_wait = has_results or not self._leaves_waiting
+        self._sending.teaches = lambda words: lesson(self.dialect.profile, request, words) is not None
         try:
             yield
         finally:
-            self._sending.may_wait = True
+            self._sending.may_wait, self._sending.teaches = True, None
 
     def connected(self) -> Any:
         """Return the `openai` client, made at the first call."""
@@ -180,7 +181,7 @@ class OpenAIModel:
                 idle = self.generate_cfg.get("timeout") or self.generate_cfg.get("request_timeout") or IDLE_TIMEOUT
                 hooks = {
                     "request": self._hooks,
-                    "response": [partial(_count, self.max_reply_bytes), partial(_leave_waiting, self._sending)],
+                    "response": [partial(_count, self.max_reply_bytes), partial(_limit_retries, self._sending)],
                 }
                 http = openai.DefaultHttpxClient(
                     event_hooks=hooks, follow_redirects=False
@@ -236,10 +237,22 @@ class OpenAIModel:
             raise ModelError(f"The model's server {host} sent an answer that is not a valid reply.") from exc
 
 
-def _leave_waiting(sending: threading.local, response: Any) -> None:
-    """Make the client not wait for the server's `Retry-After`, by a header that the client reads."""
-    if "retry-after" in response.headers and not getattr(sending, "may_wait", True):
+def _limit_retries(sending: threading.local, response: Any) -> None:
+    """Make the client not wait for the server's `Retry-After`, and not repeat a request that has to be another one.
+
+    A header says so, which the client reads. Servers that render a chat template answer its refusals with 500.
+    """
+    is_told_to_wait = "retry-after" in response.headers and not getattr(sending, "may_wait", True)
+    teaches = getattr(sending, "teaches", None) if response.status_code >= 500 else None
+    if is_told_to_wait or (teaches and teaches(_words_in(response))):
         response.headers["x-should-retry"] = "false"
+
+
+def _words_in(response: Any) -> str:
+    try:
+        return words_of(json.loads(response.read()))
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _has_results(messages: Sequence[Json]) -> bool:
@@ -288,6 +301,10 @@ class RequestRejected(AgentToolsError):
         self.cause = cause
 
 
+_OF_OTHER_CAUSES = (401, 403, 408, 409, 413, 429)
+"""Statuses of failures that another phrasing cannot avoid. Of all others the words decide, and not the status."""
+
+
 class Dialect:
     """The learned dialect of one server for one model, whose name is for the log. Threads may share it."""
 
@@ -296,44 +313,12 @@ class Dialect:
         self._model = neutralise(model[:_MAX_NAME])
         self._lock = threading.Lock()
 
-    def ask(self, request: Json, send: Callable[[JsonObject], Sent]) -> Sent:
-        """Send a request, and send it again in the dialect that a refusal asks for.
-
-        What was learned is kept once the server takes the request: no refusal alone changes anything.
-
-        Args:
-            request: the request, as phrasing.py expects it.
-            send: sends it; raises `Refused` for a refusal that may teach something.
-        """
-        return self._ask(request, send, self.profile, None, MAX_LESSONS)
-
-    def _ask(
-        self,
-        request: Json,
-        send: Callable[[JsonObject], Sent],
-        profile: UpstreamProfile,
-        start: UpstreamProfile | None,
-        lessons: int,
-    ) -> Sent:
-        """Go on from a profile; `start` is the one before the first lesson, None before there was any."""
-        try:
-            answer = send(phrased(request, profile))
-        except RequestRejected as refusal:
-            taught = lesson(profile, request, refusal.words) if lessons else None
-            if taught is None:
-                raise refusal.cause from None
-        else:
-            if start is not None:
-                self._keep(start, profile)
-            return answer
-        return self._ask(request, send, taught, profile if start is None else start, lessons - 1)
-
     def hear(self, field: str) -> None:
         """Note the field that the server's reasoning came in: it goes back in the same."""
         if field and field != self.profile.reasoning != "none":
-            self._keep(self.profile, self.profile.learned(reasoning=field))
+            self.keep(self.profile, self.profile.learned(reasoning=field))
 
-    def _keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
+    def keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
         """Keep what differs between two profiles, beside what other requests have learned."""
         with self._lock:
             names = [
@@ -347,6 +332,45 @@ class Dialect:
                 learned_now = ", ".join(f"{name}={_shown(value)}" for name, value in news.items())
                 _log.info("learned of the server of the model %s: %s", self._model, learned_now)
                 self.profile = profile
+
+
+class Asking(Generic[Sent]):
+    """One request, sent again in the dialect that each refusal asks for: one change at a time.
+
+    What was learned is kept once the server's answer begins: no refusal alone changes anything.
+
+    Args:
+        dialect: what is known of the server.
+        request: the request, as phrasing.py expects it.
+        send: sends it; raises `RequestRejected` for a refusal that may teach something.
+    """
+
+    def __init__(self, dialect: Dialect, request: Json, send: Callable[[JsonObject], Sent]) -> None:
+        self._dialect, self._request, self._send = dialect, request, send
+        self._start = self._profile = dialect.profile
+        self._left = MAX_LESSONS
+
+    def open(self) -> Sent:
+        """Send the request until it is taken, or refused for a reason that teaches nothing."""
+        try:
+            return self._send(phrased(self._request, self._profile))
+        except RequestRejected as refusal:
+            if not self._learn(refusal.words):
+                raise refusal.cause from None
+        return self.open()
+
+    def open_again(self, words: str) -> Sent | None:
+        """Send the request again after an answer that is only an error; None if its words teach nothing."""
+        return self.open() if self._learn(words) else None
+
+    def taken(self) -> None:
+        """Keep what was learned: the answer has begun."""
+        self._dialect.keep(self._start, self._profile)
+
+    def _learn(self, words: str) -> bool:
+        taught = lesson(self._profile, self._request, words) if self._left else None
+        self._profile, self._left = taught or self._profile, self._left - 1
+        return taught is not None
 
 
 def _shown(value: object) -> str:

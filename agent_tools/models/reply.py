@@ -64,6 +64,8 @@ class Reply(Iterator[Delta]):
         translated: makes a `ModelError` of what the client raises.
         reader: of this reply only.
         waiting: around each wait for a delta.
+        open_again: sends another request after an answer that is only an error, by the words of it; None for none.
+        taken: is called once an answer has begun.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class Reply(Iterator[Delta]):
         translated: Callable[[], AbstractContextManager[None]],
         reader: ReplyReader,
         waiting: Waiting = nullcontext,
+        open_again: Callable[[str], Any] = lambda _words: None,
+        taken: Callable[[], object] = lambda: None,
     ) -> None:
         self._waiting = waiting
-        self._open = open_response
+        self._open, self._open_again, self._taken = open_response, open_again, taken
         self._translated = translated
         self._reader = reader
         self._response: Any = None
@@ -119,21 +123,39 @@ class Reply(Iterator[Delta]):
     def _receive(self) -> None:
         _made_here.reply = self
         try:
-            with self._translated(), closing(self._open()) as response:
-                self._hold(response)
-                if self._is_closed:
-                    return
-                arriving = response.iter_bytes()
-                for delta in _deltas(arriving, self._reader, partial(_hang_up, response)):
-                    self._arrived.put(delta)
-                self._hold(None)
-                self._arrived.put(None)
-                _read_to_the_end(arriving, response)
+            with self._translated():
+                response = self._open()
+                while response is not None:
+                    response = self._receive_from(response)
         except BaseException as exc:  # noqa: BLE001  (raised again where the deltas are read)
             self._arrived.put(exc)
         finally:
             self._hold(None)
             self._arrived.put(None)
+
+    def _receive_from(self, response: Any) -> Any:
+        """Read an answer; return the next one, unread, if this one is an error that says what to ask instead."""
+        has_begun = False
+        with closing(response):
+            self._hold(response)
+            if self._is_closed:
+                return None
+            arriving = response.iter_bytes()
+            try:
+                for delta in _deltas(arriving, self._reader, partial(_hang_up, response)):
+                    if not has_begun:
+                        self._taken()
+                    has_begun = True
+                    self._arrived.put(delta)
+            except ModelError as exc:
+                following = None if has_begun or not exc.detail else self._open_again(exc.detail)
+                if following is None:
+                    raise
+                return following
+            self._hold(None)
+            self._arrived.put(None)
+            _read_to_the_end(arriving, response)
+        return None
 
     def _hold(self, response: Any) -> None:
         with self._lock:
@@ -246,8 +268,9 @@ def _hang_up(response: Any) -> None:
 
 # The events of a streamed answer, from its bytes.
 #
-# The format is https://html.spec.whatwg.org/multipage/server-sent-events.html. Only data counts here: names of events
-# repeat what their data says, and no client reconnects. Beyond the standard, the last event may lack its empty line.
+# The format is https://html.spec.whatwg.org/multipage/server-sent-events.html. Data counts here, and the name `error`:
+# other names repeat what their data says, and no client reconnects. Beyond the standard, the last event may lack its
+# empty line.
 
 
 _LINE_END = re.compile(rb"\r\n?|\n")
@@ -260,6 +283,7 @@ class EventReader:
         self._line = bytearray()  # not over yet
         self._searched = 0  # bytes of it that hold no end of a line
         self._data: list[bytes] = []  # of an event that is not over yet
+        self._is_error = False  # by its name
         self._is_first = True
 
     def feed(self, arrived: bytes) -> list[bytes]:
@@ -284,11 +308,26 @@ class EventReader:
         if self._is_first:
             self._is_first, line = False, line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         name, _, value = line.partition(b":")
-        if name == b"data":
-            self._data.append(value.removeprefix(b" "))
+        value = value.removeprefix(b" ")
+        if name in (b"data", b"error"):  # llama.cpp has errors under a name of their own
+            self._data.append(value)
+            self._is_error = self._is_error or name == b"error"
+        elif name == b"event":
+            self._is_error = value.strip() == b"error"
         elif not line:
-            events += filter(None, [b"\n".join(self._data)])
+            data = b"\n".join(self._data)
+            events += filter(None, [_error(data) if self._is_error and data else data])
             self._data.clear()
+            self._is_error = False
+
+
+def _error(data: bytes) -> bytes:
+    """Return the data of an event that is an error by its name as an error: it may be anything."""
+    try:
+        said = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        said = data.decode(errors="replace").strip()
+    return json.dumps(said if error_of(said) else {"error": said}).encode()
 
 
 def events(arriving: Iterable[bytes]) -> Iterator[bytes]:
@@ -307,7 +346,7 @@ _MAX_ERRORS = 10  # of one answer that are reported
 _MAX_ADDRESS = 200  # characters of an address that is shown
 _MAX_DEPTH = 4  # of the words in the body of an error
 _OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
-_OF_AN_ERROR = ("message", "detail", "msg")
+_OF_AN_ERROR = ("message", "detail", "msg", "status_msg")
 
 CONTEXT_TOO_LONG = "context_length_exceeded"
 """OpenAI's name of the failure that the conversation does not fit into the model's context."""
@@ -344,12 +383,18 @@ def short_name(*names: object) -> str | None:
 def error_of(body: object) -> object:
     """Return the error that an answer, or an event in its stream, consists of; None if it is no error.
 
-    Besides `{"error": ...}` there are vLLM's `{"object": "error", "message": ...}` and FastAPI's `{"detail": ...}`.
+    Besides `{"error": ...}`, also in a choice, there are vLLM's `{"object": "error", "message": ...}`, FastAPI's
+    `{"detail": ...}`, and the `base_resp` of a failure beside a reply without choices.
     """
     if not isinstance(body, dict):
         return None
-    if body.get("error"):
-        return body["error"]
+    choices = body.get("choices")
+    for holder in (body, *(choices if isinstance(choices, list) else ())):
+        if isinstance(holder, dict) and holder.get("error"):
+            inner = holder["error"]
+            return inner["error"] if isinstance(inner, dict) and inner.get("error") else inner
+    if isinstance(base := body.get("base_resp"), dict) and base.get("status_code"):
+        return base
     is_error = body.get("object") == "error" or (
         not any(name in body for name in _OF_A_REPLY) and any(body.get(name) for name in _OF_AN_ERROR)
     )
@@ -374,5 +419,16 @@ def words_of(body: object, depth: int = _MAX_DEPTH) -> str:
         return "; ".join(filter(None, (words_of(each, depth - 1) for each in body[:_MAX_ERRORS] if depth)))
     if isinstance(body, dict):
         inner = next((body[name] for name in ("error", *_OF_AN_ERROR) if body.get(name)), "")
-        return words_of(inner, depth - 1) if depth else ""
+        words = words_of(inner, depth - 1) if depth else ""
+        if words and isinstance(body.get("loc"), list):  # the field that FastAPI's message is about
+            words = (
+                f"{words}: {'.'.join(str(part) for part in body['loc'][:_MAX_ERRORS] if isinstance(part, (str, int)))}"
+            )
+        return f"{words}: {raw}" if words and (raw := _raw(body.get("metadata"))) else words
     return body if isinstance(body, str) else ""
+
+
+def _raw(metadata: object) -> str:
+    """Return the words of the server behind a router, such as OpenRouter, whose own say only that it failed."""
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return raw if isinstance(raw, str) else ""

@@ -110,8 +110,7 @@ def test_every_form_of_the_same_answer_is_read_alike(talk: Any, group: str) -> N
     found = {name: talking.wrong(name, is_two=group == "two calls") for name in CHAT[group]}
     assert {name: each for name, each in found.items() if each} == {}
     taught = len(found) if group == "lessons" else 0
-    retried = 2 if group == "lessons" else 0  # of the server that refuses with 500
-    assert len(talking.upstream.seen) == 8 * len(found) + taught + retried, "two for each of four answers"
+    assert len(talking.upstream.seen) == 8 * len(found) + taught, "two for each of four answers"
 
 
 def test_every_form_of_usage_is_counted(talk: Any) -> None:
@@ -239,6 +238,95 @@ def test_the_words_of_every_refusal_reach_the_client(talk: Any) -> None:
     for name in servers:
         for answer in (talking.post(name), talking.post(name, stream=True), talking.ask(name)):
             assert (answer.status_code, answer.json()["error"]["message"]) == (400, "It broke."), name
+
+
+WRONG_ROLES = "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"error": {"message": WRONG_ROLES}}, 400),
+        ({"error": {"code": 500, "message": WRONG_ROLES, "type": "server_error"}}, 500),
+        ({"error": f"Error rendering prompt: {WRONG_ROLES}"}, 503),
+        ({"error": {"message": f"rpc error: {WRONG_ROLES}", "type": "server_error"}}, 200),
+    ],
+)
+def test_a_refusal_teaches_by_its_words_whatever_its_status_is(talk: Any, body: Any, status: int) -> None:
+    def serve(request: Request) -> Answer:
+        if "uu" in "".join(each["role"][0] for each in request["messages"]):
+            return Answer(json.dumps(body).encode(), status=status)
+        return dialects.plain(request)
+
+    talking = talk({"m": serve})
+    asked = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    for number in range(2):
+        body_of_it = talking.post("m", input=asked).json()
+        assert (body_of_it["status"], spoken(body_of_it)) == ("completed", "It is 42.")
+        assert len(talking.upstream.seen) == 3 + 2 * number, "it is learned at once, and kept"
+
+
+def test_a_refusal_that_comes_after_code_has_run_costs_nothing(talk: Any) -> None:
+    def serve(request: Request) -> Answer:
+        if any(message.get("content") == "" for message in request["messages"]):
+            return Answer(
+                b'{"error": {"message": "The text field in the ContentBlock object at 1 is blank."}}', status=500
+            )
+        return dialects.plain(request)
+
+    body = talk({"m": serve}).post("m").json()
+    assert (body["status"], spoken(body), len(outputs(body))) == ("completed", "It is 42.", 1)
+
+
+def test_a_field_that_a_list_of_errors_names_only_in_its_place_is_left_out(talk: Any) -> None:
+    def serve(request: Request) -> Answer:
+        if any("reasoning_content" in each or "reasoning" in each for each in request["messages"]):
+            field = "reasoning_content" if "reasoning_content" in json.dumps(request["messages"]) else "reasoning"
+            wrong = {"loc": ["body", "messages", 1, "assistant", field], "msg": "Extra inputs are not permitted"}
+            return Answer(json.dumps({"object": "error", "message": {"detail": [wrong]}}).encode(), status=422)
+        return dialects.plain(request)
+
+    thought_before = {
+        "type": "reasoning",
+        "id": "rs_x",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "I"}],
+    }
+    asked = [{"role": "user", "content": "a"}, thought_before, {"role": "assistant", "content": "b"}]
+    body = talk({"m": serve}).post("m", input=[*asked, {"role": "user", "content": "c"}]).json()
+    assert (body["status"], spoken(body)) == ("completed", "It is 42.")
+
+
+FAILED = {
+    "an error in the choice": [{"delta": {}, "finish_reason": "error", "error": {"code": 502, "message": "It broke."}}],
+    "a reason of failure": [{"delta": {}, "finish_reason": "It broke."}],
+}
+
+
+@pytest.mark.parametrize("choices", FAILED.values(), ids=FAILED)
+def test_an_answer_that_failed_is_failed_and_none_of_its_calls_runs(talk: Any, choices: list[Any]) -> None:
+    def serve(request: Request) -> Answer:
+        function = {"name": dialects.tool(request), "arguments": dialects.ARGUMENTS}
+        call = {"delta": {"tool_calls": [{"index": 0, "id": "c", "function": function}]}}
+        return events({"choices": [call]}, {"choices": choices})
+
+    talking = talk({"m": serve})
+    *_, failed = talking.stream("m")
+    assert failed["response"]["status"] == "failed"
+    assert "It broke." in failed["response"]["error"]["message"]
+    assert all(item["outputs"] != [LOGS] for item in outputs(failed["response"]))
+    assert talking.ask("m").status_code >= 500
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_the_refusal_of_the_gateways_key_is_the_operators_with_the_words_and_without_the_key(
+    talk: Any, status: int
+) -> None:
+    words = "Incorrect API key provided: sk-up***cret."
+    talking = talk({"m": lambda _: Answer(json.dumps({"error": {"message": words}}).encode(), status=status)})
+    for answer in (talking.post("m"), talking.ask("m")):
+        message = answer.json()["error"]["message"]
+        assert (answer.status_code, "Incorrect API key provided" in message, "cret" in message) == (502, True, False)
 
 
 CUT = dialects.ARGUMENTS[:-6]

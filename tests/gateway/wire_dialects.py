@@ -309,7 +309,7 @@ BODIES = (
     {"error": {"message": {"detail": "It broke."}}},
     {"error": "It broke."},
     {"detail": "It broke."},
-    {"detail": [{"loc": ["body", "messages"], "msg": "It broke.", "type": "value_error"}]},
+    {"detail": [{"msg": "It broke.", "type": "value_error"}]},
     {"object": "error", "message": "It broke.", "type": "BadRequestError", "code": 400},
     {"message": "It broke."},
     {"type": "error", "error": {"type": "invalid_request_error", "message": "It broke."}},

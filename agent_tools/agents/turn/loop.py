@@ -95,6 +95,8 @@ def refused(call: Call, why: str) -> CallDone:
 
 
 def _run_code(call: Call, tool: CodeTool, context: CallContext) -> Generator[CallOutput, None, CallDone]:
+    if tool.read_code(call.arguments).strip() in ("", "null"):  # which would be reported as a success
+        return refused(call, 'it has no code. Write the code as JSON: {"code": "print(1)"}.')
     outputs = tool.stream(call.arguments, context.files, context.timeout, context.stop)
     with context.stop.ending(lambda: tool.cancel(context.stop)), closing(outputs):
         while True:
@@ -146,6 +148,8 @@ def _sentence(name: str, exc: Exception) -> str:
 
 
 ENDED = "the turn was ended."
+CUT = {"length": "reached its token limit", "content_filter": "was cut off by a filter"}
+"""Finish reasons of an answer that is not whole: none of its calls is made."""
 LEAST_TOKENS = 16  # that a model is asked for after a first round: servers take no smaller limit
 _TOKENS = ("max_tokens", "max_completion_tokens")
 _log = logging.getLogger(__name__)
@@ -295,11 +299,10 @@ class _RunningTurn:
         """Make the calls of our tools, in order; calls that the caller has to answer are left pending."""
         done = []
         for call in answer.calls:
-            if call.name in self.clients:
+            if call.name in self.clients and answer.reason not in CUT:
                 self.pending.append(call)
                 continue
-            is_cut = answer.reason == "length" and call is answer.calls[-1]
-            result = yield from self._make_call(call, is_cut)
+            result = yield from self._make_call(call, answer.reason)
             done.append(result)
             yield result
         if self.stop.is_set():
@@ -307,12 +310,12 @@ class _RunningTurn:
             self.pending.clear()
         return done
 
-    def _make_call(self, call: Call, is_cut: bool) -> Generator[Step, None, CallDone]:
+    def _make_call(self, call: Call, reason: str) -> Generator[Step, None, CallDone]:
         tool, limit = self.tools.get(call.name), self.loop.max_calls
         if self.stop.is_set():
             return refused(call, ENDED)
-        if is_cut:
-            return refused(call, "the reply reached its token limit before the call was written.")
+        if reason in CUT:
+            return refused(call, f"the reply {CUT[reason]} before the call was written.")
         if tool is None:
             known = ", ".join([*self.tools, *sorted(self.clients)])
             return refused(call, f"there is no tool of that name. Tools: {known}.")
@@ -330,7 +333,10 @@ class _RunningTurn:
         if self.pending:
             return "pending"
         is_stopped = self.stop.is_set() and not answer.reason
-        if answer.calls or is_stopped:
+        is_over = answer.reason in CUT and (
+            answer.reason != "length" or any(call.name in self.clients for call in answer.calls)
+        )
+        if (answer.calls and not is_over) or is_stopped:
             return ""
         return "rounds" if answer.wanted_calls else answer.reason or "stop"
 

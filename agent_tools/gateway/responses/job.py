@@ -211,7 +211,7 @@ class ResponseJob(TurnJob):
     """
 
     def __init__(self, services: Services, plan: Plan, log: EventLog) -> None:
-        super().__init__(services, plan.owner, plan.request.model, log, is_urgent=plan.lease is None)
+        super().__init__(services, plan.owner, plan.request.model, plan.upstream_key, log, is_urgent=plan.lease is None)
         self.plan = plan
         self.body = fresh_body(plan.request)
         self.answer = packed(self.body)

@@ -112,6 +112,7 @@ class Plan:
     context: ResponseContext
     lease: ContainerLease | None
     tools: tuple[HostedTool, ...]
+    upstream_key: str
     decisions: Sequence[Decision] = ()
 
     @property
@@ -305,7 +306,7 @@ def plan(services: Services, found: Found, chosen: Chosen, upstream_key: str) ->
     )
     instructions = [{"role": "system", "content": text}] if text else []
     context = _context(services, found, chosen, names)
-    return Plan(found, conversation, instructions, turn, context, chosen.lease, tools, decisions)
+    return Plan(found, conversation, instructions, turn, context, chosen.lease, tools, upstream_key, decisions)
 
 
 def check_request(services: Services, owner: str, request: ResponseRequest) -> ResponseRequest:

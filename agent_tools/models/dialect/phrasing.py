@@ -7,6 +7,7 @@ system messages where they were said; see thinking.py for what becomes of them.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -116,6 +117,13 @@ BETWEEN = "I look at the result."
 """Words of an assistant between a tool's result and a user's message, for chat templates that want some there."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _LEADS = (SYSTEM, DEVELOPER)
+_OF_TOOLS = "tools."
+"""Begins what a profile leaves out of tools' definitions."""
+_NEEDED = frozenset(
+    ("type", "function", "name", "description", "parameters", "properties", "items", "required", "enum")
+)
+_NAMED = frozenset(("properties", "$defs", "definitions"))
+"""Keywords of JSON Schema whose objects have names as keys."""
 
 
 def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
@@ -129,8 +137,15 @@ def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
         fields.setdefault(profile.max_tokens, DEFAULT_LIMIT)
     if profile.choice == "auto" and fields.get("tool_choice") not in (None, "none"):
         fields["tool_choice"] = "auto"
-    messages = _one_leading(request["messages"], profile)
-    messages = [_with_reasoning(each, profile) for each in messages if not _is_empty(each, profile)]
+    fields["messages"] = _one_leading(request["messages"], profile)
+    if keywords := _keywords(profile):
+        fields.update({"tools": [_without(tool, keywords) for tool in fields["tools"]]} if "tools" in fields else {})
+    return _with_messages(fields, profile)
+
+
+def _with_messages(fields: JsonObject, profile: UpstreamProfile) -> JsonObject:
+    """Return a request with its messages as the server wants them."""
+    messages = [_with_reasoning(each, profile) for each in fields["messages"] if not _is_empty(each, profile)]
     if profile.pictures == "none":
         messages = _without_figures(messages)
     if profile.tools == "prompted":
@@ -142,6 +157,8 @@ def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
         messages = [_with_null(each) for each in messages]
     if profile.ids == "nine":
         messages = [_with_short_ids(each) for each in messages]
+    if profile.calls == "single":
+        messages = list(_one_call_each(messages))
     return {**fields, "messages": messages}
 
 
@@ -230,6 +247,46 @@ def _in_turns(messages: Sequence[JsonObject]) -> list[JsonObject]:
     return turns
 
 
+def _one_call_each(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Yield a message for each call, followed by its result, where a message has several calls."""
+    place = 0
+    while place < len(messages):
+        message, place = messages[place], place + 1
+        calls = message.get("tool_calls") or ()
+        if len(calls) < 2:
+            yield message
+            continue
+        results = [*itertools.takewhile(lambda each: each.get("role") == TOOL, messages[place:])]
+        place += len(results)
+        by_id = {each.get("tool_call_id"): each for each in results}
+        for number, call in enumerate(calls):
+            yield {**message, "content": "" if number else message.get("content"), "tool_calls": [call]}
+            if (result := by_id.pop(call.get("id"), None)) is not None:
+                yield result
+        yield from by_id.values()
+
+
+def _keywords(profile: UpstreamProfile) -> frozenset[str]:
+    return frozenset(name.removeprefix(_OF_TOOLS) for name in profile.left_out if name.startswith(_OF_TOOLS))
+
+
+def _without(value: Any, keywords: frozenset[str]) -> Any:
+    """Return a tool without these keywords of its definition; names of parameters are none."""
+    if isinstance(value, list):
+        return [_without(each, keywords) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: each for name, each in value.items() if name.lower() not in keywords}
+    named = {
+        name: {key: _without(each, keywords) for key, each in found[name].items()} for name in _NAMED & _maps(found)
+    }
+    return {name: named[name] if name in named else _without(each, keywords) for name, each in found.items()}
+
+
+def _maps(value: JsonObject) -> set[str]:
+    return {name for name, each in value.items() if isinstance(each, dict)}
+
+
 def _with_null(message: JsonObject) -> JsonObject:
     if message.get("role") != ASSISTANT or message.get("content") or not message.get("tool_calls"):
         return message
@@ -258,7 +315,7 @@ def _short_id(id_: Any) -> str:
 
 
 REFUSALS = (400, 422)
-"""The statuses of a request that would have to be another one."""
+"""The statuses of a request that would have to be another one, where the words do not say so."""
 MAX_READ_CHARS = 4_000  # characters of a server's words that are looked at
 MAX_LESSONS = 8  # refusals after which a request has failed
 
@@ -280,6 +337,12 @@ _MISPLACED = re.compile(
     r"system message must be|system messages? (?:is |are )?only (?:allowed )?at|unexpected (?:message )?role"
     r"|unknown (?:message )?role|only one system|multiple system|conversation roles must"
 )
+_ROLE = r"['\"`]?(?:system|developer|user|assistant|tool|function)['\"`]?"
+_ROLES = re.compile(
+    rf"\b(?:only|expected|must be|should be|one of)[^.!\n]{{0,20}}? "
+    rf"({_ROLE}(?:(?:,? (?:and|or) |, ?|[/|]){_ROLE}){{1,5}})"
+)
+"""A list of the roles that a server knows."""
 _ONE_VALUE = re.compile(r"only the default")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 """Fields that reasoning models take with their default value only: a reply does without them, too."""
@@ -287,6 +350,11 @@ _AFTER_TOOL = re.compile(r"role ['\"`]?user['\"`]? after role ['\"`]?tool")
 _IN_TURNS = re.compile(r"system role (?:is )?not supported|roles? must alternate|alternate user/assistant")
 _EMPTY = re.compile(
     r"content blocks? must be non-?empty|content (?:must|should|can|may) ?not be empty|non-empty content"
+    r"|(?:text|content)[^!\n]{0,80} is (?:blank|empty)"
+)
+_ONE_CALL = re.compile(
+    r"(?:only|single|one)[^.!\n]{0,30} (?:tool|function)[- _]?calls?\b[^.!\n]{0,40}(?:at once|at a time|per)"
+    r"|(?:parallel|multiple) (?:tool|function)[- _]?calls? (?:is|are) not"
 )
 _NINE = re.compile(r"length of 9\b")
 _NO_PICTURES = re.compile(
@@ -319,7 +387,7 @@ def lesson(profile: UpstreamProfile, request: Json, words: str) -> UpstreamProfi
         taught = profile.learned(choice="auto")
     taught = taught or _of_limits(profile, sent, said) or _of_roles(profile, sent, said)
     taught = taught or _of_reasoning(profile, sent, said) or _of_messages(profile, said)
-    taught = taught or _of_optional(profile, sent, said)
+    taught = taught or _of_optional(profile, sent, said) or _of_tools(profile, sent, said)
     return taught if taught and phrased(request, taught) != sent else None
 
 
@@ -341,16 +409,24 @@ def _of_roles(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfil
     if _AFTER_TOOL.search(said):
         return profile.learned(roles="merged")
     later = [each.get("role") for each in sent["messages"][1:]]
-    is_told = _MISPLACED.search(said) or (DEVELOPER in said and "role" in said)
-    if is_told and (SYSTEM in later or any(each.get("role") == DEVELOPER for each in sent["messages"])):
+    roles = {each.get("role") for each in sent["messages"]}
+    listed = _ROLES.search(said) if "role" in said else None
+    refused = {role for role in roles if isinstance(role, str) and role not in listed[1]} if listed else set()
+    if refused & {TOOL, "function"}:
+        return profile.learned(tools="prompted")
+    is_lead = bool(refused & {SYSTEM, DEVELOPER})
+    is_told = is_lead or _MISPLACED.search(said) or (DEVELOPER in said and "role" in said)
+    if is_told and (SYSTEM in later or (DEVELOPER in roles and not _IN_TURNS.search(said))):
         return profile.learned(system="first")
-    return profile.learned(roles="merged") if _IN_TURNS.search(said) else None
+    return profile.learned(roles="merged") if is_lead or _IN_TURNS.search(said) else None
 
 
 def _of_messages(profile: UpstreamProfile, said: str) -> UpstreamProfile | None:
     """Read the required form of messages of an assistant and of its tools."""
     if _NINE.search(said) and "call" in said:
         return profile.learned(ids="nine")
+    if _ONE_CALL.search(said):
+        return profile.learned(calls="single")
     if _EMPTY.search(said):
         return profile.learned(empty="none")
     return profile.learned(pictures="none") if _NO_PICTURES.search(said) else None
@@ -376,6 +452,24 @@ def _of_optional(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamPro
         return None
     refused = frozenset(name for name in OPTIONAL if name in sent and _names(said, name))
     return profile.learned(left_out=profile.left_out | refused) if refused else None
+
+
+def _of_tools(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfile | None:
+    """Read which keyword of a tool's definition is refused, such as one of JSON Schema."""
+    if "tools" not in sent or not _REFUSED.search(said):
+        return None
+    used = {name.lower() for name in _used_keywords(sent["tools"])} - _NEEDED
+    refused = frozenset(f"{_OF_TOOLS}{name}" for name in used if re.search(rf"['\"`]{re.escape(name)}['\"`]", said))
+    return profile.learned(left_out=profile.left_out | refused) if refused else None
+
+
+def _used_keywords(value: Any) -> Iterator[str]:
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict):
+            for name, inner in each.items():
+                yield name
+                inner = list(inner.values()) if name in _NAMED and isinstance(inner, dict) else inner
+                yield from _used_keywords(inner) if isinstance(inner, (dict, list)) else ()
 
 
 def _names(said: str, name: str) -> bool:

@@ -39,6 +39,7 @@ Ids = Literal["any", "nine"]
 Pictures = Literal["shown", "none"]
 Calling = Literal["native", "prompted"]
 Choice = Literal["any", "auto"]
+Calls = Literal["parallel", "single"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class UpstreamProfile:
         tools: `prompted`, for a server without tool calling: the prompt offers the functions, and calls are read from
             the text of the reply; see prompted.py.
         choice: `auto`, a `tool_choice` that forces a call is sent as `auto`: for servers that take nothing else.
-        left_out: fields that the server refuses, and a reply does without.
+        calls: `single`, several calls of one message are sent as a message each, with its result after it.
+        left_out: fields that the server refuses, and a reply does without; `tools.` begins a keyword of tools' schemas.
         fixed: fields of the profile that were given, and are not learned.
     """
 
@@ -80,6 +82,7 @@ class UpstreamProfile:
     pictures: Pictures = "shown"
     tools: Calling = "native"
     choice: Choice = "any"
+    calls: Calls = "parallel"
     left_out: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent_tools.models.reply import events
+from agent_tools.models.reply import _error, events
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of
@@ -17,13 +17,18 @@ def read(parts: Parts) -> None:
 
 def _events(whole: bytes) -> list[bytes]:
     """The events as the standard tells of them, line by line."""
-    found, data = [], []
+    found, data, is_error = [], [], False
     for line in [*re.split(rb"\r\n|\r|\n", whole), b""]:
-        if line == b"data" or line.startswith(b"data:"):
-            data.append(re.sub(rb"^data:? ?", b"", line))
+        name, _, value = line.partition(b":")
+        if name in (b"data", b"error"):
+            data.append(value.removeprefix(b" "))
+            is_error = is_error or name == b"error"
+        elif name == b"event":
+            is_error = value.strip() == b"error"
         elif not line:
-            found.append(b"\n".join(data))
-            data = []
+            whole_data = b"\n".join(data)
+            found.append(_error(whole_data) if is_error and whole_data else whole_data)
+            data, is_error = [], False
     return [each for each in found if each]
 
 
@@ -31,7 +36,21 @@ TARGET = Target(
     read,
     pieces_of,
     words=(
-        *(b"data: ", b"data:", b"data", b"event: a", b": ", b"id: 1", b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r"),
+        *(
+            b"data: ",
+            b"data:",
+            b"data",
+            b"event: a",
+            b"event: error",
+            b"error: ",
+            b": ",
+            b"id: 1",
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\n\n",
+            b"\r\r",
+        ),
         *(b"[DONE]", b'{"choices": []}', unfold.repeat(1, 12), unfold.repeat(7, 12)),
     ),
 )

@@ -17,7 +17,7 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.chunks import ChunkReader, usage_of
+from agent_tools.models.chunks import ChunkReader, finish_reason, usage_of
 
 
 def read(*deltas: dict[str, Any], reason: str = "tool_calls", **more: Any) -> list[Delta]:
@@ -50,6 +50,67 @@ def calls(deltas: list[Delta]) -> list[tuple[str, str]]:
 def test_text_and_reasoning_under_both_names() -> None:
     deltas = read({"reasoning_content": "a"}, {"reasoning": "b"}, {"content": "c"}, reason="stop")
     assert deltas == [ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("c"), Finish("stop")]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        (
+            ("stop", "STOP", "eos", "eos_token", "end_turn", "FINISH_REASON_STOP", "stopSequence", "completed", "1"),
+            "stop",
+        ),
+        (("tool_use", "toolCalls", "function_call", True, 1), "stop"),
+        (
+            ("length", "max_tokens", "MAX_TOKENS", "LENGTH", "maxTokens", "model_length", "context_window_exceeded"),
+            "length",
+        ),
+        (("content_filter", "SAFETY", "PROHIBITED_CONTENT", "recitation", "sensitive"), "content_filter"),
+        (("error", "MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "whatever"), ""),
+    ],
+)
+def test_a_finish_reason_counts_in_any_spelling_and_an_unknown_one_is_a_failure(
+    reasons: tuple[object, ...], expected: str
+) -> None:
+    assert {str(reason): finish_reason(reason) for reason in reasons} == dict.fromkeys(map(str, reasons), expected)
+
+
+@pytest.mark.parametrize("reason", ["error", "OTHER", "network_error"])
+def test_no_call_of_an_answer_that_failed_is_yielded_and_the_reason_is_named(reason: str) -> None:
+    reader = ChunkReader()
+    delta = {"content": "a", **piece("f", "{}")}
+    assert [type(each) for each in reader.read({"choices": [{"delta": delta, "finish_reason": reason}]})][:1] == [
+        TextDelta
+    ]
+    with pytest.raises(ModelError) as caught:
+        list(reader.finish())
+    assert reason in caught.value.detail
+
+
+@pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": None}, {"status": "ok"}])
+def test_an_answer_without_a_choice_is_a_failure(body: dict[str, Any]) -> None:
+    reader = ChunkReader()
+    assert list(reader.read_whole(body)) == []
+    with pytest.raises(ModelError, match="without a choice"):
+        list(reader.finish())
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [{"index": 0, "function": {"name": "f", "parameters": {"a": 1}}}],
+        [{"index": 0, "name": "f", "arguments": '{"a": 1}'}],
+        [{"index": 0, "type": "custom", "custom": {"name": "f", "input": '{"a": 1}'}}],
+        [{"index": 0, "function": {"name": "f", "arguments": ""}}, {"index": 1, "function": {"arguments": '{"a": 1}'}}],
+        [{"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": 1}'[:end]}} for end in (3, 6, 8)],
+        [
+            None,
+            {"index": 0, "function": {"name": "f", "arguments": '{"a": 1}'}},
+            {"index": 1, "id": "", "function": {}},
+        ],
+    ],
+)
+def test_a_call_in_another_shape_is_the_same_call(pieces: list[Any]) -> None:
+    assert calls(read(*({"tool_calls": [each]} for each in pieces))) == [("f", '{"a": 1}')]
 
 
 TWO = [("f", '{"a":1}'), ("g", "{}")]

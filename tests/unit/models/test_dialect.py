@@ -21,7 +21,7 @@ from agent_tools.models.dialect.thinking import (
     UpstreamProfile,
     read_profile,
 )
-from agent_tools.models.openai import Dialect, RequestRejected
+from agent_tools.models.openai import Asking, Dialect, RequestRejected
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
 
@@ -93,6 +93,8 @@ def test_an_assistant_who_only_thought_says_nothing_where_reasoning_is_not_sent(
     assert phrased({"messages": messages}, UpstreamProfile())["messages"] == messages
 
 
+SCHEMA = {"type": "object", "properties": {"strict": {"type": "string"}}, "additionalProperties": False}
+TOOL = {"type": "function", "function": {"name": "f", "strict": True, "parameters": SCHEMA}}
 CALL = message("assistant", "", tool_calls=[{"id": "1"}], reasoning_content="r")
 FIGURE = message("user", [{"type": "text", "text": "(The figures.)"}, PICTURE])
 REQUEST = {
@@ -104,6 +106,7 @@ REQUEST = {
         FIGURE,
         message("system"),
     ],
+    "tools": [TOOL],
     "max_tokens": 5,
     "temperature": 0.2,
     "reasoning_effort": "low",
@@ -130,6 +133,12 @@ REQUEST = {
         ("Unexpected role 'user' after role 'tool'", {"roles": "merged"}),
         ("m is not a multimodal model", {"pictures": "none"}),
         ("Model does not support image input", {"pictures": "none"}),
+        ("Only user, assistant and tool roles are supported, got system.", {"system": "first"}),
+        ("messages[2].role: Input should be 'user', 'assistant' or 'system'", {"tools": "prompted"}),
+        ("Only user and assistant roles are supported!", {"tools": "prompted"}),
+        ("The text field in the ContentBlock object at messages.1.content.0 is blank.", {"empty": "none"}),
+        ('Unknown name "additionalProperties" at tools[0]', {"left_out": frozenset(["tools.additionalproperties"])}),
+        ('Unknown name "parameters" at tools[0]', None),
         ("Unknown parameter: 'reasoning_effort'.", {"left_out": frozenset(["reasoning_effort"])}),
         (
             "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) is supported.",
@@ -218,19 +227,53 @@ def test_a_refused_value_teaches_nothing_of_its_field(words: str) -> None:
     assert lesson(UpstreamProfile(), {**REQUEST, "verbosity": "low", "service_tier": "x"}, words) is None
 
 
+def test_a_keyword_is_left_out_of_tools_but_no_parameter_of_its_name() -> None:
+    profile = UpstreamProfile(left_out=frozenset(["tools.strict", "tools.additionalproperties"]))
+    (tool,) = phrased(REQUEST, profile)["tools"]
+    assert tool["function"] == {
+        "name": "f",
+        "parameters": {"type": "object", "properties": {"strict": {"type": "string"}}},
+    }
+    assert phrased(REQUEST, UpstreamProfile())["tools"] == [TOOL]
+
+
+def test_several_calls_become_a_message_each_with_its_result() -> None:
+    both = message("assistant", "I do.", tool_calls=[{"id": "1"}, {"id": "2"}])
+    results = [message("tool", "b", tool_call_id="2"), message("tool", "a", tool_call_id="1")]
+    request = {"messages": [message("user"), both, *results, message("user", "c")]}
+    taught = lesson(UpstreamProfile(), request, "This model only supports single tool-calls at once!")
+    assert taught == UpstreamProfile(calls="single")
+    assert phrased(request, UpstreamProfile(calls="single"))["messages"] == [
+        message("user"),
+        message("assistant", "I do.", tool_calls=[{"id": "1"}]),
+        results[1],
+        message("assistant", "", tool_calls=[{"id": "2"}]),
+        results[0],
+        message("user", "c"),
+    ]
+
+
 def test_what_others_learned_meanwhile_stays() -> None:
     dialect = Dialect(UpstreamProfile())
 
     def slow(_: JsonObject) -> str:
-        dialect.ask(REQUEST, once_refused("Unsupported parameter: 'max_tokens'"))
+        asked(dialect, REQUEST, once_refused("Unsupported parameter: 'max_tokens'"))
         return "answer"
 
-    assert dialect.ask(REQUEST, slow) == "answer"
+    assert asked(dialect, REQUEST, slow) == "answer"
     assert dialect.profile.max_tokens == "max_completion_tokens"
-    dialect.ask({**REQUEST, "user": "u"}, once_refused("Unknown field: user"))
-    dialect.ask({**REQUEST, "metadata": {"a": "b"}}, once_refused("Unknown field: metadata"))
+    asked(dialect, {**REQUEST, "user": "u"}, once_refused("Unknown field: user"))
+    asked(dialect, {**REQUEST, "metadata": {"a": "b"}}, once_refused("Unknown field: metadata"))
     assert dialect.profile.left_out == {"user", "metadata"}
     assert dialect.profile.max_tokens == "max_completion_tokens"
+
+
+def asked(dialect: Dialect, request: JsonObject, send: Callable[[JsonObject], str]) -> str:
+    """Ask until the server takes the request and begins its answer."""
+    asking = Asking(dialect, request, send)
+    answer = asking.open()
+    asking.taken()
+    return answer
 
 
 def once_refused(words: str) -> Callable[[JsonObject], str]:

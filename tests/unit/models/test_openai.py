@@ -208,7 +208,7 @@ def test_json_in_place_of_a_stream_is_a_completion_or_an_error(body: Any, words:
     [
         ({"error": {"message": "No.", "type": "Bad", "code": 400}}, "No.", "Bad"),
         ({"object": "error", "message": "No.", "code": 400}, "No.", None),
-        ({"detail": [{"loc": ["body", "a"], "msg": "No."}, {"msg": "Never."}]}, "No.; Never.", None),
+        ({"detail": [{"loc": ["body", "a"], "msg": "No."}, {"msg": "Never."}]}, "No.: body.a; Never.", None),
         ({"detail": "No."}, "No.", None),
         ({"error": {"error": {"error": {"error": {"error": {"message": "No."}}}}}}, "", None),
     ],
