@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent_tools"
-HTTP_ANSWERS = {"ApiError"}
+HTTP_ANSWERS = {"ApiError", "BodyRefused"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_INNER_IMPORTS = 30
 

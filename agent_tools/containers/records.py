@@ -398,6 +398,12 @@ class Shares:
         _, size = self._rows.amount(ContainerRecord, owner=owner, status=_WITH_FILES)
         return self._config.max_containers_bytes - size
 
+    def spool(self) -> Path:
+        """Return the folder in which uploads are kept while they arrive."""
+        path = self._config.data_dir / "arriving"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
     @contextmanager
     def arriving(self, owner: str, left: int) -> Iterator[Callable[[int], None]]:
         """Count an upload while it arrives, with the owner's other uploads; call the result with each piece's bytes.

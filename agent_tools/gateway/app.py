@@ -21,9 +21,11 @@ from starlette.routing import BaseRoute, Route
 from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers.contents import Mount
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
+from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
 from agent_tools.gateway.jobs import Jobs
@@ -177,7 +179,9 @@ _HERE = (
 
 
 async def _unknown(request: Request, exc: Exception) -> Response:
-    """Answer a request for a route, or for a method of one, that does not exist."""
+    """Answer a request for a route, or for a method of one, that does not exist; leave others to the middleware."""
+    if isinstance(exc, BodyRefused):
+        raise client_error(exc) from exc
     path = request.scope["path"]
     if not (isinstance(exc, HTTPException) and exc.status_code == 404):
         return failed(exc, path)

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from agent_tools.agents.steps import CallRunning, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
 from agent_tools.agents.turn.loop import ToolLoop
+from agent_tools.bodies.json_body import LargeJson
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
 from agent_tools.containers.records import ContainerRecord, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
@@ -280,7 +281,7 @@ _MODELS = "/v1/models/"
 async def create_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     services, body = services_of(request), await raw_body(request)
-    wanted = await read_json(request, body, lambda given: read_chat_request(given, services.config))
+    wanted = await read_json(body, lambda given: read_chat_request(given, services.config))
     if wanted is None:
         return await services.upstream.pass_on(request, "chat/completions", body, is_wanted(request))
     if answer := await _answered_elsewhere(request, wanted, body):
@@ -293,7 +294,7 @@ async def create_completion(request: Request) -> Response:
         if job.failure:
             raise job.failure
         note_upstream(request, wanted.model, wanted.options)
-        return await services.large_json.read(job.log.size, JsonResponse, job.completion)
+        return await LargeJson.here().read(job.log.size, JsonResponse, job.completion)
     if not await unless_gone(job.log.after(0), request.receive):
         jobs_of(request).abandon(job)
         return Response(status_code=499)

@@ -10,11 +10,12 @@ from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote
 
+from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers import failures as containers
 from agent_tools.containers.config import LogLevel
 from agent_tools.errors import AgentToolsError, EngineError, ModelError, SessionLost, ToolServiceError
 from agent_tools.gateway.config import LogFormat
-from agent_tools.gateway.requests.failures import ApiError, upstream_unauthorized
+from agent_tools.gateway.requests.failures import ApiError, too_large, upstream_unauthorized
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.text import one_line
 
@@ -112,6 +113,10 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
     match exc:
         case ApiError():
             return exc
+        case BodyRefused(status_code=413):
+            return too_large(exc.detail, exc.code or "request_too_large", exc.param)
+        case BodyRefused():
+            return ApiError(exc.status_code, exc.detail, code=exc.code, param=exc.param)
         case containers.ContainersError():
             status, code, param = _CONTAINERS[type(exc)]
             return ApiError(status, exc.message, code=code, param=param)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
-from email.message import Message as Header
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Message, Receive
 
+from agent_tools.bodies.files import file_form
 from agent_tools.containers.contents import CHUNK
-from agent_tools.containers.records import ContainerFile, ContainerRecord, Shares, Upload
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec, network_shown
 from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
-from agent_tools.gateway.http import JsonResponse, json_body, owner_of, page, services_of
-from agent_tools.gateway.requests.failures import invalid, missing, too_large
+from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
+from agent_tools.gateway.requests.failures import invalid, missing
 from agent_tools.gateway.requests.fields import ContainerFields, Given, Needed, Texts, read
-from agent_tools.limits import KIB, MIB
 from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440
@@ -61,7 +59,7 @@ class _Parts(Given):
 
 async def create_container(request: Request) -> Response:
     """POST /v1/containers."""
-    given = read(_NewContainer, await json_body(request))
+    given = read(_NewContainer, await json_object(request))
     return JsonResponse(await run_in_threadpool(_create, request, given))
 
 
@@ -109,7 +107,7 @@ async def create_container_file(request: Request) -> Response:
             upload = _uploaded(form.get("file"))
             file = await run_in_threadpool(services.files.put, row.id, upload.filename or "file", upload.file)
     else:
-        file_id = read(_FileName, await json_body(request)).file_id
+        file_id = read(_FileName, await json_object(request)).file_id
         file = await run_in_threadpool(services.files.put_upload, owner, row.id, file_id)
     return JsonResponse(await run_in_threadpool(_file_shown_now, request, file))
 
@@ -162,7 +160,7 @@ async def create_file(request: Request) -> Response:
 
 async def create_upload(request: Request) -> Response:
     """POST /v1/uploads."""
-    services, given = services_of(request), read(_NewUpload, await json_body(request))
+    services, given = services_of(request), read(_NewUpload, await json_object(request))
     if given.purpose not in _PURPOSES:
         raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
     if given.expires_after is not None:
@@ -186,7 +184,7 @@ async def create_part(request: Request) -> Response:
 
 async def complete_upload(request: Request) -> Response:
     """POST /v1/uploads/{id}/complete."""
-    services, given = services_of(request), read(_Parts, await json_body(request))
+    services, given = services_of(request), read(_Parts, await json_object(request))
     upload = await run_in_threadpool(services.chunked.find, owner_of(request), request.path_params["upload_id"])
     done, file = await run_in_threadpool(services.chunked.complete, upload, given.part_ids, given.md5)
     return JsonResponse(chunked_shown(done, upload_shown(file)))
@@ -338,70 +336,3 @@ routes = [
     Route("/v1/files/{file_id}", delete_file, methods=["DELETE"]),
     Route("/v1/files/{file_id}/content", file_content, methods=["GET"]),
 ]
-
-
-# A form with a file, received piece by piece: its parts are limited, and each piece is counted before it is stored.
-
-
-MAX_FIELDS = 16  # beside the file
-MAX_FIELD_BYTES = 64 * KIB  # of one field
-MAX_FRAME_BYTES = MIB  # of a form without its file
-LOOK_EVERY = 16 * MIB  # bytes between two looks at the free disk
-_CHARSETS = ("", "utf-8", "utf8", "us-ascii")
-
-
-@asynccontextmanager
-async def file_form(
-    request: Request, shares: Shares, left: Callable[[str], int], most: int, max_files: int = 1
-) -> AsyncIterator[FormData]:
-    """Read the form of a request, with files of `most` bytes in all; `left` returns the bytes that its owner may still
-    store.
-
-    Raises:
-        ApiError: 400, it is not a form; 413, it is too large.
-        StorageFull: it exceeds its owner's share.
-        DiskFull: the disk is nearly full.
-    """
-    _check_type(request.headers.get("content-type", ""))
-    owner = str(request.scope["owner"])
-    room = await run_in_threadpool(left, owner)
-    with shares.arriving(owner, room + MAX_FRAME_BYTES) as take:
-        counted = _Counted(request.receive, take, shares.check_disk, most)
-        async with Request(request.scope, counted).form(
-            max_files=max_files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
-        ) as form:
-            yield form
-
-
-class _Counted:
-    """Receives a form of `most` bytes beside its frame. `look` checks the disk, in a thread."""
-
-    def __init__(self, receive: Receive, take: Callable[[int], None], look: Callable[[], None], most: int) -> None:
-        self._receive = receive
-        self._take = take
-        self._look = look
-        self._most = most
-        self._size = 0
-        self._next_look = 0
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        size = len(message.get("body", b""))
-        self._size += size
-        if self._size > self._most + MAX_FRAME_BYTES:
-            raise too_large(f"The file is larger than {self._most:,} bytes.", "file_too_large", "file")
-        self._take(size)
-        if self._size >= self._next_look:
-            self._next_look += LOOK_EVERY
-            await run_in_threadpool(self._look)
-        return message
-
-
-def _check_type(given: str) -> None:
-    """Refuse other character sets: a client could make decoding some of them very slow."""
-    header = Header()
-    header["content-type"] = given
-    if header.get_content_type() != "multipart/form-data":
-        raise invalid("Send the file as multipart/form-data.", "file")
-    if str(header.get_param("charset", "")).lower() not in _CHARSETS:
-        raise invalid("Send the form in UTF-8.")

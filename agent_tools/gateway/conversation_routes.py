@@ -20,13 +20,13 @@ from agent_tools.gateway.http import (
     JsonResponse,
     JsonTextResponse,
     asked_page,
-    json_body,
+    json_object,
     list_of_texts,
     owner_of,
     services_of,
 )
 from agent_tools.gateway.requests.failures import missing
-from agent_tools.gateway.requests.fields import Given, Notes, read, wrong
+from agent_tools.gateway.requests.fields import Given, Notes, Objects, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
 from agent_tools.gateway.responses.stored_items import listed_items, resolved
 from agent_tools.gateway.services import Services
@@ -45,7 +45,7 @@ def _few(items: list[Any]) -> list[Any]:
 
 class _NewConversation(Given):
     metadata: Notes = {}
-    items: Annotated[list[dict[str, Any]], AfterValidator(_few)] = []
+    items: Annotated[Objects, AfterValidator(_few)] = []
 
 
 class _Metadata(Given):
@@ -54,7 +54,7 @@ class _Metadata(Given):
 
 async def create_conversation(request: Request) -> Response:
     """POST /v1/conversations."""
-    given = read(_NewConversation, await json_body(request))
+    given = read(_NewConversation, await json_object(request))
     return JsonResponse(
         await run_in_threadpool(_create, services_of(request), owner_of(request), given.metadata, given.items)
     )
@@ -72,7 +72,7 @@ def retrieve_conversation(request: Request) -> Response:
 
 async def update_conversation(request: Request) -> Response:
     """POST /v1/conversations/{id}: its metadata."""
-    return JsonResponse(await run_in_threadpool(_update, request, read(_Metadata, await json_body(request)).metadata))
+    return JsonResponse(await run_in_threadpool(_update, request, read(_Metadata, await json_object(request)).metadata))
 
 
 def _update(request: Request, notes: JsonObject) -> JsonObject:
@@ -90,7 +90,7 @@ def delete_conversation(request: Request) -> Response:
 
 async def create_items(request: Request) -> Response:
     """POST /v1/conversations/{id}/items."""
-    given = read(_NewConversation, await json_body(request)).items
+    given = read(_NewConversation, await json_object(request)).items
     if not given:
         raise missing("items")
     return list_of_texts(await run_in_threadpool(_append, request, given))

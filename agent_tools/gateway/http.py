@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -15,17 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agent_tools.bodies import json_body
+from agent_tools.bodies.json_body import LargeJson, body_of
 from agent_tools.gateway.client_errors import log_request
 from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.jobs import Jobs
-from agent_tools.gateway.requests.failures import invalid, too_large, unknown_place
+from agent_tools.gateway.requests.failures import invalid, unknown_place
 from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import PART
 from agent_tools.models.base import JsonObject
-from agent_tools.text import MAX_BODY_PARTS, has_more_parts
 
-MAX_LEVELS = 100  # of arrays and objects within each other, in a body
 MAX_IGNORED = 20  # names of fields in a header
 MAX_DIGITS = 18  # of a whole number in a query
 _INTEGER = re.compile(rf"-?[0-9]{{1,{MAX_DIGITS}}}")
@@ -123,66 +121,30 @@ def note_upstream(request: Request, model: str, options: Iterable[str], ignored:
 
 async def raw_body(request: Request) -> bytes:
     """Return the body's bytes."""
-    limit, body = services_of(request).config.max_body_bytes, bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise too_large(f"The request is larger than {limit:,} bytes.")
-    return bytes(body)
+    return bytes(await body_of(request, services_of(request).config.max_body_bytes))
+
+
+async def read_json(body: bytes, read: Callable[[JsonObject], _T]) -> _T:
+    """Return what `read` makes of a body, which is a JSON object. Large ones are read in a thread.
+
+    Raises:
+        BodyRefused: 400, it is not JSON; 413, it has too many parts.
+        ApiError: 400, it is not an object; and as for `read`.
+    """
+    return await LargeJson.here().read(len(body), lambda: read(parsed(body)))
 
 
 def parsed(body: bytes) -> JsonObject:
-    """Parse a body, which is a JSON object.
-
-    Raises:
-        ApiError: 400; 413, it has too many parts.
-    """
-    if has_more_parts(body, MAX_BODY_PARTS):
-        message = f"The JSON of the request has more than {MAX_BODY_PARTS:,} commas and opening brackets."
-        raise too_large(f"{message} Send large data as a file: POST /v1/files.", "too_many_parts")
-    try:
-        value = json.loads(body or b"{}", parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError) as exc:
-        raise invalid("We could not parse the JSON body of your request.") from exc
+    """Parse a body. Errors as for `read_json`."""
+    value = json_body.parsed(body)
     if not isinstance(value, dict):
         raise invalid("The body of a request must be a JSON object.")
-    if body.count(b"[") + body.count(b"{") > MAX_LEVELS and _is_deeper(value, MAX_LEVELS):
-        raise invalid(f"The JSON of the request has arrays and objects in more than {MAX_LEVELS} levels.")
     return scrubbed(value) if _HALVES.search(body) else value
 
 
-def _finite(number: str) -> float:
-    """Return a number; raise ValueError for a number outside JSON, such as NaN or 1e999."""
-    if not math.isfinite(value := float(number)):
-        raise ValueError(f"{number:.20} is no finite number")
-    return value
-
-
-def _is_deeper(value: Any, most: int) -> bool:
-    """Return whether arrays and objects are nested in more than `most` levels."""
-    level: list[Any] = [value]
-    for _ in range(most):
-        inner = (part.values() if isinstance(part, dict) else part for part in level)
-        level = [each for values in inner for each in values if isinstance(each, (dict, list))]
-        if not level:
-            return False
-    return True
-
-
-async def read_json(request: Request, body: bytes, read: Callable[[JsonObject], _T]) -> _T:
-    """Parse a body and return the result of `read`, in a thread for a large body."""
-    services = services_of(request)
-    work = partial(_read, body, read)
-    return await services.large_json.read(len(body), work)
-
-
-def _read(body: bytes, read: Callable[[JsonObject], _T]) -> _T:
-    return read(parsed(body))
-
-
-async def json_body(request: Request) -> JsonObject:
+async def json_object(request: Request) -> JsonObject:
     """Return the JSON object of a request."""
-    return await read_json(request, await raw_body(request), dict)
+    return await read_json(await raw_body(request), dict)
 
 
 def query_integer(request: Request, name: str, least: int, most: int = 2**53) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import os
@@ -13,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from starlette.concurrency import run_in_threadpool
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.deletion import failures
@@ -40,7 +38,6 @@ from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredIt
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.gateway.upstream import Upstream
-from agent_tools.limits import KIB
 from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.tracing import configured_provider
 
@@ -174,7 +171,6 @@ class Services:
             NamedKeys(self.store).read_into(self.keys)
         self.rates = Rates(config.max_requests_per_minute)
         self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
-        self.large_json = LargeJson(JSON_THREADS)
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Make the services for containers and files, and for finding their conversations."""
@@ -256,29 +252,3 @@ class Services:
 def _now_and_then(stopped: threading.Event, work: Callable[[], int | None], every: float) -> None:
     while not stopped.wait(every):
         failures(work)
-
-
-# Work on JSON that never blocks the event loop for long: large pieces go to a few threads.
-
-
-JSON_THREADS = 2  # large pieces of JSON that are read or written at once
-LARGE = 256 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
-_T = TypeVar("_T")
-
-
-class LargeJson:
-    """The places for work on large JSON, `at_once` for all requests, which bounds its memory. For one event loop."""
-
-    def __init__(self, at_once: int) -> None:
-        self.places = asyncio.Semaphore(max(1, at_once))
-
-    async def read(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
-        """Do work on JSON of a size in bytes; in a thread if it is large."""
-        return work(*args) if size <= LARGE else await self.in_thread(size, work, *args)
-
-    async def in_thread(self, size: int, work: Callable[..., _T], *args: Any) -> _T:
-        """Do work that also asks the store, and so always takes a thread."""
-        if size <= LARGE:
-            return await run_in_threadpool(work, *args)
-        async with self.places:
-            return await run_in_threadpool(work, *args)

@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent_tools.gateway.container_routes import download, file_form
-from agent_tools.gateway.http import JsonResponse, json_body, owner_of, page, services_of
+from agent_tools.bodies.files import file_form
+from agent_tools.gateway.container_routes import download
+from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
 from agent_tools.gateway.requests.failures import missing
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.skills import UploadedSkill
@@ -46,7 +47,7 @@ def retrieve_skill(request: Request) -> Response:
 
 async def update_skill(request: Request) -> Response:
     """POST /v1/skills/{id}: another default version."""
-    given = read(_Update, await json_body(request)).default_version
+    given = read(_Update, await json_object(request)).default_version
     update = partial(services_of(request).skills.set_default, owner_of(request), request.path_params["skill_id"], given)
     return JsonResponse(_skill_shown(await run_in_threadpool(update)))
 

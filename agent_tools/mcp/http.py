@@ -14,8 +14,9 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_tools.bodies.bounded_app import BoundedBodies
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
@@ -25,7 +26,6 @@ from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock, own_containers
 from agent_tools.mcp.server import make_server
 from agent_tools.runtime.sessions import RuntimeLike
-from agent_tools.text import MAX_BODY_PARTS, has_more_parts
 
 PATH = "/mcp"
 MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, at once
@@ -104,50 +104,3 @@ class _Door:
             await answer(scope, receive, send)
         else:
             await self.inner({**scope, "owner": owner}, receive, send)
-
-
-# Request bodies are read before they are parsed, and refused if parsing would cost too much.
-
-
-class BoundedBodies:
-    """An application in front of another one that passes on bodies of limited cost, and answers others with 413."""
-
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self._app = app
-        self._most = max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["method"] != "POST":
-            await self._app(scope, receive, send)
-        elif (body := await self._body(receive)) is not None:
-            await self._app(scope, _Again(body, receive), send)
-        else:
-            message = f"The request is too large: {self._most:,} bytes, {MAX_BODY_PARTS:,} commas and brackets at most."
-            await PlainTextResponse(message, 413)(scope, receive, send)
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, None if it costs too much."""
-        pieces, size, more = list[bytes](), 0, True
-        while more:
-            message = await receive()
-            pieces.append(message.get("body", b""))
-            size, more = size + len(pieces[-1]), message.get("more_body", False)
-            if size > self._most:
-                return None
-        body = b"".join(pieces)
-        return None if has_more_parts(body, MAX_BODY_PARTS) else body
-
-
-class _Again:
-    """Repeats a body that was read already, and then passes on later messages."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}

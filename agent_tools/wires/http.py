@@ -11,19 +11,22 @@ import errno
 import hashlib
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, BinaryIO, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, ValidationError, create_model
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from agent_tools.bodies.files import file_body, file_form
+from agent_tools.bodies.json_body import BodyRefused, json_of
 from agent_tools.containers import failures
 from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.limits import MIB
@@ -53,6 +56,18 @@ class Call:
         self.owner: str = request.scope["owner"]
         self.wire: Any = request.app.state.wire
 
+    def sent_form(self, most: int) -> AbstractAsyncContextManager[FormData]:
+        """Receive the form of the request, with at most this number of files. Errors as for `file_form`."""
+        containers = self.wire.containers
+        room = containers.shares, containers.shares.containers_left, containers.config.max_upload_bytes
+        return file_form(self.request, *room, most)
+
+    def sent_file(self) -> AbstractAsyncContextManager[BinaryIO]:
+        """Receive the body, which is a file. Errors as for `file_body`."""
+        containers = self.wire.containers
+        room = containers.shares, containers.shares.containers_left, containers.config.max_upload_bytes
+        return file_body(self.request, *room)
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -78,12 +93,12 @@ class Routes:
         self,
         call: Callable[[Request], Any],
         max_body: int = MAX_BODY,
-        read: Callable[[Request, int], Awaitable[Any]] | None = None,
+        read: Callable[[Request, int, Callable[[Any], Any]], Awaitable[Any]] = json_of,
     ) -> None:
         self.operations: list[Operation] = []
         self._call = call
         self._max_body = max_body
-        self._read = read or json_of
+        self._read = read
 
     def on(
         self, method: str, path: str, *, query: Collection[str] = (), is_tool: bool = False
@@ -117,7 +132,8 @@ class Routes:
             given = {name: value for name, value in request.path_params.items() if name in known}
             given |= query_of(request, operation.query)
             if operation.body.model_fields:
-                given |= checked(operation.body, await self._read(request, self._max_body), "body")
+                check = partial(checked, operation.body, where="body")
+                given |= await self._read(request, self._max_body, check)
             answer = await operation.handler(call, **given)
             return answer if isinstance(answer, Response) else Json(answer)
 
@@ -156,6 +172,8 @@ async def health(_: Request) -> Json:
 def failure_of(exc: Exception) -> tuple[Any, int]:
     """Return the detail and the status for a failure of a request, of containers, or of a sandbox's path or process."""
     match exc:
+        case BodyRefused(status_code=400, param=None):
+            return [{"type": "json_invalid", "loc": ["body"], "msg": exc.detail}], 422
         case HTTPException():
             return exc.detail, exc.status_code
         case FileNotFoundError() | NotADirectoryError():
@@ -178,23 +196,6 @@ def query_of(request: Request, model: type[BaseModel]) -> dict[str, Any]:
         if values:
             given[name] = values if "list" in str(field.annotation) else values[-1]
     return checked(model, given, "query")
-
-
-async def json_of(request: Request, most: int = MAX_BODY) -> Any:
-    """Return the JSON of a body.
-
-    Raises:
-        HTTPException: 413, it is too large; 422, it is no JSON.
-    """
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > most:
-            raise HTTPException(413, f"The request is larger than {most:,} bytes.")
-    try:
-        return json.loads(data or b"{}")
-    except (ValueError, RecursionError):
-        raise unusable({"type": "json_invalid", "loc": ["body"], "msg": "JSON decode error"}) from None
 
 
 def checked(model: type[BaseModel], given: object, where: str) -> dict[str, Any]:
@@ -230,14 +231,6 @@ def digest(*parts: str) -> str:
 def bundle(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return an output's data by MIME type as JSON values: bytes are base64."""
     return {mime: base64.b64encode(each).decode() if isinstance(each, bytes) else each for mime, each in data.items()}
-
-
-async def uploads(request: Request, most: int) -> AsyncIterator[UploadFile]:
-    """Yield the files of a form, at most this number."""
-    async with request.form(max_files=most, max_fields=32) as form:
-        for _, file in form.multi_items():
-            if isinstance(file, UploadFile):
-                yield file
 
 
 async def in_pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None]]) -> AsyncGenerator[bytes, None]:

@@ -188,6 +188,7 @@ async def followed(
             cursor = new.cursor
             if new.stdout or new.stderr or new.omitted:
                 yield new
+                await asyncio.sleep(0)  # a command that prints without end, and a fast reader, leave others their turn
             elif is_over:
                 return
             else:

@@ -26,6 +26,7 @@ from starlette.routing import Mount as Tree
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import NAMED, Rows
@@ -119,9 +120,9 @@ async def _run_code(
     code: str,
     language: str,
     stdin: str | None = None,
-    args: list[str] | None = None,
-    files: Annotated[Files | None, Field(max_length=1_000)] = None,
-    fetch_files: Annotated[list[str] | None, Field(max_length=100)] = None,
+    args: Annotated[list[str] | None, at_most(1_000)] = None,
+    files: Annotated[Files | None, at_most(1_000)] = None,
+    fetch_files: Annotated[list[str] | None, at_most(100)] = None,
     run_timeout: Seconds = 10,
     memory_limit_MB: int = -1,  # noqa: N803
 ) -> Any:
@@ -157,11 +158,11 @@ async def _run_code(
 @ROUTES.on("POST", "/run_jupyter")
 async def _run_jupyter(
     call: Call,
-    cells: Annotated[list[str], Field(max_length=1_000)],
+    cells: Annotated[list[str], at_most(1_000)],
     cell_timeout: Seconds = 0,
     total_timeout: Seconds = 45,
-    files: Annotated[Files | None, Field(max_length=1_000)] = None,
-    fetch_files: Annotated[list[str] | None, Field(max_length=100)] = None,
+    files: Annotated[Files | None, at_most(1_000)] = None,
+    fetch_files: Annotated[list[str] | None, at_most(100)] = None,
 ) -> Any:
     stop = CodeRun()
 

@@ -20,6 +20,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_tools.bodies.bounded_app import BoundedBodies
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import NAMED, Rows
@@ -115,6 +116,7 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
     transport = SseServerTransport("/messages", max_request_body_size=MAX_BODY)
     config = containers.config
     instructions = with_catalogue(_INSTRUCTIONS.format(contents=contents(config)), config.known_skills)
+    messages = BoundedBodies(transport.handle_post_message, MAX_BODY)
     open_ = list[tuple[str, str]]()
 
     async def connect(scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,7 +141,7 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
             case "http", "/sse":
                 await connect(scope, receive, send)
             case "http", "/messages":
-                await transport.handle_post_message(scope, receive, send)
+                await messages(scope, receive, send)
             case "http", _:
                 await Response("Not Found", 404)(scope, receive, send)
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
+from agent_tools.bodies.json_body import LARGE
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.services import LARGE
 from agent_tools.runtime.runtime import Runtime
 
 

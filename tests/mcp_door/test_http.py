@@ -20,11 +20,11 @@ import uvicorn
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from agent_tools.bodies.json_body import MAX_PARTS
 from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.http import MAX_SESSIONS, create_app
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.text import MAX_BODY_PARTS
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
 from tests.mcp_door.conftest import FOREVER, text_of
@@ -172,16 +172,14 @@ def test_programs_of_this_machine_reach_a_server_without_keys(new_server: Callab
         assert httpx.post(url, json=HELLO, headers={**HEADERS, **headers}).status_code == 200, headers
 
 
-@pytest.mark.parametrize(
-    "content", ["[" * (MAX_BODY_PARTS + 1), json.dumps(LIST) + " " * 600_000], ids=["parts", "bytes"]
-)
+@pytest.mark.parametrize("content", ["[" * (MAX_PARTS + 1), json.dumps(LIST) + " " * 600_000], ids=["parts", "bytes"])
 def test_a_request_that_costs_too_much_is_refused_before_it_is_parsed(
     new_server: Callable[..., str], content: str
 ) -> None:
     url = new_server(max_body_bytes=600_000)
     refused = httpx.post(url, content=content, headers=HEADERS)
     assert refused.status_code == 413
-    assert "600,000 bytes" in refused.text
+    assert "600,000 bytes" in refused.text or "commas" in refused.text
 
 
 def test_without_a_key_only_this_machine_is_listened_to() -> None:

@@ -15,6 +15,10 @@ from tests.gateway.asking import until
 from tests.wires.conftest import Served
 
 
+def read(envelopes: Envelopes, data: bytes) -> list[Any]:
+    return list(map(json.loads, envelopes.feed(data)))
+
+
 class Client:
     """A client with a key, and its calls."""
 
@@ -60,7 +64,7 @@ class Sandbox:
         content, headers = b"".join(map(envelope, messages)), {**self.stream_headers, **headers}
         answer = self.ask("POST", f"/process.Process/{method}", content=content, headers=headers)
         assert answer.status_code == 200, answer.text
-        return Envelopes().feed(answer.content)
+        return read(Envelopes(), answer.content)
 
     def command(self, command: str, **given: Any) -> tuple[str, int]:
         config = {"cmd": "/bin/bash", "args": ["-c", command], **given}
@@ -201,13 +205,13 @@ def test_watched_folders_show_what_has_changed(served: Served) -> None:
     path = "/filesystem.Filesystem/WatchDir"
     with sandbox.http.stream("POST", path, content=watch, headers=sandbox.stream_headers) as it:
         pieces, envelopes = it.iter_bytes(), Envelopes()
-        streamed = envelopes.feed(next(pieces))
+        streamed = read(envelopes, next(pieces))
         code = (
             "import os; os.makedirs('d'); open('d/new', 'w').write('n'); open('old', 'a').write('2'); os.remove('gone')"
         )
         sandbox.run(code)
         while len(streamed) < 4:
-            streamed += envelopes.feed(next(pieces))
+            streamed += read(envelopes, next(pieces))
     found = [
         (each["name"], each["type"][11:]) for each in sandbox.rpc("files", "GetWatcherEvents", watcherId=flat)["events"]
     ]
@@ -243,7 +247,7 @@ def test_commands_go_on_beside_their_client(served: Served) -> None:
     with sandbox.http.stream(
         "POST", "/process.Process/Start", content=envelope(start), headers=sandbox.stream_headers
     ) as it:
-        first = Envelopes().feed(next(it.iter_bytes()))
+        first = read(Envelopes(), next(it.iter_bytes()))
     pid = first[0]["event"]["start"]["pid"]
     assert [(each["pid"], each["tag"]) for each in sandbox.rpc("processes", "List")["processes"]] == [(pid, "mine")]
     by_pid, typed = {"process": {"pid": pid}}, base64.b64encode(b"hi\n").decode()
@@ -251,12 +255,12 @@ def test_commands_go_on_beside_their_client(served: Served) -> None:
         "POST", "/process.Process/Connect", content=envelope(by_pid), headers=sandbox.stream_headers
     ) as it:
         pieces, envelopes = it.iter_bytes(), Envelopes()
-        events = envelopes.feed(next(pieces))
+        events = read(envelopes, next(pieces))
         assert sandbox.rpc("processes", "SendInput", process={"tag": "mine"}, input={"stdin": typed}) == {}
         streamed = [{"start": by_pid}, {"keepalive": {}}, {"data": {"input": {"stdin": typed}}}]
         assert sandbox.stream("StreamInput", *streamed)[-1] == {}
         assert sandbox.rpc("processes", "CloseStdin", **by_pid) == {}
-        events += [each for piece in pieces for each in envelopes.feed(piece)]
+        events += [each for piece in pieces for each in read(envelopes, piece)]
     assert output([each["event"] for each in events if each], "stdout") == "hi\nhi\n"
     until(lambda: sandbox.rpc("processes", "List") == {"processes": []})
     assert sandbox.rpc("processes", "SendSignal", **by_pid, signal="SIGNAL_SIGKILL") == (404, "not_found")
@@ -269,16 +273,16 @@ def test_terminals_have_a_size_and_end_by_signal(served: Served) -> None:
         "POST", "/process.Process/Start", content=envelope(start), headers=sandbox.stream_headers
     ) as it:
         pieces, envelopes = it.iter_bytes(), Envelopes()
-        events = envelopes.feed(next(pieces))
+        events = read(envelopes, next(pieces))
         mine = {"process": {"pid": events[0]["event"]["start"]["pid"]}}
         assert sandbox.rpc("processes", "Update", **mine, pty={"size": {"rows": 40, "cols": 100}}) == {}
         typed = base64.b64encode(b"stty size; echo re''ady\n").decode()
         assert sandbox.rpc("processes", "SendInput", **mine, input={"pty": typed}) == {}
         while "ready" not in output([each["event"] for each in events], "pty"):
-            events += envelopes.feed(next(pieces))
+            events += read(envelopes, next(pieces))
         assert sandbox.rpc("processes", "SendSignal", **mine, signal="SIGNAL_SIGKILL") == {}
         assert sandbox.rpc("processes", "SendSignal", **mine, signal="SIGNAL_SIGKILL") == (404, "not_found")
-        events += [each for piece in pieces for each in envelopes.feed(piece)]
+        events += [each for piece in pieces for each in read(envelopes, piece)]
     assert "40 100" in output([each["event"] for each in events if each], "pty")
     assert events[-2]["event"]["end"]["exitCode"] != 0
 

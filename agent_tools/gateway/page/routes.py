@@ -17,12 +17,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from agent_tools.bodies.json_body import LargeJson
 from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
-from agent_tools.gateway.http import JsonResponse, jobs_of, json_body, owner_of, services_of
+from agent_tools.gateway.http import JsonResponse, jobs_of, json_object, owner_of, services_of
 from agent_tools.gateway.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.requests.fields import Given, Needed, read
@@ -161,7 +162,7 @@ async def newest(request: Request) -> Response:
     services, owner = services_of(request), owner_of(request)
     running = {job.id: str(job.body["status"]) for job in jobs_of(request).all_of(ResponseJob)}
     work = partial(_newest, services, owner, running)
-    return JsonResponse(await services.large_json.in_thread(MAX_READ_BYTES, work))
+    return JsonResponse(await LargeJson.here().in_thread(MAX_READ_BYTES, work))
 
 
 def _newest(services: Services, owner: str, running: Mapping[str, str]) -> JsonObject:
@@ -179,7 +180,7 @@ class _Stop(Given):
 
 async def try_code(request: Request) -> Response:
     """POST /page/run: `code`, and the `container` of an earlier run."""
-    given = read(_Trial, await json_body(request))
+    given = read(_Trial, await json_object(request))
     services, jobs = services_of(request), jobs_of(request)
     place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     try:
@@ -194,7 +195,7 @@ async def try_code(request: Request) -> Response:
 
 async def stop_code(request: Request) -> Response:
     """POST /page/stop: end the code that was tried in a `container`. Its stream continues and reports the end."""
-    id_ = read(_Stop, await json_body(request)).container
+    id_ = read(_Stop, await json_object(request)).container
     row = await run_in_threadpool(services_of(request).containers.find, owner_of(request), id_)
     trials = [trial for trial in jobs_of(request).all_of(TrialJob) if trial.container_id == row.id]
     for trial in trials:

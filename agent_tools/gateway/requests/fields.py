@@ -10,7 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    FailFast,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
@@ -155,6 +165,7 @@ def _unsupported(value: Any) -> Any:
     return value
 
 
+Objects = Annotated[list[dict[str, Any]], FailFast()]
 Needed = Annotated[str, Field(min_length=1)]
 OneLine = Annotated[Needed, AfterValidator(one_line)]
 Count = Annotated[int, Field(ge=1, le=2**53)]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Tag
+from pydantic import AfterValidator, FailFast, Tag
 
 from agent_tools.gateway.requests.fields import Given, Needed, at_most, by_type, read, wrong
 from agent_tools.models.base import FunctionDefinition, JsonObject
@@ -65,7 +65,7 @@ def _few(tools: list[Any]) -> list[Any]:
 class _Namespace(Given):
     name: Annotated[Needed, at_most(MAX_NAMESPACE, "A namespace's name")]
     description: Annotated[str, at_most(MAX_ABOUT, "A namespace's description")] = ""
-    tools: Annotated[list[_ClientTool], AfterValidator(_few)] = []
+    tools: Annotated[list[_ClientTool], FailFast(), AfterValidator(_few)] = []
 
 
 @dataclass(frozen=True)

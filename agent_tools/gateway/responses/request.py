@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, FailFast, Field, TypeAdapter
 
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
@@ -23,6 +23,7 @@ from agent_tools.gateway.requests.fields import (
     Given,
     Needed,
     Notes,
+    Objects,
     Unsupported,
     by_shape,
     read,
@@ -89,7 +90,7 @@ class _ConversationName(Given):
     id: Needed
 
 
-_OBJECTS = TypeAdapter(list[dict[str, Any]])
+_OBJECTS = TypeAdapter(Objects)
 
 
 def _of_objects(items: list[Any]) -> list[Any]:
@@ -113,14 +114,14 @@ class _Fields(Given):
     model: Needed
     input: _Input | None = None
     instructions: str | None = None
-    tools: list[dict[str, Any]] = Field(default_factory=list)  # a default would be copied in each request
+    tools: Objects = Field(default_factory=list)  # a default would be copied in each request
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Count | None = None
     include: Annotated[list[Any], AfterValidator(_include)] = Field(default_factory=list)
     previous_response_id: str | None = None
     conversation: _Named | None = None
-    context_management: list[_Compaction] = Field(default_factory=list)
+    context_management: Annotated[list[_Compaction], FailFast()] = Field(default_factory=list)
     store: bool = True
     stream: bool = False
     background: bool = False

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
+from agent_tools.bodies.json_body import LargeJson
 from agent_tools.containers.records import Record, new_id
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.http import (
@@ -108,7 +109,7 @@ async def create_response(request: Request) -> Response:
     """POST /v1/responses."""
     services, jobs = services_of(request), jobs_of(request)
     body = await raw_body(request)
-    wanted = await read_json(request, body, request_reader(services))
+    wanted = await read_json(body, request_reader(services))
     may_forward = not request.scope["is_forwarded"]
     submission = Submission(wanted, owner_of(request), request.headers, request.receive, may_forward)
     try:
@@ -129,7 +130,7 @@ async def create_response(request: Request) -> Response:
         if job.failure:
             raise job.failure
     note_upstream(request, wanted.model, wanted.options, wanted.ignored)
-    return await services.large_json.read(len(job.answer), JsonTextResponse, job.answer)
+    return await LargeJson.here().read(len(job.answer), JsonTextResponse, job.answer)
 
 
 async def _await_refusal(request: Request, job: ResponseJob) -> None:
@@ -237,7 +238,7 @@ async def _read(request: Request, head: ResponseHead, kind: type[_Kind], answer:
             raise not_found("response", head.id)
         return answer(found)
 
-    return await services_of(request).large_json.in_thread(head.bytes, work)
+    return await LargeJson.here().in_thread(head.bytes, work)
 
 
 def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Response:
@@ -260,7 +261,7 @@ async def _stream_again(request: Request, head: ResponseHead, start: int) -> Res
     if not head.background:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
     services = services_of(request)
-    events = await services.large_json.in_thread(head.bytes, _kept_events, services.store, head.id)
+    events = await LargeJson.here().in_thread(head.bytes, _kept_events, services.store, head.id)
     if events:
         return EventStreamResponse(EventLog.of(events), lambda: None, start=start)
     end = await _read(request, head, ResponseBody, lambda now: _end(now, start))
@@ -310,7 +311,7 @@ async def count_input_tokens(request: Request) -> Response:
     """
     services = services_of(request)
     read = partial(_read_counted, services.config.unknown_tools, services.mcp_servers)
-    wanted = await read_json(request, await raw_body(request), read)
+    wanted = await read_json(await raw_body(request), read)
     owner, key = owner_of(request), services.upstream.key(request.headers)
     messages, tools = await run_in_threadpool(_sent, services, owner, wanted, key)
     sent = {"model": wanted.model, "messages": messages, "tools": tools or None, "add_generation_prompt": True}
@@ -348,7 +349,7 @@ async def compact(request: Request) -> Response:
     """POST /v1/responses/compact: nothing is stored, and no tool is called."""
     services, jobs = services_of(request), jobs_of(request)
     read = partial(_read_compaction, services.config.passed_fields)
-    wanted = await read_json(request, await raw_body(request), read)
+    wanted = await read_json(await raw_body(request), read)
     job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers, request.receive))
     if not await ended(job.log, request):
         jobs.abandon(job)

@@ -24,6 +24,7 @@ import anyio
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from agent_tools.bodies.json_body import BodyRefused, LargeJson
 from agent_tools.containers.keys import share_of
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error, request_id
@@ -184,11 +185,11 @@ class _Connection:
         """Queue a request."""
         body = text.encode("utf-8", "surrogatepass")
         try:
-            given = await self._services.large_json.read(len(body), parsed, body)
+            given = await LargeJson.here().read(len(body), parsed, body)
             stream_id = read(_Event, given).stream_id
             self._check(given, stream_id, len(body))
-        except ApiError as exc:
-            await self._refuse(exc)
+        except (ApiError, BodyRefused) as exc:
+            await self._refuse(client_error(exc))
             return
         if given["type"] == "response.steer":
             await self._send(_not_steered(given))
@@ -250,7 +251,7 @@ class _Connection:
         services = self._services
         services.rates.check(services.keys.caller(self._ws.headers))
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
-        request = await services.large_json.read(size, self._read, body)
+        request = await LargeJson.here().read(size, self._read, body)
         generates = read(_Create, given).generate
         recent = self._sockets.recall(self, request.previous_response_id or "")
         request = replace(request, generates=generates, recent=recent)

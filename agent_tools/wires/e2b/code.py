@@ -10,10 +10,10 @@ from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
 
-from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from agent_tools.bodies.json_body import at_most
 from agent_tools.results.execution import Display, Error, Execution, Notice, Omitted, Output, Restarted, Result, Stream
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
@@ -45,7 +45,7 @@ _RESET = (
     "import os\nfor k, v in os.__dict__.pop('_before', {}).items():\n"
     "    os.environ.pop(k, None) if v is None else os.environ.update({k: v})"
 )
-Variables = Annotated[dict[str, str], Field(max_length=1_000)]
+Variables = Annotated[dict[str, str], at_most(1_000)]
 
 
 @ROUTES.on("POST", "/execute")

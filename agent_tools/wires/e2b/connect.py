@@ -6,25 +6,29 @@ flag 2 and, of a stream that failed, an `error`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from agent_tools.bodies.json_body import json_of, read_json
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
-from agent_tools.wires.http import Json, failure_of, json_of
+from agent_tools.wires.http import Json, failure_of
 
 MAX_MESSAGE = 4 * MIB
+MAX_MESSAGES = 100_000  # of one stream
 MAX_MILLISECONDS = 86_400_000
 MEDIA = "application/connect+json"
 END = 2
 _HEAD = struct.Struct(">BI")
+T = TypeVar("T")
 _CODES = {
     400: "invalid_argument",
     401: "unauthenticated",
@@ -70,15 +74,16 @@ class Envelopes:
 
     def __init__(self) -> None:
         self._data = bytearray()
+        self._count = 0
 
-    def feed(self, piece: bytes) -> list[dict[str, Any]]:
-        """Take bytes; return the messages that are whole now.
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take bytes; return the messages that are whole now, each as JSON.
 
         Raises:
-            HTTPException: 400, a message is no JSON object, or compressed; 413, it is too large.
+            HTTPException: 400, a message is compressed; 413, it is too large, or one too many.
         """
         self._data += piece
-        found, place = list[dict[str, Any]](), 0
+        found, place = list[bytes](), 0
         while len(self._data) - place >= _HEAD.size:
             flags, size = _HEAD.unpack_from(self._data, place)
             if size > MAX_MESSAGE:
@@ -88,36 +93,30 @@ class Envelopes:
             end = place + _HEAD.size + size
             if len(self._data) < end:
                 break
-            found.append(_object(bytes(self._data[place + _HEAD.size : end])))
+            self._count += 1
+            if self._count > MAX_MESSAGES:
+                raise HTTPException(413, f"The stream has more than {MAX_MESSAGES:,} messages: begin another one.")
+            found.append(bytes(self._data[place + _HEAD.size : end]))
             place = end
         del self._data[:place]
         return found
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise HTTPException(400, "A message is no JSON object.")
-    return found
-
-
-async def messages(request: Request) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the messages of a stream. Errors as for `Envelopes.feed`."""
+async def messages(request: Request) -> AsyncGenerator[bytes, None]:
+    """Yield the messages of a stream; others are served between two. Errors as for `Envelopes.feed`."""
     envelopes = Envelopes()
     async for piece in request.stream():
         for message in envelopes.feed(piece):
             yield message
+            await asyncio.sleep(0)
 
 
-async def message_of(request: Request, most: int) -> Any:
-    """Return the one message of a request. Errors as for `json_of` and `Envelopes.feed`."""
+async def message_of(request: Request, most: int, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of the one message of a request. Errors as for `json_of` and `Envelopes.feed`."""
     if not is_stream(request):
-        return await json_of(request, most)
+        return await json_of(request, most, read)
     async for message in messages(request):
-        return message
+        return await read_json(message, read)
     raise HTTPException(400, "The request has no message.")
 
 

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.spec import ContainerSpec
@@ -45,7 +46,7 @@ grep -hsE '^(file|cache) ' memory.stat memory/memory.stat
 cpu; sleep {USED_SECONDS}; cpu"""
 """Prints memory and cached memory (bytes), and twice the CPU time (nanoseconds), for cgroups of both versions."""
 Seconds = Annotated[int, Field(ge=0, le=MAX_SECONDS)]
-Texts = Annotated[dict[str, str], Field(max_length=1_000)]
+Texts = Annotated[dict[str, str], at_most(1_000)]
 
 
 @ROUTES.on("POST", "/v2/sandboxes")

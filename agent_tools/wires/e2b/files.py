@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import tempfile
 from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -13,10 +12,11 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from agent_tools.bodies.files import uploaded
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, E2BRequest, check_spared, in_sandbox, path_of
-from agent_tools.wires.http import PIECE, aside, in_pieces, uploads
+from agent_tools.wires.http import in_pieces
 
 MAX_FILES = 200  # of one request
 MAX_ENTRIES = 10_000  # of one listing
@@ -43,19 +43,10 @@ async def _download(call: E2BRequest, path: str) -> Any:
 async def _upload(call: E2BRequest, path: str = "") -> Any:
     box = await call.here()
     if not call.request.headers.get("content-type", "").startswith("multipart/"):
-        with tempfile.SpooledTemporaryFile(PIECE) as spool:
-            most, size = call.wire.containers.config.max_upload_bytes, 0
-            async for piece in call.request.stream():
-                size += len(piece)
-                if size > most:
-                    raise HTTPException(413, f"The file is larger than {most:,} bytes.")
-                await aside(spool.write, piece)
-            spool.seek(0)
-            return [await _written(call, box, path, spool)]  # type: ignore[arg-type]
-    written = [
-        await _written(call, box, path or file.filename or "", file.file)
-        async for file in uploads(call.request, MAX_FILES)
-    ]
+        async with call.sent_file() as content:
+            return [await _written(call, box, path, content)]
+    async with call.sent_form(MAX_FILES) as form:
+        written = [await _written(call, box, path or file.filename or "", file.file) for file in uploaded(form)]
     if not written:
         raise HTTPException(400, "The request has no file.")
     return written

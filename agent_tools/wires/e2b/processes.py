@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException
 
+from agent_tools.bodies.json_body import at_most, read_json
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
@@ -46,8 +47,8 @@ class Config(BaseModel):
     """The command."""
 
     cmd: Annotated[str, Field(max_length=10_000)]
-    args: Annotated[list[str], Field(max_length=1_000)] = []
-    envs: Annotated[dict[str, str], Field(max_length=1_000)] = {}
+    args: Annotated[list[str], at_most(1_000)] = []
+    envs: Annotated[dict[str, str], at_most(1_000)] = {}
     cwd: str | None = None
 
 
@@ -184,7 +185,7 @@ async def _input(call: E2BRequest, process: Selector, input: InputRequest) -> An
 async def _stream_input(call: E2BRequest) -> Any:
     run: Process | None = None
     async for message in messages(call.request):
-        given = InputMessage(**checked(InputMessage, message, "message"))
+        given = await read_json(message, lambda found: InputMessage(**checked(InputMessage, found, "message")))
         if given.start:
             run = await _run(call, given.start.process)
         elif run:

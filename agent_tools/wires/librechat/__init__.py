@@ -20,6 +20,8 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from agent_tools.bodies.files import uploaded
+from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents, Mount
 from agent_tools.containers.records import NAMED, Rows
@@ -38,7 +40,6 @@ from agent_tools.wires.http import (
     aside,
     digest,
     health,
-    uploads,
     while_connected,
 )
 from agent_tools.wires.librechat.calls import LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
@@ -71,7 +72,7 @@ class _Result(BaseModel):
     error_message: str | None = None
 
 
-Files = Annotated[list[_File] | None, Field(max_length=MAX_FILES)]
+Files = Annotated[list[_File] | None, at_most(MAX_FILES)]
 
 
 class _Wire:
@@ -154,7 +155,7 @@ async def _exec(
     call: _Call,
     lang: Text,
     code: str,
-    args: Annotated[list[str] | None, Field(max_length=1_000)] = None,
+    args: Annotated[list[str] | None, at_most(1_000)] = None,
     session_id: Text | None = None,
     user_id: Text = "",
     files: Files = None,
@@ -203,7 +204,7 @@ def _printed(sandbox: Sandbox, done: Execution, note: str) -> tuple[str, str]:
 async def _programmatic(
     call: _Call,
     code: str = "",
-    tools: Annotated[list[dict[str, Any]] | None, Field(max_length=500)] = None,
+    tools: Annotated[list[dict[str, Any]] | None, at_most(500)] = None,
     lang: Text = "py",
     session_id: Text | None = None,
     user_id: Text = "",
@@ -211,7 +212,7 @@ async def _programmatic(
     runtime_session_hint: Text = "",
     timeout: Milliseconds = None,
     continuation_token: Text = "",
-    tool_results: Annotated[list[_Result] | None, Field(max_length=500)] = None,
+    tool_results: Annotated[list[_Result] | None, at_most(500)] = None,
 ) -> Any:
     if continuation_token:
         missing = "There is no such continuation_token: the script has ended."
@@ -257,10 +258,11 @@ async def _script(
 @ROUTES.on("POST", "/upload/batch")
 async def _upload(call: _Call) -> Any:
     session, stored = secrets.token_urlsafe(16)[:21], list[dict[str, Any]]()
-    async for file in uploads(call.request, MAX_FILES):
-        name = _inside(file.filename or "upload")
-        await aside(lambda name=name, file=file: call.wire.contents.put(call.ensure(session), name, file.file))
-        stored.append({"status": "success", "filename": name, "fileId": _digest(session, name)})
+    async with call.sent_form(MAX_FILES) as form:
+        for file in uploaded(form):
+            name = _inside(file.filename or "upload")
+            await aside(lambda name=name, file=file: call.wire.contents.put(call.ensure(session), name, file.file))
+            stored.append({"status": "success", "filename": name, "fileId": _digest(session, name)})
     if not stored:
         raise HTTPException(400, "No files provided")
     ids = {"session_id": session, "storage_session_id": session}

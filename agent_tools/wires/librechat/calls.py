@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
@@ -37,7 +38,7 @@ class _Line(BaseModel):
     """A line of a script: printed text, or calls of tools that it makes at once."""
 
     out: str = ""
-    calls: Annotated[list[_ToolCall], Field(max_length=MAX_CALLS)] = []
+    calls: Annotated[list[_ToolCall], at_most(MAX_CALLS)] = []
 
 
 @dataclass

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import time
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from agent_tools.bodies.json_body import at_most, json_of
 from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.failures import MemoryRefused
 from agent_tools.containers.records import WireValue
 from agent_tools.containers.spec import check_memory, contents
 from agent_tools.errors import InvalidParams
-from agent_tools.limits import size_of
+from agent_tools.limits import KIB, size_of
 from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill, with_catalogue
 from agent_tools.wires.http import Json, Operation, Routes, aside, digest
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, TerminalWire
@@ -125,7 +126,7 @@ async def _put_policy(
     admin: Admin,
     name: str,
     image: str = "",
-    env: dict[str, str] | None = None,
+    env: Annotated[dict[str, str] | None, at_most(1_000)] = None,
     cpu_limit: str = "",
     memory_limit: str = "",
     storage: str | dict[str, Any] | None = None,
@@ -151,7 +152,7 @@ def _written(admin: Admin, id_: str, value: str) -> None:
 @POLICIES.on("GET", "/api/v1/policies/{name}/lifecycle")
 @POLICIES.on("PUT", "/api/v1/policies/{name}/lifecycle")
 async def _lifecycle(admin: Admin, name: str) -> Any:
-    if (await admin.request.body()).strip() not in (b"", b"{}", b"null"):
+    if await json_of(admin.request, KIB, bool):
         raise HTTPException(422, "This server has no lifecycle settings: leave it empty.")
     return {"id": name, "data": {}}
 

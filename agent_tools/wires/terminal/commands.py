@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException, WebSocketException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
@@ -63,7 +64,7 @@ async def run_command(
     wait: Wait = None,
     tail: Tail = None,
     cwd: Annotated[str | None, Field(description="The folder to start in.")] = None,
-    env: Annotated[dict[str, str] | None, Field(description="Further environment variables.")] = None,
+    env: Annotated[dict[str, str] | None, at_most(1_000), Field(description="Further environment variables.")] = None,
 ) -> Any:
     """Run a command line in bash, on a terminal.
 

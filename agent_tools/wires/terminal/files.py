@@ -15,13 +15,16 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
-from agent_tools.limits import MIB
+from agent_tools.bodies.files import uploaded
+from agent_tools.bodies.json_body import at_most
+from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.http import in_pieces, unusable, uploads
+from agent_tools.wires.http import aside, in_pieces, unusable
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
+BLOCK = 64 * KIB  # characters whose lines are counted at once
 Line = Annotated[int, Field(ge=1, le=2**53)] | None
 Path = Annotated[str, Field(description="A path; a relative one counts from the working directory.")]
 FIRST = Field(description="The first line, from 1.")
@@ -87,15 +90,12 @@ async def read_file(
     path = call.path(path)
     data = await _data(call, path)
     try:
-        text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
+        return {"path": path, **await aside(lines_of, data, start_line, end_line)}
     except UnicodeDecodeError:
         mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
         if mime.startswith("image/"):
             return Response(data, media_type=mime)
         raise HTTPException(415, f"No text: {mime}, {len(data):,} bytes. Read it with run_python.") from None
-    lines = text.splitlines(keepends=True)
-    some = lines[(start_line or 1) - 1 : end_line]
-    return {"path": path, "content": "".join(some), "total_lines": len(lines)}
 
 
 @ROUTES.on("GET", "/files/display", is_tool=True)
@@ -134,7 +134,7 @@ async def write_file(
 async def replace_file_content(
     call: TerminalRequest,
     path: Path,
-    replacements: Annotated[list[Replacement], Field(max_length=100, description="Replacements, in this order.")],
+    replacements: Annotated[list[Replacement], at_most(100), Field(description="Replacements, in this order.")],
 ) -> Any:
     """Replace exact texts in a file."""
     path = call.path(path)
@@ -142,19 +142,18 @@ async def replace_file_content(
         text = (await _data(call, path)).decode()
     except UnicodeDecodeError:
         raise HTTPException(415, "The file is no text.") from None
-    for each in replacements:
-        text = _replaced(text, each)
-    data = text.encode()
+    data = (await aside(replaced_all, text, replacements)).encode()
     await call.write(path, data)
     return {"path": path, "size": len(data)}
 
 
 @ROUTES.on("POST", "/files/upload", query=("directory",))
 async def _upload(call: TerminalRequest, directory: str = ".") -> Any:
-    async for file in uploads(call.request, 1):
-        path = posixpath.join(resolved(directory), posixpath.basename(file.filename or "") or "upload")
-        await call.write(path, file.file)
-        return {"path": path, "size": file.size or 0}
+    async with call.sent_form(1) as form:
+        for file in uploaded(form):
+            path = posixpath.join(resolved(directory), posixpath.basename(file.filename or "") or "upload")
+            await call.write(path, file.file)
+            return {"path": path, "size": file.size or 0}
     raise unusable({"type": "missing", "loc": ["body", "file"], "msg": "Field required"})
 
 
@@ -258,18 +257,47 @@ def _listed(path: str, sandbox: Sandbox) -> list[FileInfo]:
     return found
 
 
-def _replaced(text: str, each: Replacement) -> str:
-    """Return a text with one replacement made, within its lines.
+def lines_of(data: bytes, first: int | None, last: int | None) -> dict[str, Any]:
+    """Return some lines of a text file, and the number of all.
 
     Raises:
-        HTTPException: 400, the target is not there, or several times.
+        UnicodeDecodeError: it is no text.
     """
-    lines = text.splitlines(keepends=True)
-    first = (each.start_line or 1) - 1
-    before, part = "".join(lines[:first]), "".join(lines[first : each.end_line])
-    count = part.count(each.target)
-    if not count:
-        raise HTTPException(400, f"Target string not found: {each.target[:100]!r}")
-    if count > 1 and not each.allow_multiple:
-        raise HTTPException(400, f"Found {count} occurrences of target string but allow_multiple is false")
-    return before + part.replace(each.target, each.replacement) + text[len(before) + len(part) :]
+    text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
+    content = text[line_at(text, first or 1) : line_at(text, last + 1) if last else None]
+    return {"content": content, "total_lines": text.count("\n") + (text[-1:] not in ("", "\n"))}
+
+
+def replaced_all(text: str, replacements: list[Replacement]) -> str:
+    """Return a text with replacements made, each within its lines.
+
+    Raises:
+        HTTPException: 400, a target is not there, or several times; 413, the text would become too large.
+    """
+    for each in replacements:
+        start = line_at(text, each.start_line or 1)
+        end = line_at(text, each.end_line + 1) if each.end_line else len(text)
+        count = text.count(each.target, start, end)
+        if not count:
+            raise HTTPException(400, f"Target string not found: {each.target[:100]!r}")
+        if count > 1 and not each.allow_multiple:
+            raise HTTPException(400, f"Found {count} occurrences of target string but allow_multiple is false")
+        if len(text) + count * (len(each.replacement) - len(each.target)) > MAX_TEXT:
+            raise HTTPException(
+                413, f"The file would have more than {MAX_TEXT:,} characters: change it with run_python."
+            )
+        text = text[:start] + text[start:end].replace(each.target, each.replacement) + text[end:]
+    return text
+
+
+def line_at(text: str, number: int) -> int:
+    """Return where a line begins, counted from 1; the text's length if it has fewer lines. Makes no list of lines."""
+    place, left = 0, number - 1
+    while left > 0 and place < len(text):
+        if (count := text.count("\n", place, place + BLOCK)) < left:
+            place, left = place + BLOCK, left - count
+        else:
+            for _ in range(left):
+                place = text.index("\n", place) + 1
+            left = 0
+    return min(place, len(text))

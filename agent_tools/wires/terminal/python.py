@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
+from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Error, Execution, Output
 from agent_tools.results.notebook import error
@@ -149,10 +150,10 @@ def _cells(sandbox: Sandbox, path: str) -> NotebookFile:
     """
     try:
         data = sandbox.read_file(in_sandbox(path), max_bytes=MAX_NOTEBOOK_BYTES + 1)
-        return NotebookFile.model_validate_json(data if len(data) <= MAX_NOTEBOOK_BYTES else b"")
+        return NotebookFile.model_validate(parsed(data) if len(data) <= MAX_NOTEBOOK_BYTES else {})
     except FileNotFoundError:
         raise HTTPException(404, f"Notebook not found: {path[:200]}") from None
-    except ValidationError:
+    except (BodyRefused, ValidationError):
         raise HTTPException(400, f"Invalid notebook: {path[:200]}") from None
 
 

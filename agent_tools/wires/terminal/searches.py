@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.folder import safe_name
 from agent_tools.results.execution import Cursor
@@ -32,7 +33,7 @@ _SOURCE = Path(__file__).parent / "guest" / "search.py"
 Folder = Annotated[str, Field(description="The folder to look in.")]
 Kind = Literal["any", "file", "directory"]
 Few = Annotated[int, Field(ge=1, le=500)]
-Patterns = list[str] | None
+Patterns = Annotated[list[str] | None, at_most(100)]
 NO_MATCHES = {"path": HOME, "matches": [], "truncated": False}
 
 
@@ -105,7 +106,7 @@ async def _compare(call: TerminalRequest, original: str, revised: str, ignore_wh
 
 
 @ROUTES.on("POST", "/files/archive")
-async def _archive(call: TerminalRequest, paths: Annotated[list[str], Field(max_length=1_000)]) -> Any:
+async def _archive(call: TerminalRequest, paths: Annotated[list[str], at_most(1_000)]) -> Any:
     """Send a zip, piece by piece as it is made."""
     found = [call.path(path) for path in paths]
     if not found:
@@ -150,9 +151,9 @@ def _answer(do: str, given: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
     if ran.timed_out:
         raise HTTPException(504, f"The search took more than {SECONDS:g} seconds: give a smaller folder.")
     try:
-        found = json.loads(ran.stdout)
+        found = parsed(ran.stdout)
         error = found.get("error")
-    except (ValueError, RecursionError, AttributeError):
+    except (BodyRefused, AttributeError):
         raise HTTPException(500, "The sandbox's python3 did not answer.") from None
     if error:
         raise HTTPException(error[0] if error[0] in (400, 403, 404) else 400, str(error[1])[:500])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.gateway.chat import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.recognised import MAX_MARKS, ConversationFingerprint, Sender
@@ -140,7 +141,7 @@ NOTHING: Any = None  # containers' files, which no request without code needs
 TARGET = Target(
     read_body,
     unfold_body,
-    allowed=(ApiError,),
+    allowed=(ApiError, BodyRefused),
     bound=Bound(seconds_per_byte=4e-6, bytes=8 * MIB, bytes_per_byte=24),
     vocabulary=WORDS,
     words=(b'{"model": "m", "input": [', b"[],", b"{},", b'"a": ', b"]}", b"\\ud800", b"1e999", unfold.repeat(3, 12)),

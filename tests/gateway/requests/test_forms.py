@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,20 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from agent_tools.bodies.files import (
+    LOOK_EVERY,
+    MAX_FIELD_BYTES,
+    MAX_FIELDS,
+    MAX_FRAME_BYTES,
+    file_body,
+    file_form,
+    uploaded,
+)
+from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers.failures import ContainersError
 from agent_tools.containers.records import Shares
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.container_routes import LOOK_EVERY, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FRAME_BYTES, file_form
-from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.store import Store
 from agent_tools.limits import GIB, MIB
 from tests.gateway.asking import BOUNDARY, HEAD
@@ -85,7 +95,30 @@ def test_an_upload_without_end_is_refused_soon(work_dir: Path, left: int, most: 
 
     for _ in range(2):  # what was refused does not count any more
         sender = Sender()
-        with pytest.raises((ApiError, ContainersError)) as refusal:
+        with pytest.raises((BodyRefused, ContainersError)) as refusal:
             asyncio.run(take(sender))
         assert client_error(refusal.value).status == status
         assert sender.taken <= (0 if status == 507 else MIB) + MAX_FRAME_BYTES + LOOK_EVERY // 100
+
+
+@pytest.mark.parametrize("is_form", [True, False])
+def test_files_are_kept_in_the_gateways_folder_while_they_arrive(work_dir: Path, is_form: bool) -> None:
+    shares = Shares(GatewayConfig("http://u", data_dir=work_dir), Store("sqlite://"), lambda _: GIB)
+    content = HEAD + bytes(2 * MIB) + b"\r\n--b--\r\n"
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def kept() -> str:
+        headers = [(b"content-type", BOUNDARY["Content-Type"].encode())]
+        request = Request({"type": "http", "method": "POST", "headers": headers, "owner": "me"}, receive)
+        async with AsyncExitStack() as stack:
+            if is_form:
+                form = await stack.enter_async_context(file_form(request, shares, lambda _: GIB, GIB))
+                file = uploaded(form)[0].file
+            else:
+                file = await stack.enter_async_context(file_body(request, shares, lambda _: GIB, GIB))
+            return os.readlink(f"/proc/self/fd/{file.fileno()}")
+
+    assert asyncio.run(kept()).startswith(f"{work_dir}/")
+    assert list((work_dir / "arriving").iterdir()) == []

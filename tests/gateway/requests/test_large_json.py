@@ -11,8 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_PARTS, BodyRefused, LargeJson, parsed
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.services import JSON_THREADS, LARGE, LargeJson
+from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.responses.request import read_request
 from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
@@ -43,6 +45,31 @@ def test_parts_are_counted_up_to_one_too_many() -> None:
     assert has_more_parts(b"[0,0,0]", 2)
     assert not has_more_parts(b'{"a": [' + b" " * 3 * MIB + b"1,2]}", 3)
     assert has_more_parts(b'{"a": [' + b" " * 3 * MIB + b"1,2]}", 2)
+
+
+def test_texts_have_as_many_commas_as_they_like() -> None:
+    for text in ('"a,[{"', r'"\",[\\"', r'"\\\",,,,"', '""'):
+        body = f"[{text},0,{text}]".encode()
+        assert json.loads(body)
+        assert not has_more_parts(body, 3, beside_texts=True)
+        assert has_more_parts(body, 2, beside_texts=True)
+    assert has_more_parts(b'"' * 100 + b",,,,", 3, beside_texts=True)
+    assert parsed(json.dumps({"text": "," * MAX_PARTS * 2}).encode())
+    with pytest.raises(BodyRefused):
+        parsed(json.dumps("," * MAX_PARTS * 2).encode("utf-16"))
+
+
+@pytest.mark.parametrize("field", ["input", "tools", "context_management"])
+def test_an_invalid_list_costs_a_multiple_of_its_bytes(field: str) -> None:
+    body = {"model": "m", "input": "x", field: [1] * 100_000}
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError):
+            read_request(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(json.dumps(body))
 
 
 async def _use_all_routes(config: GatewayConfig, runtime: Runtime) -> tuple[list[int], list[tuple[str, int]]]:
@@ -82,9 +109,9 @@ def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: R
 
 
 async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
-    async with serving(config, runtime) as (client, app):
-        places = app.state.services.large_json.places
-        for _ in range(JSON_THREADS):
+    async with serving(config, runtime) as (client, _):
+        places = LargeJson.here().places
+        for _ in range(AT_ONCE):
             await places.acquire()
         large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
         small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})

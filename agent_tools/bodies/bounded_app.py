@@ -1,0 +1,44 @@
+"""An application in front of one that parses JSON in the event loop: it passes on only bodies of limited cost."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent_tools.bodies.json_body import BodyRefused, LargeJson, body_of, check_parts
+
+
+class BoundedBodies:
+    """An application in front of another one, which gets only bodies of at most `max_bytes`."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._most = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await body_of(Request(scope, receive), self._most)
+            await LargeJson.here().read(len(body), check_parts, body)
+        except BodyRefused as exc:
+            await PlainTextResponse(exc.detail, exc.status_code)(scope, receive, send)
+        else:
+            await self._app(scope, _Again(bytes(body), receive), send)
+
+
+class _Again:
+    """Repeats a body that was read already, and then passes on later messages."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}

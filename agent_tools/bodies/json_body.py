@@ -1,0 +1,153 @@
+"""JSON of clients: bounded in bytes, parts and levels before it is parsed, and large JSON only in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from anyio.lowlevel import RunVar
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from agent_tools.limits import KIB
+from agent_tools.text import has_more_parts
+
+MAX_PARTS = 200_000  # commas and opening brackets outside texts; each costs up to 250 bytes once parsed
+MAX_LEVELS = 100  # of arrays and objects within each other
+SMALL = 16 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
+LARGE = 256 * KIB  # bytes of JSON; more waits for one of a few places
+AT_ONCE = 2  # large pieces of JSON that are read or written at once
+T = TypeVar("T")
+
+
+class BodyRefused(HTTPException):
+    """A body that is too large, or is not what its route reads; `code` names the reason, `param` the field."""
+
+    def __init__(self, status: int, message: str, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(status, message)
+        self.code = code
+        self.param = param
+
+
+async def body_of(request: Request, most: int) -> bytearray:
+    """Return the bytes of a body.
+
+    Raises:
+        BodyRefused: 413, there are more than `most`.
+    """
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise BodyRefused(413, f"The request is larger than {most:,} bytes.", "request_too_large")
+    return body
+
+
+async def json_of(request: Request, most: int, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of the JSON of a body, which is an empty object if there is no body.
+
+    Raises:
+        BodyRefused: as for `body_of` and `parsed`.
+    """
+    return await read_json(await body_of(request, most), read)
+
+
+async def read_json(body: bytes | bytearray, read: Callable[[Any], T]) -> T:
+    """Return what `read` makes of the JSON of a body that has come. Errors as for `parsed`."""
+    return await LargeJson.here().read(len(body), lambda: read(parsed(body)))
+
+
+def parsed(body: bytes | bytearray) -> Any:
+    """Parse a body.
+
+    Raises:
+        BodyRefused: 400, it is not JSON, or too deep; 413, it has too many parts.
+    """
+    check_parts(body)
+    try:
+        value = json.loads(body or b"{}", parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError):
+        raise BodyRefused(400, "We could not parse the JSON body of your request.") from None
+    if body.count(b"[") + body.count(b"{") > MAX_LEVELS and _is_deeper(value, MAX_LEVELS):
+        message = f"The JSON of the request has arrays and objects in more than {MAX_LEVELS} levels."
+        raise BodyRefused(400, message)
+    return value
+
+
+def check_parts(body: bytes | bytearray) -> None:
+    """Check that parsing a body costs little.
+
+    Raises:
+        BodyRefused: 413, it has too many parts.
+    """
+    if has_more_parts(body, MAX_PARTS, beside_texts=b"\0" not in body):  # UTF-8, where quotes and escapes are bytes
+        message = f"The JSON of the request has more than {MAX_PARTS:,} commas and opening brackets."
+        raise BodyRefused(413, f"{message} Send large data as a file (POST /v1/files).", "too_many_parts")
+
+
+def _finite(number: str) -> float:
+    """Return a number; raise ValueError for a number outside JSON, such as NaN or 1e999."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number:.20} is no finite number")
+    return value
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Return whether arrays and objects are nested in more than `most` levels."""
+    level: list[Any] = [value]
+    for _ in range(most + 1):
+        inner = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list)))
+        level = [each for values in inner for each in values if isinstance(each, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+class LargeJson:
+    """The places for work on large JSON, which bound its memory. For one event loop."""
+
+    def __init__(self, at_once: int) -> None:
+        self.places = asyncio.Semaphore(at_once)
+
+    @staticmethod
+    def here() -> LargeJson:
+        """Return the places of the running event loop."""
+        found = _places.get(None)
+        if found is None:
+            _places.set(found := LargeJson(AT_ONCE))
+        return found
+
+    async def read(self, size: int, work: Callable[..., T], *args: Any) -> T:
+        """Do work on JSON of a size in bytes; in a thread unless it is small."""
+        return work(*args) if size <= SMALL else await self.in_thread(size, work, *args)
+
+    async def in_thread(self, size: int, work: Callable[..., T], *args: Any) -> T:
+        """Do work that also asks the store, and so always takes a thread."""
+        if size <= LARGE:
+            return await run_in_threadpool(work, *args)
+        async with self.places:
+            return await run_in_threadpool(work, *args)
+
+
+_places: RunVar[LargeJson | None] = RunVar("large_json")
+
+
+def at_most(most: int) -> BeforeValidator:
+    """Return the bound of a list's or object's length, which is checked before its items.
+
+    Checked after them, each invalid item would leave an error of a kilobyte.
+    """
+    return BeforeValidator(partial(_counted, most))
+
+
+def _counted(most: int, given: Any) -> Any:
+    if isinstance(given, (list, dict)) and len(given) > most:
+        raise PydanticCustomError("too_long", f"At most {most:,} items are accepted, but there are {len(given):,}.")
+    return given
