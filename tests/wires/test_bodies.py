@@ -18,12 +18,13 @@ from starlette.requests import Request
 
 from agent_tools.bodies.json_body import MAX_PARTS, _counted
 from agent_tools.limits import MIB
-from agent_tools.results.execution import CommandOutput, Cursor
+from agent_tools.results.execution import CommandOutput, CommandResult, Cursor
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.connect import MAX_MESSAGES, Envelopes, envelope, messages
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import Operation, checked
-from agent_tools.wires.opened import followed
+from agent_tools.wires.librechat.calls import ScriptLines, StartedScript
+from agent_tools.wires.opened import Opened, followed
 from agent_tools.wires.terminal.files import MAX_TEXT, Replacement, line_at, replaced_all
 from tests.wires.conftest import Served
 
@@ -134,9 +135,10 @@ def test_a_stream_has_a_bounded_number_of_messages() -> None:
 class Printing:
     """A process that has printed more whenever it is asked."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, data: bytes = b"x") -> None:
         self.left = times
         self.sync = self
+        self.data = data
 
     @property
     def is_over(self) -> bool:
@@ -146,7 +148,12 @@ class Printing:
 
     def read(self, cursor: Cursor) -> CommandOutput:
         self.left -= 1
-        return CommandOutput(b"x" if self.left >= 0 else b"", b"", cursor)
+        return CommandOutput(self.data if self.left >= 0 else b"", b"", cursor)
+
+    def kill(self) -> None: ...
+
+    def result(self) -> CommandResult:
+        return CommandResult(0)
 
 
 def test_others_are_served_beside_a_command_that_always_prints() -> None:
@@ -155,6 +162,25 @@ def test_others_are_served_beside_a_command_that_always_prints() -> None:
         assert len([each async for each in followed(process, Cursor())]) == 1_000
 
     assert asyncio.run(_turns(read())) >= 1_000
+
+
+def test_the_time_limit_of_a_script_holds_while_it_writes_lines_without_end() -> None:
+    process: Any = Printing(1_000, b"{}\n" * 1_000)
+    thing = Opened(("o", "c"), "c", process, lambda: None)
+    script = StartedScript(thing, "s", 0.0, list)
+    assert asyncio.run(script.go_on())["error"] == "Time limit exceeded"
+    assert process.left > 900
+
+
+def test_lines_of_a_script_that_would_cost_too_much_break_it() -> None:
+    for line in (
+        b'{"x":[' + b"[]," * MAX_PARTS + b"0]}\n",
+        b"[" * 1_000 + b"\n",
+        b'{"calls":[' + b"1," * 1_000 + b"1]}\n",
+    ):
+        lines = ScriptLines()
+        lines.feed(line)
+        assert lines.is_broken
 
 
 def test_replacements_cannot_grow_a_text_beyond_what_a_file_may_have() -> None:

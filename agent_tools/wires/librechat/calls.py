@@ -6,16 +6,17 @@ import json
 import keyword
 import re
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from agent_tools.bodies.json_body import at_most
-from agent_tools.limits import MIB
+from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
+from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import aside
@@ -24,6 +25,7 @@ from agent_tools.wires.opened import Opened, followed
 MAX_PRINTED = MIB  # characters of stdout that are answered, the first ones
 MAX_LINE = 4 * MIB  # bytes of a line, with all calls that it makes
 MAX_CALLS = 200  # in one line
+AHEAD = 256 * KIB  # bytes of lines that a script may write before they are read
 LONGEST = 600.0  # seconds that a script lives, the client's tools included
 SOURCE = Path(__file__).parent / "guest" / "script.py"
 
@@ -56,8 +58,8 @@ class ScriptLines:
         self.is_broken = self.is_broken or max(map(len, (self._rest, *lines))) > MAX_LINE
         for line in [] if self.is_broken else lines:
             try:
-                given = _Line.model_validate(json.loads(line))
-            except (ValueError, RecursionError):
+                given = _Line.model_validate(parsed(line))
+            except (BodyRefused, ValidationError):
                 self.is_broken = True
                 return
             self.printed.write(given.out[: MAX_PRINTED - self.printed.tell()])
@@ -81,19 +83,20 @@ class StartedScript:
         self.lines.calls = []
         try:
             with anyio.fail_after(self.seconds):
-                async for new in followed(self.thing.it, self.cursor):
-                    self.cursor = new.cursor
-                    self.lines.feed(new.stdout)
-                    if new.omitted or self.lines.is_broken:
-                        return self._failed("stdout length exceeded")
-                    if self.lines.calls:
-                        self.is_waiting = True
-                        return {
-                            "status": "tool_call_required",
-                            "continuation_token": self.thing.id,
-                            "session_id": self.session,
-                            "tool_calls": self.lines.calls,
-                        }
+                async with aclosing(followed(self.thing.it, self.cursor, AHEAD)) as outputs:
+                    async for new in outputs:
+                        self.cursor = new.cursor
+                        await aside(self.lines.feed, new.stdout)
+                        if new.omitted or self.lines.is_broken:
+                            return self._failed("stdout length exceeded")
+                        if self.lines.calls:
+                            self.is_waiting = True
+                            return {
+                                "status": "tool_call_required",
+                                "continuation_token": self.thing.id,
+                                "session_id": self.session,
+                                "tool_calls": self.lines.calls,
+                            }
         except TimeoutError:
             return self._failed("Time limit exceeded")
         result = self.thing.it.sync.result()
