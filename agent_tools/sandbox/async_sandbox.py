@@ -112,10 +112,11 @@ class AsyncSandbox:
         timeout: float | None = None,
         max_output: int | None = None,
         on_output: OnOutput | None = None,
+        script: str = "",
     ) -> CommandResult:
         """Run a command to its end; cancelling kills it with all processes of its session."""
         given = {"stdin": stdin, "cwd": cwd, "env": env, "timeout": timeout, "max_output": max_output}
-        work = partial(self.sync.run_command, command, on_output=on_output, **given)  # type: ignore[arg-type]
+        work = partial(self.sync.run_command, command, on_output=on_output, script=script, **given)  # type: ignore[arg-type]
         return await self._cancellable(work)
 
     async def start_command(
@@ -128,10 +129,11 @@ class AsyncSandbox:
         timeout: float | None = None,
         max_output: int | None = None,
         terminal: tuple[int, int] | None = None,
+        script: str = "",
     ) -> AsyncProcess:
         """Start a command in the background."""
         given = {"stdin": stdin, "cwd": cwd, "env": env, "timeout": timeout, "max_output": max_output}
-        work = partial(self.sync.start_command, command, terminal=terminal, **given)  # type: ignore[arg-type]
+        work = partial(self.sync.start_command, command, terminal=terminal, script=script, **given)  # type: ignore[arg-type]
         return AsyncProcess(await _do(work))
 
     read_file = awaited(Sandbox.read_file)

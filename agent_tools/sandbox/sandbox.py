@@ -245,6 +245,7 @@ class Sandbox:
         max_output: int | None = None,
         on_output: OnOutput | None = None,
         cancelled: threading.Event | None = None,
+        script: str = "",
     ) -> CommandResult:
         """Run a command to its end; code may run at the same time.
 
@@ -258,6 +259,7 @@ class Sandbox:
             max_output: bytes kept at the end of each stream. Default: `max_command_output` (10 MiB).
             on_output: function called with each piece of output as it comes, in this thread.
             cancelled: an event that, once set, ends the command.
+            script: the source that the command runs; the audit log has it instead of the command.
 
         Raises:
             InvalidParams: an argument is unusable.
@@ -269,7 +271,7 @@ class Sandbox:
         seconds = timeout_of(timeout, limits.command_timeout)
         request = self._request(command, cwd, env, max_output)
         request = replace(request, stdin=bytes_or_file(stdin, "stdin"), timeout=seconds)
-        with self.options.audit.command(command) as run:
+        with self.options.audit.command(script or command) as run:
             result = self._opening.session().commands.run(request, on_output, cancelled or threading.Event())
             run.commanded(result)
         return result
@@ -284,6 +286,7 @@ class Sandbox:
         timeout: float | None = None,
         max_output: int | None = None,
         terminal: tuple[int, int] | None = None,
+        script: str = "",
     ) -> Process:
         """Start a command in the background; it ends by itself, at its time limit if it has one, or with the sandbox.
 
@@ -295,7 +298,7 @@ class Sandbox:
         request = self._request(command, cwd, env, max_output)
         seconds = None if timeout is None else timeout_of(timeout, limits.command_timeout)
         request = replace(request, stdin=given_bytes(stdin, "stdin"), timeout=seconds, terminal=terminal)
-        run = self.options.audit.command(command)
+        run = self.options.audit.command(script or command)
         try:
             process = self._opening.session().commands.start(request)
         except BaseException:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -114,3 +117,22 @@ def test_a_client_that_leaves_ends_its_script(served: Served) -> None:
             timeout=5,
         )
     until(lambda: served.rows == [])
+
+
+def test_the_audit_log_has_each_script_and_nothing_else(serve: Any, tmp_path: Path) -> None:
+    served, path = serve(audit=str(tmp_path / "audit")), tmp_path / "audit"
+    codes = ["print(1)", "print(2)"]
+    for prefix, code in (("", codes[0]), ("/shared", codes[1])):
+        assert run(served, code, prefix)["status"] == "Success"
+    tool = {"code": "print(3)", "tools": [], "lang": "py"}
+    key = {"X-API-Key": served.keys["plain"]}
+    assert (
+        httpx.post(f"{served.gateway.url}/librechat/exec/programmatic", json=tool, headers=key, timeout=60).json()[
+            "stdout"
+        ]
+        == "3\n"
+    )
+    begun = [line for line in map(json.loads, path.read_text().splitlines()) if line["event"] == "command_begun"]
+    assert [line["code_sha256"] for line in begun] == [
+        hashlib.sha256(code.encode()).hexdigest() for code in (*codes, "print(3)")
+    ]

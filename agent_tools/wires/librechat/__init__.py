@@ -42,7 +42,7 @@ from agent_tools.wires.http import (
     health,
     while_connected,
 )
-from agent_tools.wires.librechat.calls import LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
+from agent_tools.wires.librechat.calls import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
 from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
 
 ORIGIN = f"{NAMED}librechat"
@@ -245,6 +245,8 @@ async def _script(
     thing = await call.wire.processes.start(
         (call.owner, session),
         lambda: call.ensure(session),
+        pace=AHEAD,
+        script=code,
         command=["python3", "-I", "-c", SOURCE.read_text(), given],
         stdin=b"",
         timeout=LONGEST,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -181,6 +182,16 @@ def test_each_run_and_command_of_a_sandbox_is_audited(process_runtime: Runtime, 
     assert lines[1]["files"] == [{"path": "made", "size": 1}]
     assert lines[3]["error"] == "ZeroDivisionError"
     assert len({line["run"] for line in lines}) == 5
+
+
+def test_a_script_is_audited_instead_of_the_command_that_starts_it(process_runtime: Runtime, tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    with Sandbox(runtime=process_runtime, audit=path) as sandbox:
+        sandbox.run_command("true", script="print(1)")
+        sandbox.start_command("true", script="print(2)").wait()
+        until(lambda: len(lines_of(path)) == 4)
+    found = [line["code_sha256"] for line in lines_of(path) if line["event"] == "command_begun"]
+    assert found == [hashlib.sha256(code).hexdigest() for code in (b"print(1)", b"print(2)")]
 
 
 def test_no_code_runs_in_a_sandbox_whose_log_cannot_be_written(process_runtime: Runtime, tmp_path: Path) -> None:
