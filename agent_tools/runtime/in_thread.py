@@ -8,9 +8,10 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
+from weakref import ReferenceType, ref
 
 from agent_tools.runtime.host_calls.function import serving_loop
-from agent_tools.runtime.stoppable import work_for
+from agent_tools.runtime.stoppable import HasLeft, stays, work_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_shielded: bool = False) -> T:
+async def in_thread(
+    work: Callable[[], T], cancel: Callable[[], object], *, is_shielded: bool = False, has_left: HasLeft = stays
+) -> T:
     """Run `work` in a thread. Cancelling calls `cancel`, which should end the work soon, and waits for its end.
 
     Host calls of the work are tasks of the caller's event loop, if it is asyncio's. With `is_shielded`, work runs to
-    its end even if its caller is cancelled.
+    its end even if its caller is cancelled. `has_left` is for the work of a stream that its reader may leave.
     """
     import anyio  # slow to import, and not needed without async calls
 
@@ -45,7 +48,7 @@ async def in_thread(work: Callable[[], T], cancel: Callable[[], object], *, is_s
     async def settle() -> None:
         nonlocal is_done
         waiting = anyio.CapacityLimiter(math.inf)  # it may wait for a lock, and must not use up a limited thread
-        outcome.append(await anyio.to_thread.run_sync(_settled, work, loop, task, limiter=waiting))
+        outcome.append(await anyio.to_thread.run_sync(_settled, work, loop, (task, has_left), limiter=waiting))
         is_done = True
         group.cancel_scope.cancel()
 
@@ -62,20 +65,37 @@ async def to_its_end(work: Callable[[], object]) -> None:
     await in_thread(work, lambda: None, is_shielded=True)
 
 
-async def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
-    """Yield the items of a generator that runs in a thread, and close it there. For `cancel` see `in_thread`."""
-    end = object()
-    try:
-        while (item := await in_thread(lambda: next(items, end), cancel)) is not end:
-            yield item  # type: ignore[misc]
-    finally:
-        await to_its_end(items.close)
+def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:
+    """Yield the items of a generator that runs in a thread, and close it there. For `cancel` see `in_thread`.
+
+    The reader of `async for` that leaves the loop does not close the generator; the event loop does, a little later.
+    The next call of the same task waits for that.
+    """
+    stream: list[ReferenceType[AsyncGenerator[T, None]]] = []
+    is_closing = False
+
+    def has_left() -> bool:
+        return is_closing or stream[0]() is None
+
+    async def iterate() -> AsyncGenerator[T, None]:
+        nonlocal is_closing
+        end = object()
+        try:
+            while (item := await in_thread(lambda: next(items, end), cancel, has_left=has_left)) is not end:
+                yield item  # type: ignore[misc]
+        finally:
+            is_closing = True
+            await to_its_end(items.close)
+
+    iterating = iterate()
+    stream.append(ref(iterating))
+    return iterating
 
 
-def _settled(work: Callable[[], T], loop: AbstractEventLoop | None, task: object) -> Future[T]:
+def _settled(work: Callable[[], T], loop: AbstractEventLoop | None, caller: tuple[object, HasLeft]) -> Future[T]:
     """Run the work and return its outcome as a value: a task group would wrap an exception."""
     serving_loop.set(loop)  # only in this thread's context: a later call that blocks the loop must not wait for it
-    work_for(task)
+    work_for(*caller)
     done: Future[T] = Future()
     try:
         done.set_result(work())

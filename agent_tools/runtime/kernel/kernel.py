@@ -17,7 +17,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -170,7 +170,7 @@ class Kernel:
         *,
         kind: RunKind = "cell",
         beside: Beside = tuple,
-    ) -> Iterator[Output]:
+    ) -> Generator[Output, None, None]:
         """Run code, yielding outputs as they come; the last ones say how it ended if it did not end by itself.
 
         Before these, a cell yields a note of what background code has printed since the previous one.
@@ -178,7 +178,7 @@ class Kernel:
         `beside` returns other outputs, such as finished host calls, which are yielded in order: it is called before
         each output, and at least every CANCEL_SECONDS.
 
-        Closing the iterator early, or setting `cancelled`, interrupts the code; code that does not stop is killed.
+        Closing the generator early, or setting `cancelled`, interrupts the code; code that does not stop is killed.
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
         request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)

@@ -270,14 +270,16 @@ class Session:
                 yield record.add(lost)
             if not cancelled.is_set() and (sandbox := self._sandbox):
                 with self._reporting_again(lost), sandbox.running() as after_run:
-                    with self._host_calls(kernel) as finished_calls:
-                        unlimited = kernel.execute(code, timeout, cancelled, beside=finished_calls)
-                        with closing(limited(unlimited, self.spec.limits)) as outputs:
-                            for output in outputs:
-                                if isinstance(output, Died) or (isinstance(output, TimedOut) and not output.state_kept):
-                                    ending = output
-                                else:
-                                    yield record.add(output)
+                    with (  # the run is over before the lock is released, also where the reader leaves early
+                        self._host_calls(kernel) as finished_calls,
+                        closing(kernel.execute(code, timeout, cancelled, beside=finished_calls)) as unlimited,
+                        closing(limited(unlimited, self.spec.limits)) as outputs,
+                    ):
+                        for output in outputs:
+                            if isinstance(output, Died) or (isinstance(output, TimedOut) and not output.state_kept):
+                                ending = output
+                            else:
+                                yield record.add(output)
                     for output in finished_calls():
                         yield record.add(output)
                     if ending:
@@ -413,6 +415,7 @@ class Session:
                 self._lock.release()
         elif sandbox := self._sandbox:  # the caller that has the lock releases the rest
             sandbox.remove()
+            self._lock.await_left()
 
     def _release(self) -> None:
         if sandbox := self.recovery.take_sandbox():

@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing, nullcontext
 
 import anyio
 import pytest
@@ -138,3 +139,76 @@ async def test_the_tool_is_awaited_too(process_runtime: Runtime, work_dir: objec
         assert execution.result is not None
         outputs = [output async for output in tool.astream({"code": "print(1)\nprint(2)"})]
         assert "".join(getattr(output, "text", "") for output in outputs) == "1\n2\n"
+
+
+LEFT = pytest.mark.filterwarnings(
+    "ignore:Async generator:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+"""For streams that are left to the event loop: trio closes them, and warns."""
+ENDLESS = "import time\nwhile True:\n    print('on', flush=True)\n    time.sleep(0.01)"
+
+
+async def read_some(sandbox: AsyncSandbox, how: str) -> None:
+    """Read the first output of endless code, and leave the loop."""
+    if how == "a cancelled reader":
+        with anyio.move_on_after(0.3):
+            async for _ in sandbox.stream(ENDLESS):
+                pass
+        return
+    async for _ in sandbox.stream(ENDLESS):
+        if how == "return":
+            return
+        if how == "an exception":
+            raise KeyError("the reader's")
+        break
+
+
+@LEFT
+@pytest.mark.parametrize("how", ["break", "return", "an exception", "a cancelled reader", "another task"])
+async def test_a_stream_that_is_left_early_ends_and_the_next_call_waits_for_it(sandbox: AsyncSandbox, how: str) -> None:
+    await sandbox.run_code("x = 1")
+    for number in range(3):
+        if how == "another task":
+            async with anyio.create_task_group() as group:
+                group.start_soon(read_some, sandbox, "break")
+        else:
+            with pytest.raises(KeyError, match="the reader's") if how == "an exception" else nullcontext():
+                await read_some(sandbox, how)
+        assert (await sandbox.run_code("x += 1; x")).value == number + 2
+    await sandbox.checkpoint()
+    await read_some(sandbox, "break")
+    await sandbox.undo()
+    await read_some(sandbox, "break")
+    async with await sandbox.fork() as fork:
+        await read_some(fork, "break")
+        assert (await fork.run_code("x")).value == 4
+    await read_some(sandbox, "break")
+
+
+@LEFT
+async def test_a_sandbox_whose_stream_is_left_early_is_closed_with_its_container(process_runtime: Runtime) -> None:
+    for how in ("break", "an exception"):
+        with pytest.raises(KeyError, match="the reader's") if how == "an exception" else nullcontext():
+            async with AsyncSandbox(runtime=process_runtime) as left:
+                await read_some(left, how)
+        assert not left.is_alive
+
+
+async def test_a_stream_that_is_still_held_is_in_the_way_of_its_own_reader(sandbox: AsyncSandbox) -> None:
+    async with aclosing(sandbox.stream(ENDLESS)) as stream:
+        await anext(stream)
+        with pytest.raises(SessionBusy):
+            await sandbox.run_code("1")
+    assert (await sandbox.run_code("1")).value == 1
+
+
+def test_a_run_is_over_once_its_stream_is_closed_in_another_thread(process_runtime: Runtime) -> None:
+    for _ in range(3):
+        sandbox = Sandbox(runtime=process_runtime)
+        stream = sandbox.stream(ENDLESS)
+        next(stream)
+        closing = threading.Thread(target=stream.close)
+        closing.start()
+        sandbox.close()
+        closing.join()
+        assert not sandbox.is_alive
