@@ -50,6 +50,26 @@ def addresses_of(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
+def checked_addresses(
+    host: str, port: int, may_be: Callable[[str], bool], look_up: Callable[[str, int], list[str]] = addresses_of
+) -> list[str]:
+    """Look a name up and return its addresses. Connect to one of these: a second lookup might answer differently.
+
+    Raises:
+        LookupError: it has none.
+        PermissionError: one of them is not allowed by `may_be`.
+    """
+    try:
+        found = look_up(host, port)
+    except (OSError, UnicodeError):
+        found = []
+    if not found:
+        raise LookupError(host)
+    if not all(map(may_be, found)):
+        raise PermissionError(host)
+    return found
+
+
 def is_public(address: str) -> bool:
     """Return whether an address is on the public internet. IPv4 addresses embedded in IPv6 ones are checked, too."""
     ip = ipaddress.ip_address(address.split("%")[0])

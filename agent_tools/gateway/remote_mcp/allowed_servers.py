@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from agent_tools.engines.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.machine.machine import addresses_of, ascii_name, is_public
+from agent_tools.machine.machine import addresses_of, ascii_name, checked_addresses, is_public
 from agent_tools.models.base import JsonObject
 
 MAX_SERVERS = 8  # of one request
@@ -85,13 +85,14 @@ class AllowedServers:
         """
         target = self.target(url)
         try:
-            addresses = [target.host] if target.is_address else self._look_up(target.host, target.port)
-        except (OSError, UnicodeError):
-            addresses = []
-        if not addresses:
-            raise ServerNotAllowed(f"{target} has no address.")
-        if not target.is_address and not all(map(self._policy.may_lie_at, addresses)):
-            raise ServerNotAllowed(f"{target} has a private or reserved address, which is not listed (mcp_private).")
+            addresses = [target.host]
+            if not target.is_address:
+                addresses = checked_addresses(target.host, target.port, self._policy.may_lie_at, self._look_up)
+        except LookupError:
+            raise ServerNotAllowed(f"{target} has no address.") from None
+        except PermissionError:
+            refused = f"{target} has a private or reserved address, which is not listed (mcp_private)."
+            raise ServerNotAllowed(refused) from None
         if urlsplit(url).scheme == "http" and any(map(is_public, addresses)):
             raise ServerNotAllowed(f"{target} is on the public internet: give an https URL.")
         return addresses[0]

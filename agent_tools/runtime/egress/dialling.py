@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.loop_thread import LoopThread
-from agent_tools.machine.machine import addresses_of, ascii_name
+from agent_tools.machine.machine import addresses_of, ascii_name, checked_addresses
 from agent_tools.runtime.egress.link import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # seconds for the lookup of a name and the connection
@@ -103,24 +103,22 @@ class Dialler:
         """Return the addresses of a listed target; all of them must be allowed."""
         if target.is_address:
             return [target.host]
-        addresses = await self._look_up(target.host, target.port)
-        if not all(self._policy.may_lie_at(address, target) for address in addresses):
-            raise EgressRefused(
-                *(403, "a private or reserved address"),
-                f"{target.host} has a private or reserved address, which is not allowed: the operator of this sandbox "
-                "can allow it with network={'private': ['<block of addresses>']}.",
-            )
-        return addresses
+        return await self._look_up(target.host, target.port, lambda each: self._policy.may_lie_at(each, target))
 
-    async def _look_up(self, host: str, port: int) -> list[str]:
+    async def _look_up(self, host: str, port: int, may_be: Callable[[str], bool] = lambda _: True) -> list[str]:
         try:
             async with self._lookups:
-                found = await self._loop.beside(partial(self._surroundings.look_up, host, port))
-        except (OSError, UnicodeError):
-            found = []
-        if not found:
-            raise NotReached("no address", f"The host finds no address for {host}.")
-        return found
+                return await self._loop.beside(
+                    partial(checked_addresses, host, port, may_be, self._surroundings.look_up)
+                )
+        except LookupError:
+            raise NotReached("no address", f"The host finds no address for {host}.") from None
+        except PermissionError:
+            raise EgressRefused(
+                *(403, "a private or reserved address"),
+                f"{host} has a private or reserved address, which is not allowed: the operator of this sandbox "
+                "can allow it with network={'private': ['<block of addresses>']}.",
+            ) from None
 
     async def _connect(self, target: Target, addresses: list[str], port: int = 0) -> socket.socket:
         """Connect to the first of these addresses that answers."""

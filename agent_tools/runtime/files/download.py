@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
-from agent_tools.machine.machine import addresses_of, ascii_name, is_public
+from agent_tools.machine.machine import ascii_name, checked_addresses, is_public
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
@@ -82,15 +82,14 @@ def _checked(url: str, base: str = "") -> SplitResult:
 def _public_address(parts: SplitResult, allow_private: bool) -> str:
     """Return an address of the host; all its addresses must be public."""
     host = parts.hostname or ""
+    may_be = (lambda _: True) if allow_private else is_public
     try:
-        addresses = addresses_of(host, parts.port or _default_port(parts))
-    except (OSError, UnicodeError) as exc:
-        raise FileRejected(f"{host} has no address") from exc
-    if not allow_private:
-        for address in addresses:
-            if not is_public(address):
-                raise FileRejected(f"{host} is a private or reserved address, which is refused (allow_private_urls)")
-    return addresses[0]
+        return checked_addresses(host, parts.port or _default_port(parts), may_be)[0]
+    except LookupError:
+        raise FileRejected(f"{host} has no address") from None
+    except PermissionError:
+        refused = f"{host} is a private or reserved address, which is refused (allow_private_urls)"
+        raise FileRejected(refused) from None
 
 
 def _default_port(parts: SplitResult) -> int:
