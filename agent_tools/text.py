@@ -151,7 +151,7 @@ def has_more_parts(data: bytes | bytearray, most: int, *, beside_texts: bool = F
 
 
 def _has_more_beside_texts(data: bytes | bytearray, most: int) -> bool:
-    bare, found, place = data.replace(b"\\\\", b"").replace(b'\\"', b""), 0, 0  # each quote begins or ends a string
+    bare, found, place = _without_escapes(data), 0, 0  # each quote begins or ends a string
     for _ in range(2 * most + 2):  # valid JSON has no more strings beside this number of marks
         start = bare.find(b'"', place)
         found += _marks(bare, place, len(bare) if start < 0 else start)
@@ -159,6 +159,18 @@ def _has_more_beside_texts(data: bytes | bytearray, most: int) -> bool:
         if found > most or start < 0 or not place:
             return found > most
     return True
+
+
+def _without_escapes(data: bytes | bytearray) -> bytearray:
+    """Return a JSON text without escaped quotes and backslashes, made in steps, so that other threads run between."""
+    bare, start = bytearray(), 0
+    while start < len(data):
+        piece = data[start : start + _STEP]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) == _STEP:
+            piece = piece[:-1]  # it begins an escape
+        bare += piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        start += len(piece)
+    return bare
 
 
 def _marks(data: bytes | bytearray, start: int, end: int) -> int:

@@ -55,6 +55,20 @@ def test_environment_variables_are_read_in_the_settings_alone() -> None:
     assert [ast.unparse(node) for node in from_os if {"environ", "getenv"} & {each.name for each in node.names}] == []
 
 
+def test_bodies_of_requests_are_read_in_one_folder() -> None:
+    def reads(node: ast.AST) -> bool:
+        text = ast.unparse(node)
+        is_read = text.endswith(("request.json", "request.body", "request.form", "request.stream"))
+        return is_read or text in ("MultiPartParser", "SpooledTemporaryFile", "tempfile.SpooledTemporaryFile")
+
+    doors = ("gateway", "wires", "mcp", "bodies")
+    found = {name for name, node in places((ast.Attribute, ast.Name)) if name.startswith(doors) and reads(node)}
+    assert found == {"bodies/json_body.py", "bodies/files.py", "wires/e2b/connect.py"}  # a stream of bounded messages
+    parsing = {name for name, node in places(ast.Attribute, "wires") if node.attr in ("loads", "model_validate_json")}
+    stored, messages = {"wires/terminal/callers.py", "wires/e2b/calls.py"}, {"wires/terminal/commands.py"}
+    assert {name for name in parsing if "/guest/" not in name} == stored | messages  # of a bounded WebSocket
+
+
 def test_the_loop_between_model_and_tools_stands_in_one_file() -> None:
     making = {name for name, node in places(ast.Call, "agents") if ast.unparse(node).startswith("Round(")}
     assert making == {"agents/turn/loop.py"}

@@ -8,6 +8,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.bodies.json_body import BodyRefused, LargeJson, body_of, check_parts
 
+MAX_PARTS = 50_000  # commas and opening brackets outside texts of a message
+
 
 class BoundedBodies:
     """An application in front of another one, which gets only bodies of at most `max_bytes`."""
@@ -23,7 +25,7 @@ class BoundedBodies:
             return
         try:
             body = await body_of(Request(scope, receive), self._most)
-            await LargeJson.here().read(len(body), check_parts, body)
+            await LargeJson.here().read(len(body), check_parts, body, MAX_PARTS)
         except BodyRefused as exc:
             await PlainTextResponse(exc.detail, exc.status_code)(scope, receive, send)
         else:

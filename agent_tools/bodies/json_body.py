@@ -81,14 +81,14 @@ def parsed(body: bytes | bytearray) -> Any:
     return value
 
 
-def check_parts(body: bytes | bytearray) -> None:
+def check_parts(body: bytes | bytearray, most: int = MAX_PARTS) -> None:
     """Check that parsing a body costs little.
 
     Raises:
-        BodyRefused: 413, it has too many parts.
+        BodyRefused: 413, it has more than `most` parts.
     """
-    if has_more_parts(body, MAX_PARTS, beside_texts=b"\0" not in body):  # UTF-8, where quotes and escapes are bytes
-        message = f"The JSON of the request has more than {MAX_PARTS:,} commas and opening brackets."
+    if has_more_parts(body, most, beside_texts=b"\0" not in body):  # UTF-8, where quotes and escapes are bytes
+        message = f"The JSON of the request has more than {most:,} commas and opening brackets."
         raise BodyRefused(413, f"{message} Send large data as a file (POST /v1/files).", "too_many_parts")
 
 

@@ -40,7 +40,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Call, Routes, application, aside, bundle, while_connected
 from agent_tools.wires.opened import CodeRun
 
-MAX_BODY = 64 * MIB
+MAX_BODY = 32 * MIB
 MAX_OUTPUT = MIB  # bytes of each stream that are answered, the last ones
 MAX_FETCHED = 16 * MIB  # of all files of an answer
 MAX_SECONDS = 3_600.0

@@ -20,7 +20,7 @@ import uvicorn
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from agent_tools.bodies.json_body import MAX_PARTS
+from agent_tools.bodies.bounded_app import MAX_PARTS
 from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
 from agent_tools.mcp.http import MAX_SESSIONS, create_app
