@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error, request_id
@@ -74,6 +75,7 @@ class GatewayMiddleware:
             try:
                 _let_in(services, scope, self._owned, self._public)
                 if is_socket:
+                    scope["has_owner"]()
                     await self._app(scope, receive, answer)
                 else:
                     scope, received = unpacked(scope, body, services.config, services.unpacked)
@@ -90,10 +92,17 @@ class GatewayMiddleware:
         note_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
 
     async def _connect(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a WebSocket of a mount, which calls `let_in` with the key of the client's first message."""
-        scope["let_in"] = partial(_let_socket_in, services, scope)
-        started = time.monotonic()
-        await self._app(scope, receive, send)
+        """Serve a WebSocket of a mount. Without a key in its head, the mount calls `let_in` with that of a message."""
+        started, sockets = time.monotonic(), scope["app"].state.sockets
+        with ExitStack() as stack:
+            scope["let_in"] = let_in = partial(
+                _let_socket_in, services, scope, lambda owner: stack.enter_context(sockets.place(owner))
+            )
+            if (key := key_of(Headers(scope=scope))) and not let_in(key):
+                await send({"type": "websocket.close"})  # answers 403
+            else:
+                with suppress(WebSocketDisconnect):  # the client left before it was answered
+                    await self._app(scope, receive, send)
         note_request(services, scope, 101 if "owner" in scope else 401, started)
 
 
@@ -125,8 +134,8 @@ def _below(root: str, scope: Scope) -> Scope:
     return scope if path == scope["path"] else {**scope, "path": path}
 
 
-def _let_socket_in(services: Services, scope: Scope, key: str) -> bool:
-    """Set the owner of a WebSocket by its key; return False if the client is refused.
+def _let_socket_in(services: Services, scope: Scope, enter: Callable[[str], None], key: str) -> bool:
+    """Set the owner of a WebSocket by its key, for whom it then enters; return False if the client is refused.
 
     Browsers let any page open a WebSocket, so other origins are refused, except with keys of servers.
     """
@@ -137,10 +146,12 @@ def _let_socket_in(services: Services, scope: Scope, key: str) -> bool:
         if is_foreign and not caller.for_users:
             raise Refusal("foreign_origin", 403, "Pages of another origin are refused.", "foreign_origin")
         services.rates.check(caller)
+        enter(caller.owner)
     except ApiError as exc:
         if isinstance(exc, Refusal):
             services.metrics.security(exc.event)
         return False
+    scope["has_owner"]()
     scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
     return True
 

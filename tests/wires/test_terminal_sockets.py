@@ -9,11 +9,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-from websockets.exceptions import ConnectionClosed
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from agent_tools.gateway.serving.connection import MAX_UNKNOWN
 from tests.gateway.asking import until
+from tests.gateway.connections import HEALTH, counted
+from tests.recorder import connect as tcp
+from tests.recorder import read_all
 from tests.wires.conftest import Served
+
+HOST = "localhost"
+UPGRADE = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+UPGRADE += b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 
 
 def attached(
@@ -108,6 +117,43 @@ def test_others_and_strangers_are_refused(served: Served) -> None:
     assert 'agent_tools_requests_total{method="WEBSOCKET",route="attach",status="401"}' in text
     assert 'agent_tools_requests_total{method="WEBSOCKET",route="attach",status="101"}' in text
     assert 'agent_tools_security_events_total{event="unknown_key"}' in text
+
+
+def test_sockets_without_an_owner_make_room_for_others(serve: Any) -> None:
+    served = serve(max_connections=100)
+    ask = f"GET /terminal/api/terminals/x HTTP/1.1\r\nHost: {HOST}\r\n".encode() + UPGRADE
+    with contextlib.ExitStack() as stack, shell(served, served.client()) as known:
+        crowd = [stack.enter_context(tcp(served.gateway.url)) for _ in range(120)]
+        for each in crowd:
+            each.sendall(ask)
+        until(lambda: counted(served.gateway, "too_many_connections") >= 120 - MAX_UNKNOWN)
+        read_all(crowd[0])  # to its end
+        for each in crowd[:40]:
+            each.close()
+        more = [stack.enter_context(tcp(served.gateway.url)) for _ in range(60)]
+        for each in more:
+            each.sendall(HEALTH)
+            assert each.recv(65_536).startswith(b"HTTP/1.1 200")
+        known.send(b"echo sti$((1+1))ll\n")
+        heard(known, "sti2ll")
+
+
+def test_a_key_in_the_head_is_asked_before_the_socket_opens(served: Served) -> None:
+    id_ = served.client().post("/api/terminals").json()["id"]
+    with pytest.raises(InvalidStatus, match="403"):
+        attached(served, id_, None, Authorization="Bearer wrong-key")
+    with attached(served, id_, {"type": "auth", "token": ""}, **served.headers()) as socket:
+        socket.send(b"exit\n")
+        assert closed(socket) == 1000
+
+
+def test_sockets_of_one_key_leave_room_for_others(serve: Any) -> None:
+    served = serve(max_connections=4)  # 2 for sockets, one of them for a key
+    client = served.client()
+    with shell(served, client):
+        assert closed(attached(served, client.post("/api/terminals").json()["id"], auth(served))) == 4001
+        with attached(served, "x", auth(served, "second")) as other:
+            assert closed(other) == 4004
 
 
 def test_pages_of_other_origins_are_refused_to_keys_of_people(served: Served) -> None:

@@ -1,7 +1,8 @@
 """One client's connection: uvicorn's, with a deadline for heads and a limit on connections.
 
 The middleware keeps the deadline of a body, since it knows when the body is waited for. Answers have no deadline:
-streams last as long as they last.
+streams last as long as they last. A connection makes room for others until its client has sent a head, and a WebSocket
+until its owner is known.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import h11
@@ -38,26 +41,28 @@ _log.setLevel(logging.WARNING)
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """A WebSocket, made by uvicorn with its own arguments; `note` counts the clients that are cut off."""
+    """A WebSocket, made by uvicorn with its own arguments."""
 
-    def __init__(
-        self, limits: GatewayConfig, note: Callable[[SecurityEvent], None], trees: tuple[str, ...], **uvicorns: Any
-    ) -> None:
+    def __init__(self, limits: GatewayConfig, shared: Connections, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self.logger = self.conn.logger = _log  # the door logs connections
         self.conn.debug = False  # it would log what clients and models say
         self._limits = limits
-        self._note = note
-        self._trees = trees
+        self._shared = shared
         self._frames_left, self._counted_at = float(BURST), self.loop.time()
         self._begun_at, self._size = 0.0, 0  # of the message that is coming
         self._deadline: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Any) -> None:
-        """Start the application, without the query, which uvicorn would log and which may hold a key."""
+        """Start the application, without the query, which uvicorn would log and which may hold a key.
+
+        The connection makes room for others until the middleware calls `has_owner`.
+        """
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.scope["query_string"] = b""
+            self.scope["has_owner"] = partial(self._shared.unknown.pop, self, None)  # type: ignore[typeddict-unknown-key]
+            self._shared.add_unknown(self)
 
     def data_received(self, data: bytes) -> None:
         """Take the client's bytes; drop them if the connection is closing."""
@@ -94,11 +99,18 @@ class Socket(WebSocketsSansIOProtocol):
         """Forget a connection that is gone."""
         super().connection_lost(exc)
         self._clear()
+        self._shared.unknown.pop(self, None)
         self.transport.forget()  # type: ignore[attr-defined]
+
+    def hang_up(self) -> None:
+        """End the connection at once."""
+        self._clear()
+        self._shared.unknown.pop(self, None)
+        self.transport.abort()
 
     def shutdown(self) -> None:
         """Leave an open connection to the application, which ends its responses and closes it; one of a mount ends."""
-        if self.close_sent or not self.handshake_complete or self.scope["path"].startswith(self._trees):
+        if self.close_sent or not self.handshake_complete or self.scope["path"].startswith(self._shared.trees):
             super().shutdown()
 
     def _count(self, frames: int, size: int) -> None:
@@ -130,7 +142,7 @@ class Socket(WebSocketsSansIOProtocol):
             self._deadline = None
 
     def _cut(self, event: SecurityEvent, why: str, code: int = POLICY_VIOLATION) -> None:
-        self._note(event)
+        self._shared.note(event)
         self._clear()
         self.stop_keepalive()
         self.conn.fail(code, why)
@@ -140,7 +152,7 @@ class Socket(WebSocketsSansIOProtocol):
 
     def _refuse_head(self) -> None:
         """Refuse a head that HTTP lets pass and that no WebSocket's may be."""
-        self._note("malformed")
+        self._shared.note("malformed")
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         self.transport.close()
 
@@ -148,11 +160,17 @@ class Socket(WebSocketsSansIOProtocol):
 FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
 SOCKET_PATH = "/responses"  # the end of the one path of the gateway's own that has WebSockets
+MAX_UNKNOWN = 64  # WebSockets whose owner is not known yet
 
 
 @dataclass(frozen=True)
 class Connections:
-    """The state that all connections share. `note` counts; `idle` are those that owe a head, the oldest first."""
+    """The state that all connections share. `note` counts the clients that are cut off.
+
+    Attributes:
+        idle: the connections that owe a head, the oldest first.
+        unknown: the WebSockets whose owner is not known yet, the oldest first.
+    """
 
     maximum: int
     head_timeout: float
@@ -160,6 +178,18 @@ class Connections:
     trees: tuple[str, ...] = ()
     """Parts of the paths of mounts that have WebSockets."""
     idle: dict[HttpConnection, None] = field(default_factory=dict)
+    unknown: dict[Socket, None] = field(default_factory=dict)
+
+    def add_unknown(self, socket: Socket) -> None:
+        """Add a WebSocket; the oldest one without an owner makes room."""
+        self.unknown[socket] = None
+        if len(self.unknown) > MAX_UNKNOWN:
+            self.hang_up(next(iter(self.unknown)))
+
+    def hang_up(self, connection: HttpConnection | Socket) -> None:
+        """End a connection that makes room for another."""
+        self.note("too_many_connections")
+        connection.hang_up()
 
 
 class HttpConnection(H11Protocol):
@@ -240,13 +270,19 @@ class HttpConnection(H11Protocol):
         else:
             self.transport.close()
 
+    def hang_up(self) -> None:
+        """End the connection at once."""
+        self._clear()
+        self.transport.abort()
+
     def _make_room(self) -> None:
-        """Close the connection that has been idle for longest; refuse this one if no other is idle."""
-        oldest = next(iter(self._shared.idle))
+        """Close the oldest WebSocket without an owner, else the connection that has been idle for longest.
+
+        Refuse this one if there is no other.
+        """
+        oldest: HttpConnection | Socket = next(chain[Any](self._shared.unknown, self._shared.idle))
         if oldest is not self:
-            self._shared.note("too_many_connections")
-            oldest._clear()
-            oldest.transport.abort()
+            self._shared.hang_up(oldest)
         else:
             self._refuse(Refusal("too_many_connections", 503, "Too many connections; try again later.", "overloaded"))
 

@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
         kind: Any = partial(HttpConnection, connections)
         own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
         sockets = {
-            "ws": partial(Socket, config, self._note, app.state.trees),
+            "ws": partial(Socket, config, connections),
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,

@@ -17,7 +17,7 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.execution import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.http import aside, race
+from agent_tools.wires.http import race
 from agent_tools.wires.opened import Opened, Processes, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
@@ -159,7 +159,7 @@ async def _close_terminal(call: TerminalRequest, id: str) -> Any:  # noqa: A002
 
 
 async def attach(socket: WebSocket) -> None:
-    """Serve WS /api/terminals/ID: the first message has the key, then bytes go both ways."""
+    """Serve WS /api/terminals/ID: the first message has the key, if the head has none; then bytes go both ways."""
     await socket.accept()
     call = await _first_message(socket)
     try:
@@ -258,7 +258,7 @@ async def _first_message(socket: WebSocket) -> TerminalRequest:
     with contextlib.suppress(asyncio.TimeoutError, KeyError, WebSocketDisconnect, ValidationError):
         text = await asyncio.wait_for(socket.receive_text(), FIRST_SECONDS)
         first = FirstMessage.model_validate_json(text if len(text) <= MAX_FIRST else "")
-        if await aside(socket.scope["let_in"], first.token):
+        if "owner" in socket.scope or socket.scope["let_in"](first.token):
             call = TerminalRequest(socket)
             if first.chat_id and not socket.scope["for_users"]:
                 call.session = first.chat_id[:128]
