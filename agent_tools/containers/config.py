@@ -89,6 +89,8 @@ class ContainersConfig:
     """The time limit of one call's code, and of a shell command that is given no other."""
     max_sandboxes: Some = 8
     """Sandboxes that run code at once; also how many responses with code do."""
+    key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """The part of `max_sandboxes` and of all that keys share by number that one key may have, if there are several."""
     max_kept_sandboxes: Count = 64
     """Sandboxes that are kept with their variables, those that run code included: never fewer than `max_sandboxes`.
     Beyond it the one unused for longest is parked."""
@@ -163,6 +165,15 @@ class ContainersConfig:
                 f"memory={self.memory} is more than max_memory={self.max_memory}: give max_memory={self.memory}, too."
             )
         return self
+
+    @property
+    def has_many_keys(self) -> bool:
+        """There may be several keys, which share what there is."""
+        return False
+
+    def most_of_key(self, most: int) -> int:
+        """Return how many of `most` things one key may have at once: its share, and at least one."""
+        return max(1, int(most * self.key_share)) if self.has_many_keys else most
 
     @property
     def takes_functions(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -28,6 +28,7 @@ from agent_tools.containers.failures import (
 )
 from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.records import Before, ContainerLeases, ContainerRecord, Rows, Shares, new_id
+from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.containers.sandbox_slots import LiveContainer, Places, TakenSandbox
 from agent_tools.containers.spec import (
     ContainerSpec,
@@ -56,6 +57,7 @@ class Containers(Generic[Config]):
 
     Attributes:
         name_of: returns the name of an owner's key, for the audit log.
+        queue: the queue before sandboxes that run code.
         most_of: returns the number of containers that an owner may have at once.
     """
 
@@ -76,6 +78,7 @@ class Containers(Generic[Config]):
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
+        self.queue = SandboxQueue(config.max_sandboxes, config.most_of_key(config.max_sandboxes))
         remains = Remains(config.data_dir / "containers", rows)
         self._audit = audit_log(config)
         self.endings = Endings(rows, self.places, self.variables, remains, self.leases, self._audit)
@@ -265,24 +268,33 @@ class Containers(Generic[Config]):
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def acquire(self, id_: str, patience: float = 0.0) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
+    def acquire(
+        self, id_: str, patience: float = 0.0, *, has_ticket: bool = False
+    ) -> Iterator[tuple[CodeInterpreter, Future[str]]]:
         """Acquire a container's interpreter, so that its sandbox stays; wait `patience` seconds for a place.
 
         Use it once the future is done: then its variables are loaded. The future's result is a note for the model, or
-        ''.
+        ''. `has_ticket`: the caller entered `queue` before.
 
         Raises:
             ContainerExpired: the container has ended.
             ContainerElsewhere: another process uses it, and has not released it in time.
-            NoSandbox: every sandbox is in use.
+            NoSandbox: no sandbox became free.
         """
-        live = self._live(id_, patience)
-        try:
-            yield live.interpreter, live.woken
-        finally:
-            self.places.release(id_, live)
-            with suppress(self._rows.failure, OSError):  # the next use records it
-                self.measure(id_)
+        with nullcontext() if has_ticket else self.queue.place(self._owner(id_), id_, patience):
+            live = self._live(id_, patience)
+            try:
+                yield live.interpreter, live.woken
+            finally:
+                self.places.release(id_, live)
+                with suppress(self._rows.failure, OSError):  # the next use records it
+                    self.measure(id_)
+
+    def _owner(self, id_: str) -> str:
+        row = self._rows.get(ContainerRecord, id_)
+        if row is None:
+            raise ContainerExpired()
+        return row.owner
 
     @contextmanager
     def peek(self, id_: str) -> Iterator[Sandbox | None]:
@@ -295,7 +307,7 @@ class Containers(Generic[Config]):
             yield live.interpreter.as_sandbox if live else None
         finally:
             if live:
-                self.places.release(id_, live, is_run=False, is_use=False)
+                self.places.release(id_, live, is_use=False)
 
     @contextmanager
     def use(self, id_: str, patience: float = 0.0) -> Iterator[tuple[Sandbox, str]]:
@@ -307,7 +319,7 @@ class Containers(Generic[Config]):
             try:
                 yield live.interpreter.as_sandbox, ""
             finally:
-                self.places.release(id_, live, is_run=False)
+                self.places.release(id_, live)
                 with suppress(self._rows.failure, OSError):
                     self.measure(id_)
             return

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -18,9 +19,9 @@ MIN_KEY_CHARS = 8
 _LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:\d{1,5})?", re.IGNORECASE)
 
 
-def share_of(most: int, part: float) -> int:
-    """Return how many of `most` places one key may have at once: at least one."""
-    return max(1, int(most * part))
+def first_of_most(owners: Sequence[str]) -> int:
+    """Return the index of the first thing of the owner that has most of them: it makes room for another."""
+    return owners.index(Counter(owners).most_common(1)[0][0])
 
 
 class Keys:

@@ -1,4 +1,4 @@
-"""Places for sandboxes: limits on those that run code and on those that are kept, and which one makes room.
+"""Places for sandboxes: a limit on those that are kept, and which one makes room. sandbox_queue.py has who runs code.
 
 Theory of operation
     A container that is called becomes live, and stays live while there is room (`Capacity`), so that its next call
@@ -73,7 +73,7 @@ class Places:
         `called` acquires its lease, and raises if the container has ended.
 
         Raises:
-            NoSandbox: the maximum of containers that run code is reached.
+            NoSandbox: all sandboxes that may be kept are in use.
         """
         with self._turns.alone(id_, self._check_room):
             taken = called()
@@ -83,17 +83,13 @@ class Places:
                 live = self._live.get(id_)
                 if live and live.generation == taken.generation:
                     live.holders += 1
-                    live.runs += 1
                     return live
             made = taken.make()  # this may fail, so it comes before room is made
-            live = LiveContainer(made, taken.generation, holders=1, runs=1, saved_at=self._clock())
+            live = LiveContainer(made, taken.generation, holders=1, saved_at=self._clock())
             return self._entered(id_, live, taken.has_run)
 
     def look(self, id_: str) -> LiveContainer | None:
-        """Acquire a container that has a sandbox now, without a place that runs code; None if it has none.
-
-        Release it by `release` with `is_run=False`.
-        """
+        """Acquire a container that has a sandbox now; None if it has none."""
         with self._change:
             live = self._live.get(id_)
             if live is None or id_ in self._turns or not live.woken.done() or not live.interpreter.sandbox:
@@ -122,17 +118,14 @@ class Places:
         Raises:
             NoSandbox: the limit is reached.
         """
-        busy = {other for other, live in self._live.items() if live.runs} | self._turns.taken
         staying = {other for other, live in self._live.items() if not live.is_idle} | self._turns.taken
-        is_full = id_ not in busy and len(busy) >= self.room.at_once
-        if is_full or (id_ not in self._live and len(staying) >= self.room.kept):
+        if id_ not in self._live and len(staying) >= self.room.kept:
             raise NoSandbox("Every sandbox is in use; try again later.")
 
-    def release(self, id_: str, live: LiveContainer, *, is_run: bool = True, is_use: bool = True) -> None:
-        """Release a container after `take`, or after `look` with `is_run=False`. `is_use`: this counts as use."""
+    def release(self, id_: str, live: LiveContainer, *, is_use: bool = True) -> None:
+        """Release a container after `take` or `look`. `is_use`: this counts as use."""
         with self._change:
             live.holders -= 1
-            live.runs -= is_run
             if is_use:
                 live.used_at = self._clock()
                 live.has_changed = True
@@ -389,7 +382,6 @@ class LiveContainer:
     Attributes:
         generation: the row's generation when it was taken; if the row has another now, another process took it.
         holders: the number of current uses; it is not parked meanwhile.
-        runs: how many of them run code; at most `max_sandboxes` do so at once.
         attendants: the ranks of other open uses, such as a shell. It is parked after all containers with a lower
             highest rank.
         is_parked: it lost its place; the thread that took the place closes its sandbox.
@@ -399,7 +391,6 @@ class LiveContainer:
     interpreter: CodeInterpreter
     generation: int = 0
     holders: int = 0
-    runs: int = 0
     attendants: list[int] = field(default_factory=list)
     used_at: float = 0.0
     saved_at: float = 0.0
@@ -429,7 +420,7 @@ class Capacity:
     """Limits on the number of sandboxes. `available` returns the free bytes of memory; None if not known.
 
     Attributes:
-        at_once: sandboxes that may run code at the same time.
+        at_once: sandboxes that may run code at the same time; these are kept even if memory is short.
         kept: sandboxes that may exist, running or idle, while memory lasts.
     """
 
@@ -461,7 +452,7 @@ class Turns:
 
     Attributes:
         lock: held only for moments; never while the thread that has a container waits, such as for a database.
-        taken: containers that are being taken to run code; read it with the lock.
+        taken: containers that are being taken; read it with the lock.
     """
 
     def __init__(self) -> None:

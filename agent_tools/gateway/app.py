@@ -98,10 +98,10 @@ async def _lifespan(
 ) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
-    app.state.jobs = Jobs(services.config, services.pool, services.metrics.queue_seconds.observe, give_up)
+    app.state.jobs = Jobs(services.config, services.pool, services.containers.queue, give_up)
     app.state.sockets = ResponseSockets(services.config)
     services.end_jobs_of = app.state.jobs.end_of
-    services.metrics.queue.set_function(lambda: app.state.jobs.admission.waiting)
+    services.metrics.queue.set_function(lambda: services.containers.queue.waiting)
     services.metrics.sockets.set_function(lambda: app.state.sockets.open)
     try:
         async with contextlib.AsyncExitStack() as opened:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, LogLevel, Port, Seconds, Size, Texts, read_as
@@ -155,8 +155,6 @@ class GatewayConfig(ContainersConfig):
     """The longest wait for a sandbox; then the request is answered 503."""
     max_responses: Count = 64
     """Responses and routed chat completions at once, including background ones; one more is answered 429."""
-    key_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """The part of `max_sandboxes` and of `max_responses` that one key may have at once, if there are several keys."""
     max_body_bytes: Size = 32 * MIB
     """The largest request that is not an upload."""
     max_unpacked_bytes: Size = GIB
@@ -299,13 +297,8 @@ class GatewayConfig(ContainersConfig):
         return not self.upstream_key and not self.api_keys and not self.named_keys
 
     @property
-    def share_of_key(self) -> float:
-        """The part of all places that one key may have."""
-        return self.key_share if self.has_many_keys else 1.0
-
-    @property
     def has_many_keys(self) -> bool:
-        """There may be several keys, which share the places there are."""
+        """There may be several keys, which share what there is."""
         return len(self.api_keys) > 1 or self.named_keys
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, suppress
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import anyio
 from starlette.concurrency import run_in_threadpool
 
 from agent_tools.agents.steps import Cancel
-from agent_tools.containers.keys import share_of
+from agent_tools.containers.failures import NoSandbox
+from agent_tools.containers.sandbox_queue import SandboxQueue, Ticket
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
@@ -80,10 +80,10 @@ class Job(ABC):
 
 @dataclass(frozen=True)
 class JobPlace:
-    """A job's place among the active ones, and its sandbox's place if it needs one."""
+    """A job's place among the active ones, and its ticket for a sandbox if it needs one."""
 
     owner: str
-    needs_sandbox: bool
+    ticket: Ticket | None
 
 
 _Kind = TypeVar("_Kind", bound=Job)
@@ -92,26 +92,22 @@ _Kind = TypeVar("_Kind", bound=Job)
 class Jobs:
     """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
-    `waited` gets the seconds that each job waited for a sandbox, in vain or not. When the gateway stops, `give_up` is
-    called to end the waits of jobs.
+    `queue` is the one for sandboxes. When the gateway stops, `give_up` is called to end the waits of jobs.
     """
 
     def __init__(
         self,
         config: GatewayConfig,
         pool: Executor,
-        waited: Callable[[float], None] = lambda _: None,
+        queue: SandboxQueue,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._pool = pool
-        self._waited = waited
+        self._queue = queue
         self._give_up = give_up
-        places, self._most = (
-            share_of(most, config.share_of_key) for most in (config.max_sandboxes, config.max_responses)
-        )
-        queue, patience = config.max_queue, config.queue_timeout
-        self.admission = SandboxQueue(config.max_sandboxes, queue, patience, "sandbox", places)
+        self._most = config.most_of_key(config.max_responses)
+        self._waiting: list[Ticket] = []  # of jobs, in the order in which they came
         self._held: Counter[str] = Counter()
         self._following: dict[Job, str] = {}  # with their owners
         self._revoked: frozenset[str] = frozenset()
@@ -137,26 +133,52 @@ class Jobs:
             raise busy(429, f"You have {self._most:,} active responses, the maximum for a key; try again later.", 5)
         self._held[owner] += 1
         try:
-            if needs_sandbox:
-                started = self._loop.time()
-                try:
-                    await self.admission.enter(owner)
-                finally:
-                    self._waited(self._loop.time() - started)
+            ticket = await self._entered(owner) if needs_sandbox else None
         except BaseException:
             self._held[owner] -= 1
             raise
-        place = JobPlace(owner, needs_sandbox)
+        place = JobPlace(owner, ticket)
         if owner in self._revoked:
             self.leave(place)
             raise revoked()
         return place
 
+    async def _entered(self, owner: str) -> Ticket:
+        """Wait in the queue for sandboxes.
+
+        Raises:
+            ApiError: 429, too many jobs wait; 503, no sandbox became free in time.
+        """
+        patience, ticket = self._config.queue_timeout, self._queue.enter(owner)
+        if not ticket.done():
+            self._make_room(ticket)
+        self._waiting.append(ticket)
+        try:
+            await self._queue.wait(ticket, patience)
+        except NoSandbox as exc:
+            raise busy(503, exc.message, patience) from exc
+        finally:
+            self._waiting.remove(ticket)
+        return ticket
+
+    def _make_room(self, ticket: Ticket) -> None:
+        """Refuse the last waiting job of the owner that has most, or this one if that would have no more."""
+        waiting = [each for each in self._waiting if not each.done()]
+        if len(waiting) < self._config.max_queue:
+            return
+        too_many = busy(429, "Too many requests wait for a sandbox; try again later.", self._config.queue_timeout)
+        numbers = Counter(each.owner for each in waiting)
+        longest, number = max(numbers.items(), key=lambda each: each[1], default=("", 0))
+        if number <= numbers[ticket.owner] + 1:
+            self._queue.leave(ticket)
+            raise too_many
+        self._queue.refuse([each for each in waiting if each.owner == longest][-1], too_many)
+
     def leave(self, place: JobPlace) -> None:
         """Free a place."""
         self._held[place.owner] -= 1
-        if place.needs_sandbox:
-            self.admission.leave(place.owner)
+        if place.ticket:
+            self._queue.leave(place.ticket)
 
     def follow(self, job: Job, place: JobPlace) -> None:
         """Start a job that has entered; it leaves at its end."""
@@ -190,7 +212,7 @@ class Jobs:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self.admission.close(stopped())
+        self._queue.close(stopped())
         await self._quiet(self._config.shutdown_grace)
         jobs = list(self._following)
         for job in jobs:
@@ -228,103 +250,3 @@ class Jobs:
         self.leave(place)
         self._following.pop(job, None)
         job.log.close()  # last, so that a reader that waited for the end finds the place free
-
-
-# Admission: a limited number of places, with a limited queue before them.
-
-
-class SandboxQueue:
-    """Places that owners get in turn, at most `most` for one owner. For one event loop."""
-
-    def __init__(self, places: int, queue: int, patience: float, what: str, most: int | None = None) -> None:
-        self._free = places
-        self._queue = queue
-        self._patience = patience
-        self._what = what
-        self._most = places if most is None else most
-        self._held: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by owner, the next one first
-
-    async def enter(self, owner: str) -> None:
-        """Take a place; wait for one if all are in use.
-
-        Raises:
-            ApiError: 429, the queue is full; 503, no place became free in time.
-        """
-        if self._free > 0 and self._held[owner] < self._most:  # then no job of this owner waits
-            self._take(owner)
-            return
-        self._make_room(owner)
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(place)
-        try:
-            with anyio.fail_after(self._patience):
-                await place
-        except BaseException as exc:
-            self._give_up(owner, place)
-            if isinstance(exc, TimeoutError):
-                raise busy(503, f"No {self._what} became free in time; try again later.", self._patience) from exc
-            raise
-
-    def leave(self, owner: str) -> None:
-        """Free the place for the next owner that may have another."""
-        self._free += 1
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
-        for other in list(self._waiting):
-            if self._held[other] < self._most and self._call_in(other):
-                return
-
-    def close(self, why: Exception) -> None:
-        """Refuse all waiting requests."""
-        for places in self._waiting.values():
-            for place in places:
-                if not place.done():
-                    place.set_exception(why)
-        self._waiting.clear()
-
-    @property
-    def waiting(self) -> int:
-        """The number of jobs that wait."""
-        return sum(map(len, self._waiting.values()))
-
-    def _take(self, owner: str) -> None:
-        self._free -= 1
-        self._held[owner] += 1
-
-    def _call_in(self, owner: str) -> bool:
-        """Give a place to the first waiting request of an owner, and move the owner to the end."""
-        places = self._waiting.pop(owner)
-        while places:
-            place = places.popleft()
-            if not place.done():
-                self._take(owner)
-                place.set_result(None)
-                if places:
-                    self._waiting[owner] = places
-                return True
-        return False
-
-    def _make_room(self, owner: str) -> None:
-        """Make room in the queue: refuse the last request of the longest queue, if this owner's will be shorter."""
-        if self.waiting < self._queue:
-            return
-        longest = max(self._waiting, key=lambda each: len(self._waiting[each]), default=owner)
-        if len(self._waiting.get(longest, ())) <= len(self._waiting.get(owner, ())) + 1:
-            raise self._too_many()
-        place = self._waiting[longest].pop()
-        if not place.done():
-            place.set_exception(self._too_many())
-
-    def _too_many(self) -> ApiError:
-        return busy(429, f"Too many requests wait for a {self._what}; try again later.", self._patience)
-
-    def _give_up(self, owner: str, place: asyncio.Future[None]) -> None:
-        places = self._waiting.get(owner, deque())
-        if place in places:
-            places.remove(place)
-            if not places:
-                del self._waiting[owner]
-        elif place.done() and not place.cancelled() and not place.exception():
-            self.leave(owner)  # it got the place just now

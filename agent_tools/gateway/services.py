@@ -201,6 +201,7 @@ class Services:
             "agent_tools_forwarded": lambda: self.peers.forwarded,
         }
         self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
+        self.containers.queue.waited = self.metrics.queue_seconds.observe
 
     def close(self) -> None:
         """Release everything but the connections to the upstream and to peers, which their loop closes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from anyio.abc import TaskGroup
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.containers.keys import ANYONE, share_of
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles
 from agent_tools.results.execution import CommandResult, Execution, Output, Stream
@@ -37,6 +37,8 @@ from agent_tools.tools.command_tool import OutputText, StreamName, run_bounded
 
 Prepare = Callable[[Callable[[str], None]], object]
 """Prepares what every container needs, such as the image, and reports progress in lines."""
+QUEUED = "waiting for a sandbox"
+PATIENCE = 60.0  # seconds of that
 TAIL = 500  # characters of the last output that progress shows
 
 
@@ -59,7 +61,7 @@ class ActivityPlace:
         """
         self.prepare(told)
         self.handles.ensure(self.owner, self.container)
-        with self.containers.acquire(self.container) as (interpreter, woken):
+        with self.containers.acquire(self.container, PATIENCE) as (interpreter, woken):
             sandbox, note = interpreter.as_sandbox, woken.result()
             if sandbox.container is None:
                 told("starting the container")
@@ -91,7 +93,7 @@ class Activity(ABC):
         self._ended: float | None = None
         self._cancelled = threading.Event()
         self._sandbox: Sandbox | None = None
-        self.stage = "waiting for a sandbox"
+        self.stage = QUEUED
         self._tail = ""
 
     def run(self) -> None:
@@ -123,7 +125,8 @@ class Activity(ABC):
     @property
     def progress(self) -> str:
         """The progress for people: the end of its output, or the reason for its wait."""
-        return self.news or f"running for {self.seconds:.0f} s"
+        news = self.news
+        return news if news not in ("", QUEUED) else f"{news or 'running'} for {self.seconds:.0f} s"
 
     @property
     def news(self) -> str:
@@ -207,8 +210,7 @@ Report = Callable[[float, str], Awaitable[None]]
 """Sends progress: seconds since the beginning, and a message for people."""
 SOON = 0.2  # seconds in which most calls are over, without progress
 PROGRESS_SECONDS = 0.2  # between two notifications of progress
-KEY_SHARE = 0.75  # of `max_sandboxes`, for the runs of one key
-MAX_UNREAD = 8  # runs that ended and whose rest no call has asked for; the oldest is forgotten first
+MAX_UNREAD = 8  # runs of one key that ended and whose rest no call has asked for; the oldest is forgotten first
 
 
 class Activities:
@@ -236,10 +238,10 @@ class Activities:
             NoSandbox: the limit of activities is reached, of all or of this owner.
         """
         self._check_room(activity.place)
-        over = anyio.Event()
-        self._known[(activity.place.owner, activity.place.container, kind)] = activity, over
+        over, owner = anyio.Event(), activity.place.owner
+        self._known[(owner, activity.place.container, kind)] = activity, over
         self._group.start_soon(self._run, activity, over)
-        unread = [key for key, (each, _) in self._known.items() if each.is_over]
+        unread = [key for key, (each, _) in self._known.items() if each.is_over and key[0] == owner]
         for key in unread[:-MAX_UNREAD]:
             del self._known[key]
 
@@ -285,16 +287,11 @@ class Activities:
                 await over.wait()
 
     def _check_room(self, place: ActivityPlace) -> None:
-        active = [key for key, (activity, _) in self._known.items() if not activity.is_over]
-        if len(active) >= self._bounds.max_runs:
+        active = Counter(owner for (owner, *_), (activity, _) in self._known.items() if not activity.is_over)
+        if active.total() >= self._bounds.max_runs:
             raise NoSandbox("Too many calls are running on this server; try again later.")
-        if place.owner != ANYONE:
-            most = share_of(place.containers.config.max_sandboxes, KEY_SHARE)
-            used = {container for owner, container, _ in active if owner == place.owner} - {place.container}
-            if len(used) >= most:
-                raise NoSandbox(
-                    f"You use {len(used)} containers at once, the maximum for one key; wait for one of them."
-                )
+        if active[place.owner] >= (most := place.containers.config.most_of_key(self._bounds.max_runs)):
+            raise NoSandbox(f"{most} calls of yours are running, the most that one key may have; try again later.")
 
     def _end_of(self, activity: Activity) -> anyio.Event | None:
         return next((over for each, over in self._known.values() if each is activity), None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from mcp_types import TextResourceContents
 
 from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
+from agent_tools.containers.keys import first_of_most
 from agent_tools.limits import MIB
 from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import files_of
@@ -28,7 +28,7 @@ EXTENSION = "io.modelcontextprotocol/ui"
 MIME = "text/html;profile=mcp-app"
 BASE = f"ui://agent-tools/{__version__}/"
 PAGE = f"{BASE}result.html"
-MAX_RUNS = 16  # whose outputs are remembered, of all clients
+MAX_RUNS = 16  # whose outputs are remembered; the oldest of the key with most is forgotten first
 MAX_OUTPUTS = 8 * MIB  # of JSON, for one run
 _IMPORT = re.compile(r"^import .*;\n|^export (?=\w)", re.MULTILINE)
 _HERE = Path(__file__).parent / "page"
@@ -58,7 +58,7 @@ class PageRuns:
 
     def __init__(self, figures: str) -> None:
         self._figures = figures
-        self._runs: deque[tuple[str, str, GotOutputs]] = deque(maxlen=MAX_RUNS)  # with the owner and the source
+        self._runs: list[tuple[str, str, GotOutputs]] = []  # with the owner and the source
 
     def add(self, activity: Activity, failure: str = "") -> None:
         """Store the outputs of a run that has ended; `failure` says why it could not be run."""
@@ -75,6 +75,8 @@ class PageRuns:
             libraries=figure_libraries(self._figures),
         )
         self._runs.append((place.owner, activity.source, found))
+        if len(self._runs) > MAX_RUNS:
+            del self._runs[first_of_most([owner for owner, *_ in self._runs])]
 
     def find(self, owner: str, container: str, source: str) -> GotOutputs:
         """Return the outputs of the newest run of this code or command, of any if it is ''."""

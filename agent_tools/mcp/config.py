@@ -69,6 +69,11 @@ class McpConfig(McpLimits, ContainersConfig):
     api_keys: Texts = field(default=(), repr=False)
     """The keys that clients over HTTP may use. Each owns its containers, and sees no other's."""
 
+    @property
+    def has_many_keys(self) -> bool:
+        """There may be several keys, which share what there is."""
+        return len(self.api_keys) > 1
+
     @model_validator(mode="after")
     def _check_keys(self) -> McpConfig:
         check_keys(self.api_keys, self.host)

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.keys import first_of_most
 from agent_tools.containers.records import ContainerRecord, MemoryRows, Rows, new_id
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.machine.removal import remove_tree
@@ -21,7 +22,7 @@ from agent_tools.runtime.files.work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.runtime.sessions import RuntimeLike
 
-MAX_FRESH = 1_000  # handles whose containers are still to be made
+MAX_FRESH = 1_000  # handles whose containers are still to be made; the oldest of the key with most is forgotten first
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Handles:
 
     def __init__(self, stock: Stock) -> None:
         self._stock = stock
-        self._lock = threading.Lock()
-        self._fresh: dict[str, None] = {}  # in the order in which they were given out
+        self._lock = threading.Lock()  # held for moments
+        self._making = threading.Lock()  # one container is made at a time
+        self._fresh: dict[str, str] = {}  # with their owners, in the order in which they were given out
         self._usual = ""
 
     @property
@@ -56,15 +58,16 @@ class Handles:
             return usual
         return ""
 
-    def new(self) -> str:
+    def new(self, owner: str) -> str:
         """Return the handle of the usual container, or that of a new one where each call has its own."""
         if self._stock.is_alone and self.usual:
             return self.usual
         made = f"cntr_{secrets.token_hex(4)}" if self._stock.is_alone else new_id("cntr")  # else it is hard to guess
         self._usual = made if self._stock.is_alone else ""
-        self._fresh[made] = None
-        for oldest in list(self._fresh)[:-MAX_FRESH]:
-            self._fresh.pop(oldest, None)
+        with self._lock:
+            self._fresh[made] = owner
+            if len(self._fresh) > MAX_FRESH:
+                del self._fresh[list(self._fresh)[first_of_most(list(self._fresh.values()))]]
         return made
 
     def ensure(self, owner: str, handle: str) -> None:
@@ -73,8 +76,8 @@ class Handles:
         Raises:
             ContainersError: it cannot be made, or this owner has none of this handle.
         """
-        if handle in self._fresh:
-            with self._lock:
+        if self._fresh.get(handle) == owner:
+            with self._making:
                 if handle in self._fresh:
                     self._stock.containers.create(owner, ContainerSpec("mcp", domains=self._stock.domains), handle)
                     self._fresh.pop(handle, None)

@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -32,12 +33,25 @@ MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, 
 LAST_SECONDS = 2  # for calls that are under way when the server stops
 
 
+class _Sessions(StreamableHTTPSessionManager):
+    """The open sessions, at most `most_of_key` of one key: more are answered 503, as more than all may have are."""
+
+    def __init__(self, most_of_key: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._most_of_key = most_of_key
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        own = sum(owner == requestor for owner in self._session_owners.values())
+        return super()._admit_session(requestor) if own < self._most_of_key else None
+
+
 @asynccontextmanager
 async def application(
     stock: Stock, prepare: Prepare, bounds: McpLimits, max_sessions: int = MAX_SESSIONS
 ) -> AsyncIterator[ASGIApp]:
     """Run an application whose requests' scopes name their `owner`."""
-    manager = StreamableHTTPSessionManager(
+    manager = _Sessions(
+        stock.containers.config.most_of_key(max_sessions),
         make_server(stock, prepare, bounds),
         max_request_body_size=bounds.max_body_bytes,
         max_sessions=max_sessions,

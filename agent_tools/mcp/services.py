@@ -57,7 +57,7 @@ class McpCall:
         if handle:
             return read_handle(handle)
         handles = self.services.handles
-        if found := handles.new() if make else handles.usual:
+        if found := handles.new(self.owner) if make else handles.usual:
             return found
         raise InvalidParams("Give the container: the handle of an earlier answer. run_python creates a container.")
 

@@ -14,6 +14,7 @@ import posixpath
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -30,6 +31,7 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.sandbox_queue import Ticket
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
@@ -55,37 +57,44 @@ Files = dict[str, str | None]
 T = TypeVar("T")
 
 
+class _Shared:
+    """The scripts of one key that share a container: how many may run at once, and how many there were."""
+
+    def __init__(self) -> None:
+        self.places = asyncio.Semaphore(SHARED)
+        self.scripts = 0
+
+
 class _Wire:
     """The places where scripts run. For one event loop."""
 
     def __init__(self, containers: Containers[Any]) -> None:
         self.containers = containers
-        self._places = asyncio.Semaphore(containers.config.max_sandboxes)
-        self._shared = asyncio.Semaphore(SHARED)
-        self._scripts = 0
+        self._shared: defaultdict[str, _Shared] = defaultdict(_Shared)  # by owner
         self._ends: set[asyncio.Task[None]] = set()
 
     async def run(self, call: Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
         """Run a function in a sandbox, in its own folder; return None if the client has disconnected."""
         if "/shared/" in call.request.scope["path"]:
-            self._scripts += 1
-            name = f"shared-{self._scripts // SHARED_SCRIPTS}"
-            async with self._shared:
+            shared = self._shared[call.owner]
+            shared.scripts += 1
+            name = f"shared-{shared.scripts // SHARED_SCRIPTS}"
+            async with shared.places:
                 return await while_connected(
                     call.request, in_thread(partial(self._in_shared, call.owner, name, work), cancel)
                 )
-        await self._places.acquire()
-        made: list[str] = []
+        ticket, made = self.containers.queue.enter(call.owner), list[str]()
+        await self.containers.queue.wait(ticket, PATIENCE)
         try:
             return await while_connected(call.request, in_thread(partial(self._alone, call.owner, made, work), cancel))
         finally:
-            end = asyncio.create_task(self._end(call.owner, made))  # beside the answer; its place is taken until then
+            end = asyncio.create_task(self._end(ticket, made))  # beside the answer; its place is taken until then
             self._ends.add(end)
             end.add_done_callback(self._ends.discard)
 
     def _alone(self, owner: str, made: list[str], work: Callable[[Sandbox, str], T]) -> T:
         made.append(self.containers.create(owner, ContainerSpec("script", origin="script")).id)
-        with self.containers.acquire(made[0], PATIENCE) as (interpreter, woken):
+        with self.containers.acquire(made[0], PATIENCE, has_ticket=True) as (interpreter, woken):
             woken.result()
             return work(interpreter.as_sandbox, "")
 
@@ -100,12 +109,12 @@ class _Wire:
                 with suppress(OSError):  # a process of the script still writes; it expires with the container
                     sandbox.remove(folder, recursive=True)
 
-    async def _end(self, owner: str, made: list[str]) -> None:
+    async def _end(self, ticket: Ticket, made: list[str]) -> None:
         try:
             for id_ in made:
-                await aside(self.containers.discard, owner, id_)
+                await aside(self.containers.discard, ticket.owner, id_)
         finally:
-            self._places.release()
+            self.containers.queue.leave(ticket)
 
     async def close(self) -> None:
         """Wait until the containers of all requests are gone."""

@@ -239,7 +239,7 @@ def test_clients_that_have_left_wait_for_no_sandbox(new_gateway: NewGateway) -> 
         asked = {"model": "m", "tools": [CODE_TOOL], **body}
         with pytest.raises(httpx.TimeoutException):
             httpx.post(f"{gateway.url}/v1/{path}", json=asked, timeout=0.4)
-    until(lambda: gateway.app.state.jobs.admission.waiting == 0)
+    until(lambda: gateway.services.containers.queue.waiting == 0)
     httpx.post(f"{gateway.url}/v1/responses/{first}/cancel", timeout=30)
     until(lambda: is_idle(gateway))
 

@@ -54,7 +54,7 @@ def test_what_ends_within_the_grace_is_whole_and_what_waits_is_sent_away(new_gat
         first = pool.submit(post, gateway, stream=True)
         until(lambda: gateway.upstream.requests)
         second = pool.submit(post, gateway, stream=True)
-        until(lambda: gateway.app.state.jobs.admission.waiting)
+        until(lambda: gateway.services.containers.queue.waiting)
         stopping = pool.submit(gateway.__exit__)
         assert second.result().json()["error"]["code"] == "gateway_stopped"
         go_on.set()

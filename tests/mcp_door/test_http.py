@@ -138,13 +138,16 @@ def test_one_key_leaves_room_for_another(new_server: Callable[..., str]) -> None
     async def main() -> None:
         async with connected(url, KEYS[0]) as mine, connected(url, KEYS[1]) as theirs:
             running = (await mine.call_tool("run_python", {"code": FOREVER})).structured_content
-            assert "the maximum for one key" in text_of(await mine.call_tool("run_python", {"code": "1"}))
+            waiting = await mine.call_tool("run_python", {"code": "1"})
+            assert "waiting for a sandbox" in text_of(waiting)
             beside = await mine.call_tool("run_command", {"command": "true", "container": running["container"]})
             assert not beside.is_error
             other = await theirs.call_tool("run_python", {"code": "40 + 2"})
             while other.structured_content["status"] == "running":
                 other = await theirs.call_tool("wait", {"container": other.structured_content["container"]})
             assert other.structured_content["result"] == "42"
+            for each in (waiting.structured_content, running):
+                await mine.call_tool("close", {"container": each["container"]})
 
     asyncio.run(main())
 
@@ -215,3 +218,10 @@ def test_sessions_of_older_protocols_are_bounded(new_server: Callable[..., str])
     url = new_server(max_sessions=1)
     answers = [httpx.post(url, json=HELLO, headers=HEADERS).status_code for _ in range(2)]
     assert answers == [200, 503]
+
+
+def test_sessions_of_one_key_leave_room_for_another(new_server: Callable[..., str]) -> None:
+    url = new_server(max_sessions=2, api_keys=KEYS)
+    keys = (KEYS[0], KEYS[0], KEYS[1])
+    sent = [httpx.post(url, json=HELLO, headers={**HEADERS, "Authorization": f"Bearer {key}"}) for key in keys]
+    assert [answer.status_code for answer in sent] == [200, 503, 200]

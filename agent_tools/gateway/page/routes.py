@@ -117,7 +117,7 @@ def _state(request: Request) -> JsonObject:
         "sandboxes": len(running),
         "max_kept_sandboxes": services.containers.places.room.kept,
         "under_way": jobs.active,
-        "waiting": jobs.admission.waiting,
+        "waiting": services.containers.queue.waiting,
         "timeout": services.config.timeout,
         "unknown_tools": services.config.unknown_tools,
         "mcp": "/mcp" in request.app.state.mounted,

@@ -25,7 +25,6 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.bodies.json_body import BodyRefused, LargeJson
-from agent_tools.containers.keys import share_of
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error, request_id
 from agent_tools.gateway.config import GatewayConfig
@@ -71,7 +70,7 @@ class ResponseSockets:
         self.lifetime = LIFETIME
         self.closing = asyncio.Event()
         self._most = max(1, config.max_connections // 2)
-        self._most_of_one = share_of(self._most, config.share_of_key)
+        self._most_of_one = config.most_of_key(self._most)
         self._by_owner: Counter[str] = Counter()
         self._recent: OrderedDict[tuple[object, str], ResponseEnd] = OrderedDict()  # the oldest first
         self._bytes = 0

@@ -27,6 +27,8 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 class ContainerLease:
     """The lease of a container: the first call creates it by `make` if it does not exist; `close` releases it.
 
+    It is for jobs, which have a ticket for a sandbox.
+
     Attributes:
         note: a sentence on the container that the model has not got yet.
         network: the domains that the code reaches, with spaces between them.
@@ -96,7 +98,9 @@ class ContainerLease:
         if self._interpreter is None:
             self.ensure()
             try:
-                self._interpreter, self._woken = self._stack.enter_context(self.containers.acquire(self.container_id))
+                self._interpreter, self._woken = self._stack.enter_context(
+                    self.containers.acquire(self.container_id, has_ticket=True)
+                )
             except StoreError as exc:
                 raise RowsAway from exc
         return self._interpreter

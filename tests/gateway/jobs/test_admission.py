@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.jobs import SandboxQueue
-from agent_tools.gateway.requests.failures import ApiError, stopped
+from agent_tools.gateway.jobs import Jobs
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
 from tests.gateway.asking import CODE_TOOL, has_ended, post, until
@@ -48,121 +48,24 @@ def test_whoever_waits_too_long_is_sent_away(new_gateway: NewGateway) -> None:
 KEYS = ("first-key-123", "second-key-123")
 
 
-class Scene:
-    """Owners that ask for places, in order; `entered` are those who got one, `refused` those who were sent away."""
-
-    def __init__(self, places: int, queue: int, **more: Any) -> None:
-        self.admission = SandboxQueue(places, queue, 60.0, "place", **more)
-        self.entered: list[str] = []
-        self.refused: list[str] = []
-        self.tasks: list[asyncio.Task[None]] = []
-
-    async def ask(self, owners: str) -> None:
-        for owner in owners:
-            self.tasks.append(asyncio.ensure_future(self._one(owner)))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-    async def leave(self, owners: str) -> None:
-        for owner in owners:
-            self.admission.leave(owner)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-    async def _one(self, owner: str) -> None:
-        try:
-            await self.admission.enter(owner)
-            self.entered.append(owner)
-        except ApiError:
-            self.refused.append(owner)
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(story)
-
-
-def test_places_that_become_free_go_round_by_key() -> None:
+def test_who_asks_for_everything_does_not_send_others_away(work_dir: Path) -> None:
     async def story() -> None:
-        scene = Scene(2, 100)
-        await scene.ask("AAAAAABBC")
-        assert scene.entered == ["A", "A"]
-        await scene.leave("AAABCAB")
-        assert "".join(scene.entered[2:]) == "ABCABAA"
-        assert scene.admission.waiting == 0
+        config = GatewayConfig("http://u", api_keys=KEYS, data_dir=work_dir, max_sandboxes=4, max_queue=8)
+        queue = SandboxQueue(4, 4)
+        with ThreadPoolExecutor(1) as pool:
+            jobs = Jobs(config, pool, queue)
+            asked = [(owner, asyncio.ensure_future(jobs.enter(owner, needs_sandbox=True))) for owner in "A" * 12]
+            await until_true(lambda: queue.waiting == 8)
+            asked += [(owner, asyncio.ensure_future(jobs.enter(owner, needs_sandbox=True))) for owner in "BBBBB"]
+            await until_true(lambda: sum(each.done() for _, each in asked) == 9)
+            refused = [owner for owner, each in asked if each.done() and each.exception()]
+            assert ("".join(refused), queue.waiting) == ("AAAAB", 8)
+            for _, each in asked:
+                each.cancel()
+            await asyncio.gather(*(each for _, each in asked), return_exceptions=True)
+            assert queue.waiting == 0
 
-    play(story())
-
-
-def test_who_asks_for_everything_does_not_send_others_away() -> None:
-    async def story() -> None:
-        scene = Scene(4, 8)
-        await scene.ask("A" * 12)
-        assert (len(scene.entered), scene.admission.waiting, scene.refused) == (4, 8, [])
-        await scene.ask("BBBBB")
-        assert (scene.admission.waiting, "".join(scene.refused)) == (8, "AAAAB")
-        await scene.leave("AA")
-        assert scene.entered[4:] == ["A", "B"]
-        await scene.ask("AA")
-        assert "".join(scene.refused) == "AAAAB"
-        await scene.ask("A")
-        assert "".join(scene.refused) == "AAAABA"
-
-    play(story())
-
-
-def test_a_key_has_at_most_its_share_of_the_places() -> None:
-    async def story() -> None:
-        scene = Scene(4, 8, most=3)
-        await scene.ask("AAAAA")
-        assert (len(scene.entered), scene.admission.waiting) == (3, 2)
-        await scene.ask("B")
-        assert scene.entered == ["A", "A", "A", "B"]
-        await scene.leave("B")
-        assert scene.admission.waiting == 2
-        await scene.leave("A")
-        assert (scene.entered[4:], scene.admission.waiting) == (["A"], 1)
-
-    play(story())
-
-
-def test_who_gives_up_waiting_takes_no_place() -> None:
-    async def story() -> None:
-        scene = Scene(1, 8)
-        await scene.ask("ABBC")
-        scene.tasks[1].cancel()
-        await scene.leave("A")  # before the task that gives up has heard of it
-        assert scene.entered == ["A", "B"]
-        await scene.leave("B")
-        assert (scene.entered, scene.admission.waiting) == (["A", "B", "C"], 0)
-        await scene.leave("C")
-        await scene.ask("D")
-        assert scene.entered[-1] == "D"
-
-    play(story())
-
-
-def test_a_place_that_is_handed_over_to_who_has_just_given_up_goes_on() -> None:
-    async def story() -> None:
-        scene = Scene(1, 8)
-        await scene.ask("AB")
-        scene.admission.leave("A")
-        scene.tasks[1].cancel()  # after the place was given to it
-        await asyncio.wait(scene.tasks)
-        await scene.ask("C")
-        assert scene.entered == ["A", "C"]
-
-    play(story())
-
-
-def test_all_who_wait_are_sent_away_at_the_end() -> None:
-    async def story() -> None:
-        scene = Scene(1, 8)
-        await scene.ask("AAB")
-        scene.admission.close(stopped())
-        await asyncio.wait(scene.tasks)
-        assert (scene.refused, scene.admission.waiting) == (["A", "B"], 0)
-
-    play(story())
+    asyncio.run(story())
 
 
 async def _b_beside_a(config: GatewayConfig, runtime: Runtime, go_on: threading.Event, asked: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.errors import KernelDied
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.jobs import Job, Jobs
@@ -112,7 +113,8 @@ class Broken(Job):
 def test_a_job_that_raises_tells_it_closes_and_leaves_its_place(work_dir: Path) -> None:
     async def story() -> None:
         with ThreadPoolExecutor(1) as pool:
-            jobs, job = Jobs(GatewayConfig("http://u", data_dir=work_dir), pool), Broken(KernelDied("it is gone"))
+            jobs = Jobs(GatewayConfig("http://u", data_dir=work_dir), pool, SandboxQueue(1, 1))
+            job = Broken(KernelDied("it is gone"))
             place = await jobs.enter("me", needs_sandbox=True)
             jobs.follow(job, place)
             assert jobs.all_of(Broken) == [job]

@@ -14,12 +14,14 @@ from agent_tools.containers.failures import NoSandbox
 from agent_tools.mcp.activities import Activities, Activity, ActivityPlace
 from agent_tools.mcp.config import McpConfig, McpLimits
 
+KEYS = ("key-of-one", "key-of-two")
+
 
 class Work(Activity):
     """An activity that is over once it may be."""
 
     def __init__(self, container: str, owner: str = "local") -> None:
-        containers = type("Containers", (), {"config": McpConfig(max_sandboxes=4)})
+        containers = type("Containers", (), {"config": McpConfig(api_keys=() if owner == "local" else KEYS)})
         super().__init__(
             ActivityPlace(cast("Any", containers), cast("Any", None), lambda told: None, owner, container), ""
         )
@@ -72,16 +74,15 @@ def test_no_more_is_begun_than_may_be_at_once() -> None:
     under_way(talk, max_runs=2)
 
 
-def test_a_key_has_its_share_of_containers_and_any_number_of_runs_in_them() -> None:
+def test_a_key_has_its_share_of_runs() -> None:
     async def talk(activities: Activities) -> None:
         for container in "abc":
             activities.begin("code", Work(container, "key"))
-        activities.begin("command", Work("a", "key"))
-        with pytest.raises(NoSandbox, match="You use 3 containers"):
-            activities.begin("code", Work("d", "key"))
+        with pytest.raises(NoSandbox, match="3 calls of yours are running"):
+            activities.begin("command", Work("a", "key"))
         activities.begin("code", Work("d", "another"))
 
-    under_way(talk)
+    under_way(talk, max_runs=4)
 
 
 def test_who_waits_for_a_cancelled_one_is_not_kept_waiting() -> None:

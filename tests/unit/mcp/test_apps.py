@@ -62,3 +62,12 @@ def test_what_is_remembered_has_limits_and_says_so() -> None:
     for number in range(MAX_RUNS):
         runs.add(ran(str(number)))
     assert runs.find("me", "c", "a").status == "unknown"
+
+
+def test_runs_of_one_key_push_out_no_run_of_another() -> None:
+    runs = PageRuns("/nowhere")
+    runs.add(ran("a", owner="you"))
+    for number in range(2 * MAX_RUNS):
+        runs.add(ran(str(number)))
+    assert runs.find("you", "c", "a").status == "done"
+    assert runs.find("me", "c", str(MAX_RUNS)).status == "unknown"

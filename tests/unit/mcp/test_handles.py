@@ -36,7 +36,7 @@ class Made:
 def test_a_container_is_made_once_by_what_is_first_done_in_it() -> None:
     made = Made()
     handles = made.handles()
-    handle = handles.new()
+    handle = handles.new("me")
     assert made.made == []
     handles.ensure("me", handle)
     handles.ensure("me", handle)
@@ -49,18 +49,18 @@ def test_a_container_is_made_once_by_what_is_first_done_in_it() -> None:
 def test_one_client_alone_has_a_usual_container_and_a_new_one_once_that_is_over() -> None:
     made = Made()
     handles = made.handles(is_alone=True)
-    handle = handles.new()
-    assert handles.new() == handles.usual == handle
+    handle = handles.new("me")
+    assert handles.new("me") == handles.usual == handle
     handles.ensure("me", handle)
     made.rows.change(ContainerRecord, handle, status="deleting")
     assert handles.usual == ""
-    assert handles.new() != handle
+    assert handles.new("me") != handle
 
 
 def test_a_container_that_could_not_be_made_is_made_later() -> None:
     made = Made()
     handles = made.handles()
-    handle = handles.new()
+    handle = handles.new("me")
     made.is_full = True
     with pytest.raises(DiskFull):
         handles.ensure("me", handle)
@@ -71,12 +71,30 @@ def test_a_container_that_could_not_be_made_is_made_later() -> None:
 
 def test_handles_that_nothing_is_done_with_are_forgotten_oldest_first() -> None:
     handles = Made().handles()
-    given = [handles.new() for _ in range(MAX_FRESH + 1)]
+    given = [handles.new("me") for _ in range(MAX_FRESH + 1)]
     handles.ensure("me", given[1])
     with pytest.raises(ContainerNotFound):
         handles.ensure("me", given[0])
 
 
+def test_handles_of_one_key_push_out_no_handle_of_another() -> None:
+    handles = Made().handles()
+    handle = handles.new("you")
+    for _ in range(MAX_FRESH + 10):
+        handles.new("me")
+    handles.ensure("you", handle)
+
+
+def test_a_new_handle_is_its_owners_alone() -> None:
+    made = Made()
+    handles = made.handles()
+    handle = handles.new("me")
+    with pytest.raises(ContainerNotFound):
+        handles.ensure("you", handle)
+    handles.ensure("me", handle)
+    assert made.rows.get(ContainerRecord, handle, owner="me")
+
+
 def test_a_handle_is_hard_to_guess_where_others_are() -> None:
-    assert len(Made().handles().new()) == len("cntr_") + 48
-    assert len(Made().handles(is_alone=True).new()) == len("cntr_") + 8
+    assert len(Made().handles().new("me")) == len("cntr_") + 48
+    assert len(Made().handles(is_alone=True).new("me")) == len("cntr_") + 8

@@ -176,6 +176,6 @@ def test_a_look_starts_nothing_and_takes_no_place(places: Places, owner: Owner) 
     assert all(taken)
     for look in looks:
         assert look is live
-        places.release("a", live, is_run=False, is_use=False)
+        places.release("a", live, is_use=False)
     assert live.used_at == used_at
     assert live.holders == 0
