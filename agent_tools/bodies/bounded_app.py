@@ -24,12 +24,12 @@ class BoundedBodies:
             await self._app(scope, receive, send)
             return
         try:
-            body = await body_of(Request(scope, receive), self._most)
+            body = bytes(await body_of(Request(scope, receive), self._most))
             await LargeJson.here().read(len(body), check_parts, body, MAX_PARTS)
         except BodyRefused as exc:
             await PlainTextResponse(exc.detail, exc.status_code)(scope, receive, send)
         else:
-            await self._app(scope, _Again(bytes(body), receive), send)
+            await self._app(scope, _Again(body, receive), send)
 
 
 class _Again:

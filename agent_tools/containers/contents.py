@@ -7,10 +7,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.failures import ContainersError, FileNotWritten, FileTooLarge, StorageFull
+from agent_tools.containers.failures import FileNotWritten, FileTooLarge, StorageFull
 from agent_tools.containers.records import ContainerRecord, Rows
 from agent_tools.machine import folder
 from agent_tools.results.execution import FileInfo, FileKind
@@ -62,9 +63,13 @@ class Contents:
         room, left = config.max_container_bytes - self._containers.measure(container_id), self._left(container_id)
         reasons = {config.max_upload_bytes: None, room: _beyond_container(room), left: _beyond_share(left)}
         limit = min(reasons)
-        chunks = bounded(content, limit, reasons[limit])
+        if content.seek(0, os.SEEK_END) > max(0, limit):
+            raise reasons[limit] or FileTooLarge(f"The file is larger than {limit:,} bytes.")
+        content.seek(0)
         try:
-            folder.replace(path, name, chunks, self._containers.runtime.guest(path).outside)
+            folder.replace(
+                path, name, iter(partial(content.read, CHUNK), b""), self._containers.runtime.guest(path).outside
+            )
         except (OSError, ValueError) as exc:
             reason = os.strerror(getattr(exc, "errno", None) or 0).lower() if isinstance(exc, OSError) else "a bad name"
             raise FileNotWritten(f"{name[:200]} cannot be written: {reason}.") from exc
@@ -148,17 +153,3 @@ def _beyond_container(room: int) -> FileTooLarge:
 
 def _beyond_share(left: int) -> StorageFull:
     return StorageFull(f"Files in your containers may grow by {left:,} bytes; delete containers, or files in them.")
-
-
-def bounded(content: BinaryIO, limit: int, too_large: ContainersError | None = None) -> Iterator[bytes]:
-    """Yield content in chunks, up to `limit` bytes.
-
-    Raises:
-        ContainersError: there are more.
-    """
-    left = limit = max(0, limit)
-    while chunk := content.read(CHUNK):
-        left -= len(chunk)
-        if left < 0:
-            raise too_large or FileTooLarge(f"The file is larger than {limit:,} bytes.")
-        yield chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -12,12 +13,9 @@ from functools import partial
 from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Contents, bounded
+from agent_tools.containers.contents import CHUNK, Contents
 from agent_tools.containers.deletion import failures
-from agent_tools.containers.failures import (
-    ContainerFileNotFound,
-    UploadNotFound,
-)
+from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, UploadNotFound
 from agent_tools.containers.records import Before, ContainerFile, ContainerRecord, Upload, new_id
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.records import StoredSkillVersion
@@ -48,13 +46,16 @@ class Uploads:
         Raises:
             ContainersError: it is too large, there are too many, or no storage is left.
         """
-        self._shares.check_disk(content.seek(0, os.SEEK_END))
+        size, most = content.seek(0, os.SEEK_END), self._config.max_upload_bytes
+        if size > most:
+            raise FileTooLarge(f"The file is larger than {most:,} bytes.")
+        self._shares.check_disk(size)
         content.seek(0)
         id_ = new_id(prefix)
         path, half = self._dir / id_, self._dir / f"{id_}{HALF}"
         try:
             with open(half, "xb") as kept:
-                size = _copy(content, kept, self._config.max_upload_bytes)
+                shutil.copyfileobj(content, kept, CHUNK)
             upload = Upload(
                 id=id_,
                 owner=owner,
@@ -236,9 +237,3 @@ class ContainerFiles:
 def free_name(name: str, taken: Collection[str]) -> str:
     """Return a file's name if it is free, else the first free one with a number."""
     return next(each for each in numbered(name) if each not in taken)
-
-
-def _copy(content: BinaryIO, kept: BinaryIO, limit: int) -> int:
-    for chunk in bounded(content, limit):
-        kept.write(chunk)
-    return kept.tell()

@@ -27,6 +27,7 @@ from agent_tools.wires.librechat.calls import ScriptLines, StartedScript
 from agent_tools.wires.opened import Opened, followed
 from agent_tools.wires.terminal.files import MAX_TEXT, Replacement, line_at, replaced_all
 from tests.wires.conftest import Served
+from tests.wires.test_e2b import Client
 
 ROUTES = [
     (path, operation)
@@ -222,3 +223,19 @@ def test_uploads_keep_nothing_before_the_disk_was_asked(serve: Any) -> None:
         answer = client.post(f"{served.gateway.url}{path}", files={"file": ("x.bin", bytes(3 * MIB))})
         assert answer.status_code == 507, (path, answer.text)
         assert "min_disk_free" in answer.text
+
+
+def test_uploads_count_against_their_owners_share(serve: Any) -> None:
+    served = serve(max_containers_bytes=4 * MIB)
+    sandbox = Client(served).create()
+    large, small = bytes(6 * MIB), b"small"
+    for content, status in ((large, 507), (small, 200)):
+        raw = {"Content-Type": "application/octet-stream"}
+        answers = [
+            sandbox.ask("POST", "/files", params={"path": "a"}, content=content, headers={**sandbox.headers, **raw}),
+            sandbox.ask("POST", "/files", params={"path": "b"}, files={"file": ("b", content)}),
+        ]
+        client, paths = served.client(key="plain"), ("/terminal/files/upload", "/librechat/upload")
+        answers += [client.post(f"{served.gateway.url}{path}", files={"file": ("x.bin", content)}) for path in paths]
+        assert {each.status_code for each in answers} == {status}, [each.text for each in answers]
+    assert list((served.gateway.services.config.data_dir / "arriving").iterdir()) == []
