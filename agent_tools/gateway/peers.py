@@ -9,18 +9,15 @@ Theory of operation
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import json
 import logging
-import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -31,6 +28,7 @@ from starlette.responses import Response, StreamingResponse
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.data_dir import folder_id
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.sse import DONE, unless_gone
 from agent_tools.gateway.store.records import GatewayRow
@@ -45,8 +43,6 @@ from agent_tools.machine.owner import Owner, is_orphan
 BEAT_EVERY = 2.0  # seconds between two signs of life
 MAX_SILENCE = 20.0  # seconds without one, after which a gateway on another machine counts as gone
 PATIENCE = 3 * BEAT_EVERY  # seconds in which others may give a sign, after this gateway itself could give none
-FOLDER_ID = "folder-id"  # the file in data_dir that tells it from others
-_MAX_ID = 64  # characters
 _log = logging.getLogger(__name__)
 
 
@@ -154,19 +150,6 @@ def check_others(store: Store, folder: str) -> None:
 def is_gone(row: GatewayRow, now: float) -> bool:
     """Return True if a gateway's process has ended for certain, or its last heartbeat is too old."""
     return is_orphan(json.loads(row.owner)) or now - row.seen_at > MAX_SILENCE
-
-
-def folder_id(data_dir: Path) -> str:
-    """Return the id of a `data_dir`, which its first gateway writes into it."""
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = data_dir / FOLDER_ID
-    made = data_dir / f"{FOLDER_ID}.{secrets.token_hex(8)}"
-    if not path.exists():
-        made.write_text(secrets.token_hex(16), encoding="ascii")
-        with contextlib.suppress(FileExistsError):
-            os.link(made, path)  # atomically, and never over another gateway's file
-        made.unlink()
-    return path.read_text(encoding="ascii", errors="replace")[:_MAX_ID]
 
 
 def _machine(row: GatewayRow) -> str:

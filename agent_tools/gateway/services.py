@@ -26,6 +26,7 @@ from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.recognised import RecognisedConversations
 from agent_tools.gateway.conversations.stored import RecentFields, StoredConversations
+from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.peers import BEAT_EVERY, Peers, Presence
@@ -126,7 +127,7 @@ class Services:
     def __init__(self, config: GatewayConfig, runtime: RuntimeLike, tracing: Any = None) -> None:
         self.config = config
         self.runtime = runtime
-        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        prepare_data_dir(config.data_dir)
         self.sweep_failures = 0
         self.compute = ComputeQueue()
         self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped

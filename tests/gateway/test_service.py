@@ -14,7 +14,8 @@ import pytest
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.peers import FORWARDED, MAX_SILENCE, PATIENCE, Presence, check_others, folder_id
+from agent_tools.gateway.data_dir import folder_id
+from agent_tools.gateway.peers import FORWARDED, MAX_SILENCE, PATIENCE, Presence, check_others
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.testing import ScriptedReply, ScriptedServer

@@ -26,6 +26,7 @@ from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import DATABASE, GatewayConfig
+from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.named_keys import READ_EVERY
 from agent_tools.gateway.peers import is_gone
 from agent_tools.gateway.skills import sweep_copies
@@ -138,7 +139,7 @@ def restore(folder: Path, config: GatewayConfig) -> None:
     _check_empty(config.data_dir, "A restored gateway needs a folder of its own: name another --data-dir.")
     if config.database:
         _check_no_tables(config)
-    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    prepare_data_dir(config.data_dir)
     extract = [
         "tar",
         "--extract",

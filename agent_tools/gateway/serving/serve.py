@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,9 @@ from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.client_errors import log_config
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
-from agent_tools.gateway.peers import check_others, folder_id
+from agent_tools.gateway.peers import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connections, HttpConnection, Socket
 from agent_tools.gateway.sse import SEND_PATIENCE
@@ -59,13 +61,9 @@ def opened_store(config: GatewayConfig) -> Store:
     """Open the store; the caller closes it.
 
     Raises:
-        InvalidParams: the database cannot be used.
+        InvalidParams: the folder of the data, or the database, cannot be used.
     """
-    try:
-        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as exc:
-        reason = f"data_dir={config.data_dir} cannot be made ({exc.strerror})"
-        raise InvalidParams(f"{reason}. Give a folder of your own.") from exc
+    prepare_data_dir(config.data_dir)
     try:
         return Store(config.database_url)
     except (SQLAlchemyError, ImportError) as exc:
@@ -132,15 +130,26 @@ def serve(
     Raises:
         InvalidParams: the database cannot be used, or not together with a gateway that is there already.
     """
-    store = opened_store(config)
+    with _private_files():
+        store = opened_store(config)
+        try:
+            check_others(store, folder_id(config.data_dir))
+        finally:
+            store.close()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        app = create_app(config, runtime, mounts=mounts, owns_runtime=True)
+        logs = log_config(config.log_format, config.log_level)
+        Server(config, app, ready, host=config.host, port=config.port, log_config=logs).run()
+
+
+@contextlib.contextmanager
+def _private_files() -> Iterator[None]:
+    """Make the files that this process writes its user's alone, unless they are given another mode."""
+    before = os.umask(0o077)
     try:
-        check_others(store, folder_id(config.data_dir))
+        yield
     finally:
-        store.close()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    app = create_app(config, runtime, mounts=mounts, owns_runtime=True)
-    logs = log_config(config.log_format, config.log_level)
-    Server(config, app, ready, host=config.host, port=config.port, log_config=logs).run()
+        os.umask(before)
 
 
 # Notifications to the service manager: one datagram to the socket that systemd names (sd_notify(3)).
