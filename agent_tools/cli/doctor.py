@@ -315,7 +315,7 @@ def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
         ]
         if sandbox:
             facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
-            checks += map(check_of, host_findings(facts))
+            checks += map(check_of, host_findings(facts, engine.info().name))
     return [*checks, _pool_check(docker_runtime())]
 
 

@@ -76,7 +76,7 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
             init = _init_finding(_is_running(engine, sandbox))
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
     target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
-    return Survey(target, _sorted([*host_findings(facts), init, *claims]))
+    return Survey(target, _sorted([*host_findings(facts, engine.info().name), init, *claims]))
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
         raise EngineError(f"The container {name} does not run; start it first.")
     facts = read_facts(settings, engine.processes(container))
     said, note = _asked(engine, container, settings["Config"].get("Labels") or {})
-    found = [*host_findings(facts), *claimed_findings(said, note)]
+    found = [*host_findings(facts, engine.info().name), *claimed_findings(said, note)]
     return Survey(f"container {settings['Name'].lstrip('/')}", _sorted(found), note)
 
 

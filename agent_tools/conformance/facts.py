@@ -93,6 +93,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "write_packages": "write to site-packages",
         "write_run": "write to /run",
         "kernel_settings": "write to /sys, /proc/sys",
+        "login": "choose a login for the audit",
         "sysrq": "write to sysrq-trigger",
         "execute_from_tmp": "execute from /tmp",
         "set_user_id": "set a set-user-id bit",

@@ -19,10 +19,12 @@ from agent_tools.conformance.facts import (
     PRIVILEGES,
     ContainerFacts,
     Finding,
+    MountPoint,
     ProcessFacts,
     Verdict,
     one_line,
 )
+from agent_tools.engines.docker.payload import EngineName
 from agent_tools.limits import MIB
 
 # A rule: one property of a container, and how the host judges it.
@@ -43,6 +45,8 @@ class Rule:
     judge: Callable[[ContainerFacts], Judgement]
     needs_root: str = ""
     """For a property that only root can set on every host, promised to no other caller: the reason and the remedy."""
+    needs_docker: str = ""
+    """Likewise for a property that Podman cannot set."""
 
 
 def of_every_process(
@@ -124,6 +128,21 @@ def _memory_files(facts: ContainerFacts) -> Judgement:
     return True, ", ".join([*(mount.target for mount in own), *shared]) or "none"
 
 
+def _empty_files(facts: ContainerFacts) -> Judgement:
+    """Judge the number of files in memory-backed folders: the size of a tmpfs does not count empty ones."""
+    own = [mount for mount in facts.mounts if _is_own_tmpfs(mount, facts)]
+    if not facts.mounts:
+        return None, UNSEEN
+    loose = [mount.target for mount in own if not any(option.startswith("nr_inodes=") for option in mount.options)]
+    return not loose, f"any number in {', '.join(loose)}" if loose else "limited"
+
+
+def _is_own_tmpfs(mount: MountPoint, facts: ContainerFacts) -> bool:
+    is_kernels = mount.target.startswith(("/proc/", "/sys/")) or mount.target == "/dev"
+    is_writable = mount.kind == "tmpfs" and "ro" not in mount.options
+    return is_writable and not is_kernels and mount.target not in facts.settings.bind_targets
+
+
 def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
     return of_every_process(
         lambda process: process.limits.get(name, "").isdecimal() and int(process.limits[name]) <= most,
@@ -140,6 +159,7 @@ LIMIT_RULES = (
     Rule(LIMITS, "CPU", _cpu),
     Rule(LIMITS, "processes", _pids),
     Rule(LIMITS, "memory-backed folders", _memory_files),
+    Rule(LIMITS, "empty files in memory", _empty_files, needs_docker="Podman cannot limit them: memory alone does."),
     Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
     Rule(LIMITS, "file size", _rlimit("Max file size", math.inf)),
     Rule(LIMITS, "core dumps", _rlimit("Max core file size", 0)),
@@ -159,13 +179,14 @@ _FALLBACK_TUNNELS = ("tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0
 """Devices without address or peer that loaded modules make in every network namespace."""
 
 
-def host_findings(facts: ContainerFacts) -> Iterator[Finding]:
+def host_findings(facts: ContainerFacts, engine: EngineName = "Docker") -> Iterator[Finding]:
     """Yield a finding for each rule."""
     for rule in RULES:
         is_held, found = rule.judge(facts)
         verdict: Verdict = "unknown" if is_held is None else "held" if is_held else "open"
-        is_promised = not rule.needs_root or os.getuid() == 0
-        advice = rule.needs_root if verdict == "open" and not is_promised else ""
+        reason = "" if os.getuid() == 0 else rule.needs_root
+        reason = reason if engine == "Docker" else reason or rule.needs_docker
+        is_promised, advice = not reason, reason if verdict == "open" else ""
         yield Finding(rule.category, rule.name, verdict, one_line(found), "host", is_promised, advice)
 
 

@@ -55,6 +55,30 @@ def test_a_child_over_the_memory_limit_dies_alone(cramped: CodeInterpreter) -> N
     assert _printed(cramped, "print(kept)") == "1"
 
 
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
+def test_empty_files_in_memory_are_bounded_and_the_next_call_works(cramped: CodeInterpreter, folder: str) -> None:
+    code = f"""import os
+made = 0
+try:
+    while made < 200_000:
+        os.close(os.open(f"{folder}/empty-{{made}}", os.O_CREAT | os.O_WRONLY))
+        made += 1
+except OSError as exc:
+    print(exc.strerror, made < 20_000)"""
+    assert _printed(cramped, code) == "No space left on device True"
+    cramped.as_sandbox.restart()
+    assert _printed(cramped, "print(6 * 7)") == "42"
+    cramped.as_sandbox.run_command(["find", folder, "-name", "empty-*", "-delete"])
+
+
+def test_a_kernel_that_ends_by_files_in_memory_says_where_they_are(docker_runtime: Runtime) -> None:
+    with lasting_tool(docker_runtime, {"memory": 256 * MIB, "tmp": 256 * MIB}) as tool:
+        done = tool.run("with open('/tmp/large', 'wb') as file:\n    while True: file.write(bytes(1 << 20))")
+        assert re.search(r"files in /tmp take \d+ MiB \(.*reset the sandbox", done.outputs[-1].text)
+        tool.as_sandbox.reset()
+        assert _printed(tool, "print(6 * 7)") == "42"
+
+
 def test_without_room_for_a_process_files_and_commands_are_refused_and_variables_live(
     fresh_tool: CodeInterpreter,
 ) -> None:

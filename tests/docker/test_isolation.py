@@ -124,6 +124,7 @@ FORBIDDEN = {
     "read memory of PID 1": "open('/proc/1/mem', 'rb').read(1)",
     "descriptors of PID 1": "(os.listdir('/proc/1/fd'), os.readlink('/proc/1/fd/0'))",  # numbers alone are no access
     "limits of PID 1": "__import__('resource').prlimit(1, 0, (1, 1))",
+    "another name for the host's audit": "os.write(os.open('/proc/self/loginuid', os.O_WRONLY), b'1')",
     "docker's socket": "os.stat('/var/run/docker.sock')",
     "execute from /tmp": "(open('/tmp/s', 'w').close(), os.chmod('/tmp/s', 0o755), os.execv('/tmp/s', ['s']))",
 }

@@ -26,9 +26,12 @@ from agent_tools.engines.engine import (
     environment,
 )
 from agent_tools.errors import SandboxStartError
-from agent_tools.limits import MIB
+from agent_tools.limits import KIB, MIB
 from agent_tools.machine.machine import IS_LINUX
 
+TEMPORARY_FILES, INSTALLED_FILES = 65_536, 262_144
+"""The most files and folders in a tmpfs: each takes about 1 KiB of memory, beyond the size of the tmpfs."""
+SHM = "/dev/shm"
 SHARES, SHARES_AHEAD = 1024, 128  # CPU shares: the engine's default, and for sandboxes made ahead
 
 
@@ -100,14 +103,17 @@ def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
 def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
     limits = spec.isolation
     owner = "uid={},gid={},mode=0700".format(*spec.guest.inside)
-    work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{owner}"
-    skills = f"rw,nosuid,nodev,exec,size={len(spec.skills) * MAX_SKILL_BYTES},{owner}"
+    few = f"nr_inodes={min(TEMPORARY_FILES, limits.memory // (16 * KIB))}"  # all take at most a quarter of the memory
+    many = f"nr_inodes={min(INSTALLED_FILES, limits.memory // (8 * KIB))}"
+    work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{many},{owner}"
+    skills = f"rw,nosuid,nodev,exec,size={len(spec.skills) * MAX_SKILL_BYTES},{many},{owner}"
     return {
-        **dict.fromkeys(("/tmp", "/var/tmp"), f"rw,nosuid,nodev,noexec,size={limits.tmp},mode=1777"),
-        GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{owner}",
+        **dict.fromkeys(("/tmp", "/var/tmp"), f"rw,nosuid,nodev,noexec,size={limits.tmp},{few},mode=1777"),
+        SHM: f"rw,nosuid,nodev,noexec,size={limits.shm},{few},mode=1777",
+        GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{few},{owner}",
         **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
         **({} if spec.work_dir or not spec.skills else {GUEST_SKILLS: skills}),
-        **({GUEST_SESSION: f"rw,nosuid,nodev,exec,size={limits.installed},{owner}"} if limits.policy else {}),
+        **({GUEST_SESSION: f"rw,nosuid,nodev,exec,size={limits.installed},{many},{owner}"} if limits.policy else {}),
     }
 
 
@@ -127,6 +133,7 @@ def _gpus(gpus: int | str) -> dict[str, Any]:
 #
 # * a seccomp profile is the path of a file that the engine reads, where Docker takes the profile itself;
 # * a tmpfs cannot be given an owner: root owns it, so it must be open to all if the guest is another user;
+# * nor can it be given a number of files; /dev/shm is mounted by Podman itself;
 # * under a read-only root /run is writable and unbounded, unless it is mounted otherwise;
 # * /etc/hosts has the names that the engine's host has in its own, and the host's address, unless it is mounted;
 # * limits of a process (ulimit) are ignored by a rootless engine, whose guest is root in there: a shell sets them;
@@ -175,7 +182,7 @@ def podman_config(config: Mapping[str, Any], files: Path, processes: int) -> dic
         )
     host["SecurityOpt"] = [_security(option, files / "seccomp.json") for option in host["SecurityOpt"]]
     is_root = asked["User"].partition(":")[0] == "0"
-    tmpfs = {target: _mounted_tmpfs(options, is_root) for target, options in host["Tmpfs"].items()}
+    tmpfs = {at: _mounted_tmpfs(options, is_root) for at, options in host["Tmpfs"].items() if at != SHM}
     host["Tmpfs"] = {"/run": _SEALED, **tmpfs}  # which Podman adds under a read-only root, as it does /tmp and /var/tmp
     if asked["NetworkDisabled"]:
         host["Mounts"] += [_bind(str(files / name), f"/etc/{name}", read_only=True) for name in _OWN_FILES]
@@ -222,7 +229,7 @@ def _security(option: str, profile: Path) -> str:
 
 def _mounted_tmpfs(options: str, is_root: bool) -> str:
     """Return the tmpfs options without an owner, and so that Podman does not copy the image's folder into it."""
-    kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode="))]
+    kept = [option for option in options.split(",") if not option.startswith(("uid=", "gid=", "mode=", "nr_inodes="))]
     asked = next((option for option in options.split(",") if option.startswith("mode=")), "mode=0755")
     return ",".join([*kept, asked if is_root else "mode=1777", "notmpcopyup"])
 

@@ -20,6 +20,8 @@ import signal
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, TemporaryFiles
+
 LOOK_EVERY = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
 DECOY = 999  # after the copies, and before a kernel of any size
@@ -34,6 +36,7 @@ _STATS = (
 )
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_EMPTY_FILE = 1024  # bytes that the kernel keeps of a file in a tmpfs beside its content, about
 
 
 class OomPriority:
@@ -159,3 +162,15 @@ def oom_kills() -> int:
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
     return 0
+
+
+def fullest_folder(folders: Sequence[str] = TEMPORARY_FOLDERS) -> "TemporaryFiles | None":
+    """Return the temporary folder whose files take most memory; None if none can be asked."""
+    found = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            stat = os.statvfs(folder)
+            files = stat.f_files - stat.f_ffree
+            held = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + files * _EMPTY_FILE
+            found.append(TemporaryFiles(folder, min(files, MAX_NUMBER - 1), min(held >> 20, MAX_NUMBER - 1)))
+    return max(found, key=lambda each: each.mib, default=None)

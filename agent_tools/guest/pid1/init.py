@@ -524,7 +524,8 @@ class Init:
             self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
         code = os.waitstatus_to_exitcode(status)
         oom = oom_priority.oom_kills() > self.oom_kills
-        self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom))
+        full = oom_priority.fullest_folder() if oom else None
+        self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom, full=full))
 
 
 def _watched(pid: int) -> int:

@@ -184,6 +184,8 @@ def _hold(held: Hold) -> None:
 def _booted() -> RunKernel:
     """Boot; return the function by which a fork of this process becomes a kernel."""
     write_names()
+    if os.getpid() == 1:
+        name_login()
     run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
     return partial(run_kernel, partial(supervise, Descendants(has_pid_1=os.getpid() == 1)))
@@ -283,6 +285,15 @@ NAME = "sandbox"
 BASE = "/usr/share/agent_tools"  # the image's own tables
 SHELL = "/bin/bash"  # of the user, where the image has it
 TABLES = ("passwd", "group")
+
+
+def name_login(loginuid: str = "/proc/self/loginuid") -> None:
+    """Set the audit identity of this process and all that follow it: once it is set, code cannot choose another."""
+    with (
+        contextlib.suppress(OSError),
+        open(loginuid, "w") as file,
+    ):  # OSError: there is none, or the engine's is inherited
+        file.write(str(os.getuid()))
 
 
 def write_names(etc: str = "/etc", base: str = BASE) -> None:

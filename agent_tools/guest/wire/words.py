@@ -160,14 +160,30 @@ class Ready:
     """PID 1 listens to its stdin."""
 
 
+TEMPORARY_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+
+
+@dataclass(frozen=True)
+class TemporaryFiles:
+    """The files of one of TEMPORARY_FOLDERS: their number, and the MiB of memory that they take."""
+
+    folder: str
+    files: int
+    mib: int
+
+
 @dataclass(frozen=True)
 class Exit:
-    """The kernel of a generation ended by itself with `code`, or by `signal`; `oom`: at the memory limit."""
+    """The kernel of a generation ended by itself with `code`, or by `signal`; `oom`: at the memory limit.
+
+    `full` is what the fullest temporary folder, whose files count as memory, had at that time.
+    """
 
     generation: int
     code: int = 0
     signal: int = 0
     oom: bool = False
+    full: "TemporaryFiles | None" = None
 
 
 @dataclass(frozen=True)
@@ -241,7 +257,8 @@ def write_report(report: Report) -> bytes:
         text = base64.b64encode(report.text.encode("utf-8", "replace")).decode()
         return f"printed {report.generation} {report.stream} {text}".encode()
     how = f"signal {report.signal}" if report.signal else f"code {report.code}"
-    return f"exit {report.generation} {how}{' oom' if report.oom else ''}".encode()
+    full = f" {report.full.folder} {report.full.files} {report.full.mib}" if report.full else ""
+    return f"exit {report.generation} {how}{' oom' if report.oom else ''}{full}".encode()
 
 
 def read_order(line: bytes) -> "Order | None":
@@ -285,12 +302,20 @@ def _read_printed(generation: int, words: "list[str]") -> "Printed | None":
 
 
 def _read_exit(generation: int, words: "list[str]") -> "Exit | None":
-    oom = words[2:] == ["oom"]
-    if len(words) != 2 + oom or (number := _number(words[1])) is None:
+    oom = words[2:3] == ["oom"]
+    full = _read_full(words[3:]) if oom else None
+    if len(words) != 2 + oom + 3 * bool(full) or (number := _number(words[1])) is None:
         return None
     if words[0] == "signal":
-        return Exit(generation, signal=number, oom=oom)
-    return Exit(generation, code=number, oom=oom) if words[0] == "code" else None
+        return Exit(generation, signal=number, oom=oom, full=full)
+    return Exit(generation, code=number, oom=oom, full=full) if words[0] == "code" else None
+
+
+def _read_full(words: "list[str]") -> "TemporaryFiles | None":
+    if len(words) != 3 or words[0] not in TEMPORARY_FOLDERS:
+        return None
+    files, mib = _number(words[1]), _number(words[2])
+    return None if files is None or mib is None else TemporaryFiles(words[0], files, mib)
 
 
 def _number(word: str) -> "int | None":

@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Union
 
 from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order
-from agent_tools.limits import GIB, Limits
+from agent_tools.limits import GIB, MIB, Limits
 from agent_tools.results.execution import Cause
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
@@ -250,6 +250,8 @@ def order_on_entering(state: State) -> Order | None:
 
 
 USE_LESS = "read less at once: usecols, dtype, chunksize"
+CLEAR = "delete them by a command, or reset the sandbox"
+FULL = 0.125  # of the memory: files of a temporary folder that take more are named as a cause
 
 
 def describe(ended: Ended, memory: int) -> str:
@@ -272,7 +274,11 @@ def describe(ended: Ended, memory: int) -> str:
 def describe_exit(ended: Exit, memory: int) -> str:
     """Return how a kernel's process ended, as a clause."""
     if ended.signal and ended.oom:
-        return f"it was killed at its memory limit of {memory / GIB:g} GiB ({USE_LESS})"
+        limit = f"it was killed at its memory limit of {memory / GIB:g} GiB"
+        full = ended.full
+        if full and full.mib * MIB > memory * FULL:
+            return f"{limit}, of which {full.files:,} files in {full.folder} take {full.mib:,} MiB ({CLEAR})"
+        return f"{limit} ({USE_LESS})"
     if ended.signal:
         return f"it was killed by {_signal_name(ended.signal)}"
     return f"its process exited with code {ended.code}"

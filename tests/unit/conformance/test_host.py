@@ -45,7 +45,7 @@ HOST_CONFIG = {
 }
 BIND = {"Type": "bind", "Source": "/srv/work", "Destination": "/workspace", "Propagation": "rprivate"}
 ROOT = MountPoint("/", "overlay", frozenset({"ro", "relatime"}), is_shared=False)
-TMP = MountPoint("/tmp", "tmpfs", frozenset({"rw", "noexec", "size=262144k"}), is_shared=False)
+TMP = MountPoint("/tmp", "tmpfs", frozenset({"rw", "noexec", "size=262144k", "nr_inodes=65536"}), is_shared=False)
 
 
 def facts(
@@ -98,7 +98,7 @@ def by_name(found: ContainerFacts) -> dict[str, Finding]:
 
 def test_a_sandbox_as_we_make_it_holds_in_everything() -> None:
     found = by_name(facts())
-    assert len(found) == len(RULES) == 28
+    assert len(found) == len(RULES) == 29
     assert [finding for finding in found.values() if finding.verdict != "held"] == []
     assert {finding.seen_by for finding in found.values()} == {"host"}
     assert {finding.name for finding in found.values() if not finding.is_promised} <= {"TCP buffers"}
@@ -185,7 +185,8 @@ OPEN = {
     "pids not set": (facts({"PidsLimit": None}), "processes"),
     "pids set to no limit": (facts({"PidsLimit": -1}), "processes"),
     "pids not in force": (replace(facts(), limits={"pids": float("inf")}), "processes"),
-    "a tmpfs without a size": (mount("/scratch", "rw"), "memory-backed folders"),
+    "a tmpfs without a size": (mount("/scratch", "rw", "nr_inodes=1"), "memory-backed folders"),
+    "a tmpfs with any number of files": (mount("/scratch", "rw", "size=1k"), "empty files in memory"),
     "open files": (with_process(limits={"Max open files": "1048576"}), "open files"),
     "open files unlimited": (with_process(limits={"Max open files": "unlimited"}), "open files"),
     "file size": (with_process(limits={"Max file size": "unlimited"}), "file size"),
@@ -244,7 +245,15 @@ def test_what_the_host_cannot_see_is_unknown_and_the_settings_are_judged_still()
     unknown = {name for name, finding in findings.items() if finding.verdict == "unknown"}
     assert unknown == {
         *("interfaces", "user of every process", "supplementary groups", "capabilities", "NoNewPrivs"),
-        *("Seccomp filter", "TCP buffers", "memory-backed folders", "open files", "file size", "core dumps"),
+        *(
+            "Seccomp filter",
+            "TCP buffers",
+            "memory-backed folders",
+            "empty files in memory",
+            "open files",
+            "file size",
+            "core dumps",
+        ),
     }
     assert findings["memory"].found == "2048 MiB set"
 
@@ -274,3 +283,11 @@ def test_names_from_a_container_are_shown_harmlessly() -> None:
     assert "\x1b" not in found
     assert "\u202e" not in found
     assert len(found) <= 120
+
+
+def test_empty_files_are_promised_on_docker_only() -> None:
+    loose = mount("/scratch", "rw", "size=1k")
+    docker, podman = ({each.name: each for each in host_findings(loose, name)} for name in ("Docker", "Podman"))
+    assert docker["empty files in memory"].breaks_a_promise
+    assert not podman["empty files in memory"].breaks_a_promise
+    assert "Podman cannot" in podman["empty files in memory"].advice

@@ -63,7 +63,7 @@ def test_skills_have_a_folder_in_memory_where_none_is_shared() -> None:
     config = container_config(replace(spec(), work_dir=None, skills=(Path("/srv/s/0a/pdf"), Path("/srv/s/0b/b"))), "")
     assert [mount["Target"] for mount in config["HostConfig"]["Mounts"]] == ["/run/kernel"]
     place = at(config, "HostConfig.Tmpfs")["/skills"]
-    assert place == f"rw,nosuid,nodev,exec,size={128 * MIB},uid=10001,gid=10001,mode=0700"
+    assert place == f"rw,nosuid,nodev,exec,size={128 * MIB},nr_inodes=262144,uid=10001,gid=10001,mode=0700"
 
 
 def test_the_seccomp_profile_is_passed_on_word_for_word() -> None:
@@ -76,7 +76,7 @@ def test_a_list_adds_a_place_and_variables_and_nothing_else() -> None:
     policy = NetworkPolicy.read({"allow": ["pypi"], "headers": {"pypi.org": {"Authorization": "s3cret"}}})
     before, after = container_config(spec(), ""), container_config(spec(network=policy), "")
     place = after["HostConfig"]["Tmpfs"].pop("/opt/session")
-    assert place == "rw,nosuid,nodev,exec,size=536870912,uid=10001,gid=10001,mode=0700"
+    assert place == "rw,nosuid,nodev,exec,size=536870912,nr_inodes=262144,uid=10001,gid=10001,mode=0700"
     added = dict(line.split("=", 1) for line in after.pop("Env"))
     stock = dict(line.split("=", 1) for line in before.pop("Env"))
     assert added == {**stock, **NETWORK_ENVIRONMENT}
@@ -103,11 +103,11 @@ FIELDS = [
     ({"cpus": 2.01}, "HostConfig.NanoCpus", 2_010_000_000),
     ({"pids": 40}, "HostConfig.PidsLimit", 40),
     ({"shm": 2 * MIB}, "HostConfig.ShmSize", 2 * MIB),
-    ({"tmp": MIB}, "HostConfig.Tmpfs./tmp", "rw,nosuid,nodev,noexec,size=1048576,mode=1777"),
+    ({"tmp": MIB}, "HostConfig.Tmpfs./tmp", "rw,nosuid,nodev,noexec,size=1048576,nr_inodes=65536,mode=1777"),
     (
         {"home": 4 * MIB},
         "HostConfig.Tmpfs./home/sandbox",
-        "rw,nosuid,nodev,noexec,size=4194304,uid=10001,gid=10001,mode=0700",
+        "rw,nosuid,nodev,noexec,size=4194304,nr_inodes=65536,uid=10001,gid=10001,mode=0700",
     ),
     ({"open_files": 200}, "HostConfig.Ulimits.0", {"Name": "nofile", "Soft": 200, "Hard": 200}),
     ({"file_size": GIB // 2}, "HostConfig.Ulimits.2", {"Name": "fsize", "Soft": GIB // 2, "Hard": GIB // 2}),
