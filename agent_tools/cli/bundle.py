@@ -63,6 +63,7 @@ def bundle(folder: Path, extras: tuple[str, ...], flavours: tuple[Flavour, ...])
     lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]
     (folder / "SHA256SUMS").write_text("".join(lines))
     click.echo(f"{folder}: {len(lines)} files; there, run: sh install.sh")
+    click.echo(f"Compare by hand what `sha256sum SHA256SUMS` prints there: {_sha256(folder / 'SHA256SUMS')}")
 
 
 def _gather_wheels(folder: Path, extras: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from agent_tools import settings
-from agent_tools.cli.options import SKILLS_OPTION, notes, pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, api_key_option, notes, pair, recipe_options
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.engine import Recipe
@@ -73,7 +73,7 @@ def uvx_command() -> tuple[str, ...]:
 
 @click.group(invoke_without_command=True)
 @click.option("--http", metavar="HOST:PORT", help="Serve HTTP there, at /mcp, instead of stdio.")
-@click.option("--api-key", "api_keys", multiple=True, help="A key that clients over HTTP may use; repeatable.")
+@api_key_option("AGENT_TOOLS_MCP_API_KEYS")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Of the server over HTTP.")
 @click.option("--allow", "allowed_domains", multiple=True, help="A name the code may reach, e.g. pypi; repeatable.")
 @click.option("--memory", type=click.Choice(["1g", "4g", "16g", "64g"]), help="Memory of a container.  [default: 4g]")

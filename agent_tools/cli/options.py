@@ -167,6 +167,33 @@ def _absolute(_: click.Context, __: click.Parameter, folders: tuple[str, ...]) -
     return tuple(os.path.abspath(os.path.expanduser(folder)) for folder in folders)
 
 
+def _keys(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return keys; `@FILE` stands for those in the lines of a file."""
+    found = list[str]()
+    for each in given:
+        if not each.startswith("@"):
+            found.append(each)
+            continue
+        try:
+            found += Path(each[1:]).read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise click.BadParameter(f"{each[1:]} cannot be read: name a file with a key in each line.") from exc
+    return tuple(found)
+
+
+def api_key_option(environment: str) -> Callable[[Command], Command]:
+    """Return --api-key; `environment` is the variable for the same."""
+    return click.option(
+        "--api-key",
+        "api_keys",
+        multiple=True,
+        metavar="KEY|@FILE",
+        callback=_keys,
+        help="A key that clients may use, or a file with one in each line; repeatable. Every user of this machine can "
+        f"read a KEY in the list of processes: better give @FILE or set {environment}.",
+    )
+
+
 SKILLS_OPTION = click.option(
     "--skills",
     multiple=True,

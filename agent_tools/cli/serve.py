@@ -10,7 +10,7 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import SKILLS_OPTION, PathOption, notes, pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, notes, pair, recipe_options
 from agent_tools.containers.contents import Mount
 from agent_tools.engines.engine import Recipe
 from agent_tools.errors import AgentToolsError
@@ -31,7 +31,7 @@ from agent_tools.wires import WIRES, mount_of
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on.  [default: 8080]")
-@click.option("--api-key", "api_keys", multiple=True, help="A key that clients may use; repeatable.")
+@api_key_option("AGENT_TOOLS_GATEWAY_API_KEYS")
 @click.option("--data-dir", type=PathOption(), help="The folder of files and the database.")
 @click.option("--database", help="An SQLAlchemy URL.  [default: SQLite in the data dir]")
 @click.option("--audit", metavar="FILE", help="Write an audit log to this file (docs/audit.md); - is standard output.")

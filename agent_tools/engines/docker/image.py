@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from agent_tools import settings
-from agent_tools.engines.context import context_files, packed_context, shipped, tag_for
+from agent_tools.engines.context import REPOSITORY, context_files, packed_context, shipped, tag_for
 from agent_tools.engines.docker.connection import environment, translated
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Recipe, RecipeLike, recipe_of
+from agent_tools.engines.docker.image_archive import names_in
+from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike, recipe_of
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import private_base
@@ -420,16 +421,29 @@ def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) 
     """Load an archive into the engine; return the tags in it.
 
     Raises:
-        EngineError: it is not an archive of images.
+        EngineError: it is not an archive of images; or has another's, which would replace what the engine has under
+            that name; or one under a name of this installation that another version has built.
         OSError: the file cannot be read.
     """
     progress(f"Loading {path}")
     tags = []
     with path.open("rb") as file:
+        names = names_in(file)
+        if foreign := sorted(name for name in names if not name.startswith(f"{REPOSITORY}:")):
+            raise EngineError(
+                f"{path} has images that are not agent_tools' own, such as {foreign[0]!r:.80}: nothing was loaded. "
+                "Load it with the engine's own command if you trust it."
+            )
+        file.seek(0)
         for line in engine.load_image(file):
             progress(line)
             if line.startswith("Loaded image: "):
                 tags.append(line.removeprefix("Loaded image: ").removeprefix("localhost/"))
     if not tags:
         raise EngineError(f"{path} has no image with a name: write it with `agent-tools image save`.")
+    current = {tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
+    for tag in current.intersection(tags):
+        if (version := origin_of(engine.image_facts(tag)).version) != __version__:
+            engine.remove_image(tag)
+            raise EngineError(f"{tag} in {path} is not what its name says: its label names version {version}.")
     return tags

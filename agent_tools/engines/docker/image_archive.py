@@ -1,0 +1,68 @@
+"""The names of the images in an archive for an engine, read before the engine gets it: it would take any.
+
+Docker's archives name images in `manifest.json` (docker save), in `repositories` (older ones) and in annotations of
+`index.json` (https://github.com/opencontainers/image-spec/blob/main/annotations.md). An engine may read either.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from agent_tools.errors import EngineError
+from agent_tools.limits import MIB
+from agent_tools.text import has_more_parts
+
+MAX_INDEX, MAX_PARTS = MIB, 10_000
+_NO_INDEX = (RecursionError, TypeError, AttributeError)  # JSON of another shape
+_INDEXES = ("manifest.json", "repositories", "index.json")
+_WHOLE, _TAG = "io.containerd.image.name", "org.opencontainers.image.ref.name"
+_PREFIXES = ("docker.io/library/", "localhost/")
+
+
+def names_in(archive: BinaryIO) -> set[str]:
+    """Return the names of the images in an archive, without the registry that an engine adds to its own.
+
+    Raises:
+        EngineError: it is not an archive of images.
+    """
+    found = set[str]()
+    try:
+        with tarfile.open(fileobj=archive, mode="r|*") as tar:
+            for member in tar:
+                if member.name.removeprefix("./") in _INDEXES:
+                    found.update(_names(_parsed(tar, member)))
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, *_NO_INDEX) as exc:
+        raise EngineError("It is not an archive of images: write it with `agent-tools image save`.") from exc
+    return {_plain(name) for name in found}
+
+
+def _parsed(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
+    file = tar.extractfile(member) if member.isreg() else None
+    data = file.read(MAX_INDEX + 1) if file else b""
+    if len(data) > MAX_INDEX or has_more_parts(data, MAX_PARTS):
+        raise ValueError(f"{member.name} is too large")
+    return json.loads(data)
+
+
+def _names(index: Any) -> Iterator[str]:
+    if isinstance(index, list):  # manifest.json
+        for image in index:
+            yield from map(str, image.get("RepoTags") or ())
+    elif isinstance(index.get("manifests"), list):  # index.json
+        for image in index["manifests"]:
+            notes = image.get("annotations") or {}
+            yield from (str(notes[key]) for key in (_WHOLE, _TAG) if ":" in str(notes.get(key, "")))
+    else:  # repositories
+        for name, tags in index.items():
+            if isinstance(tags, dict):
+                yield from (f"{name}:{tag}" for tag in tags)
+
+
+def _plain(name: str) -> str:
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name

@@ -1,0 +1,110 @@
+"""The names in archives of images, and which archives are loaded."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pytest
+
+from agent_tools.engines.context import tag_for
+from agent_tools.engines.docker import image
+from agent_tools.engines.docker.image_archive import names_in
+from agent_tools.errors import EngineError
+from agent_tools.version import __version__
+
+CURRENT = tag_for()
+
+
+def archive(files: dict[str, Any], compression: str = "") -> io.BytesIO:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=f"w:{compression}") as tar:
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    file.seek(0)
+    return file
+
+
+def manifest(*names: str) -> dict[str, Any]:
+    return {"layer.tar": b"x" * 5_000, "manifest.json": [{"Config": "c.json", "RepoTags": list(names)}]}
+
+
+def indexed(name: str, ref: str = "latest") -> dict[str, Any]:
+    notes = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": ref}
+    return {"index.json": {"manifests": [{"annotations": notes}, {}]}}
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (manifest("agent-tools:a", "localhost/agent-tools:b"), {"agent-tools:a", "agent-tools:b"}),
+        ({"manifest.json": [{"RepoTags": None}]}, set()),
+        ({**manifest("agent-tools:a"), "repositories": {"other": {"latest": "1"}}}, {"agent-tools:a", "other:latest"}),
+        ({**manifest("agent-tools:a"), **indexed("docker.io/library/other:1")}, {"agent-tools:a", "other:1"}),
+        (indexed("docker.io/library/agent-tools:a", "quay.io/other:1"), {"agent-tools:a", "quay.io/other:1"}),
+        ({"./manifest.json": [{"RepoTags": ["other:1"]}]}, {"other:1"}),
+    ],
+)
+@pytest.mark.parametrize("compression", ["", "gz"])
+def test_every_name_that_an_engine_may_read_is_found(files: dict[str, Any], names: set[str], compression: str) -> None:
+    assert names_in(archive(files, compression)) == names
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no archive",
+        archive({"manifest.json": b"[" * 5_000}).getvalue(),
+        archive({"manifest.json": b"5"}).getvalue(),
+        archive({"manifest.json": [1]}).getvalue(),
+        archive({"manifest.json": b" " * (2 << 20)}).getvalue(),
+        archive(manifest("agent-tools:a"), "gz").getvalue()[:-30],
+    ],
+)
+def test_what_is_no_archive_of_images_is_an_error(data: bytes) -> None:
+    with pytest.raises(EngineError, match="not an archive of images"):
+        names_in(io.BytesIO(data))
+
+
+class Loading:
+    """As much of an engine as loading needs."""
+
+    def __init__(self, version: str = __version__) -> None:
+        self.loaded: list[str] = []
+        self._version = version
+
+    def load_image(self, file: BinaryIO) -> Iterator[str]:
+        for name in sorted(names_in(file)):
+            self.loaded.append(name)
+            yield f"Loaded image: {name}"
+
+    def image_facts(self, tag: str) -> dict[str, Any]:
+        return {"Config": {"Labels": {"org.opencontainers.image.version": self._version}}}
+
+    def remove_image(self, tag: str) -> None:
+        self.loaded.remove(tag)
+
+
+def test_another_image_is_refused_before_the_engine_gets_it(tmp_path: Path) -> None:
+    path, engine = tmp_path / "a.tar", Loading()
+    path.write_bytes(archive(manifest("agent-tools:a", "postgres:16")).getvalue())
+    with pytest.raises(EngineError, match="'postgres:16': nothing was loaded"):
+        image.load(cast("Any", engine), path)
+    assert engine.loaded == []
+
+
+def test_an_image_of_another_version_under_a_current_name_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(archive(manifest("agent-tools:a", CURRENT)).getvalue())
+    assert image.load(cast("Any", Loading()), path) == sorted(["agent-tools:a", CURRENT])
+    with pytest.raises(EngineError, match="not what its name says"):
+        image.load(cast("Any", engine := Loading("0.0.9")), path)
+    assert engine.loaded == ["agent-tools:a"]
