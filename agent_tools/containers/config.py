@@ -156,6 +156,8 @@ class ContainersConfig:
     @functools.cached_property
     def known_skills(self) -> tuple[Skill, ...]:
         """The skills of `skills`, read once and copied to `data_dir`: later changes of a folder have no effect."""
+        if self.skills:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # the copies' folder would make it open to all
         return read_skills(self.skills, self.data_dir / "skills")
 
     @model_validator(mode="after")
