@@ -12,6 +12,8 @@ about a tenth of one processor.
 
 from __future__ import annotations
 
+import contextlib
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +34,7 @@ IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
 MOST_IDLE_SECONDS = 60.0  # at most, between two checks of an idle sandbox
 HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # consecutive checks, and their time, for which a process may be hidden
 COUNT_SECONDS = 60.0  # seconds that the first run waits for the first count
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _BOUNDLESS = FolderUsage(2**63, 2**63, 2**63)
 SMALL_SHARE = 64  # code that has added less than this part of min_disk_free is not what filled a disk
 PAUSE_FACTOR = 10  # after a check of t seconds comes a pause of at least this many t
@@ -62,6 +65,7 @@ class Quota:
         self._small = limits.min_disk_free // SMALL_SHARE
         self._bytes = 0  # at the last look
         self._began = (0, 0)  # the bytes at the last check before the code began, and the moment when it began
+        self._closed_to = 0  # the permissions that others lacked when it was counted first
         self._is_low = False  # True if the caller was told that the disk has too little room, and it still has
         self._counting = threading.Lock()
         self._counted = threading.Event()
@@ -83,8 +87,16 @@ class Quota:
         )
         self._least_free = min(self._most_free, self._free(self._path) // 2)
         self._bytes = found.bytes
+        self._closed_to = ~self._path.stat().st_mode & _OTHERS
         self._begin()
         self._counted.set()
+
+    def _close_again(self) -> None:
+        """Take back permissions on work_dir that code gave to other users of this machine."""
+        with contextlib.suppress(OSError):  # it is gone, or a rootless engine's guest owns it
+            mode = self._path.stat().st_mode
+            if mode & self._closed_to:
+                self._path.chmod(stat.S_IMODE(mode) & ~self._closed_to)
 
     def begin(self) -> None:
         """Record that code begins or has ended: growth is counted from here on.
@@ -92,6 +104,7 @@ class Quota:
         While the disk is nearly full, growth is counted from the time when it was not, so that many runs together add
         no more than one may. A sandbox opened on a nearly full disk has the whole limit once there is room.
         """
+        self._close_again()
         free = self._free(self._path)
         self._least_free = max(self._least_free, min(self._most_free, free // 2))
         if free >= self._least_free:
@@ -174,6 +187,7 @@ class Quota:
 
         `deleted` has the deleted files that the sandbox still has open; they count, too.
         """
+        self._close_again()
         limit, deleted = self._limit, deleted or DeletedFiles()
         if excused := self._excused:
             limit = FolderUsage(max(limit.bytes, excused.bytes), max(limit.entries, excused.entries), limit.levels)

@@ -534,3 +534,18 @@ def test_a_long_first_count_is_soon_followed_by_a_look(tmp_path: Path, guest: Gu
     now[0] += LOOK_EVERY
     assert watch.is_due()
     watch.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "opened", "left"), [(0o700, 0o777, 0o700), (0o755, 0o777, 0o755), (0o750, 0o2500, 0o2500)]
+)
+def test_a_folder_that_code_opens_to_other_users_is_closed_again(
+    tmp_path: Path, given: int, opened: int, left: int
+) -> None:
+    tmp_path.chmod(given)
+    quota = Quota(tmp_path, Limits(min_disk_free=0))
+    quota.count()
+    for look in (quota.excess, quota.begin):
+        tmp_path.chmod(opened)
+        look()
+        assert tmp_path.stat().st_mode & 0o7777 == left
