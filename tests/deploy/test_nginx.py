@@ -127,11 +127,36 @@ def test_keys_are_needed_through_it_and_what_is_for_operators_stays_inside(
 ) -> None:
     _, url, _ = proxied
     assert httpx.get(f"{url}/v1/models").status_code == 401
-    for path in ("metrics", "ready"):
-        assert httpx.get(f"{url}/{path}").status_code == 403
+    for path in (
+        "metrics",
+        "ready",
+        "code/metrics",
+        "code/ready",
+        "/metrics",
+        "%6detrics",
+        "x/../metrics",
+        "code//ready",
+    ):
+        assert httpx.get(f"{url}/{path}").status_code == 403, path
+    for path in (
+        "metrics/",
+        "code/code/metrics",
+        "METRICS",
+        "openai/metrics",
+        "openai/v1/metrics",
+        "metrics%00",
+        "metrics;x",
+    ):
+        assert "agent_tools_" not in httpx.get(f"{url}/{path}").text, path
 
 
 SIGNED_IN = {"Cookie": "_oauth2_proxy=signed-in"}
+SPOOFED = (
+    {"X-Auth-Request-User": "root", "X-Auth-Request-Email": "root@example.org"},
+    {"X-Forwarded-User": "root", "X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1"},
+    {"X-Original-URL": "/oauth2/sign_in", "X-Rewrite-URL": "/oauth2/sign_in", "X-Forwarded-Uri": "/oauth2/sign_in"},
+    {"Connection": "close, Authorization", "Authorization": f"Bearer {KEYS[0]}"},
+)
 
 
 def signing_in(seen: Seen) -> Answer:
@@ -157,6 +182,10 @@ def test_people_sign_in_before_the_page_and_share_one_key(new_gateway: NewGatewa
             assert "agent_tools" in httpx.get(f"{url}/", headers=SIGNED_IN).text
             file = {"file": ("a.bin", b"a" * 3_000_000), "purpose": (None, "user_data")}
             assert httpx.post(f"{url}/v1/files", files=file, headers=SIGNED_IN).status_code == 200
+            others_key = {"api-key": KEYS[1], "x-api-key": KEYS[1], "X-Access-Token": KEYS[1], "X-User-Id": "root"}
+            assert len(httpx.get(f"{url}/v1/files", headers={**SIGNED_IN, **others_key}).json()["data"]) == 1
+            for spoofed in SPOOFED:
+                assert httpx.get(f"{url}/v1/files", headers=spoofed).status_code == 401, spoofed
             asked = {"model": "m", "input": "Go.", "stream": True}
             answer = httpx.post(f"{url}/v1/responses", json=asked, headers={**SIGNED_IN, "Authorization": "Bearer own"})
             assert "Half of it, and the rest." in answer.text

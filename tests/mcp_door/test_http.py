@@ -28,6 +28,7 @@ from agent_tools.runtime.runtime import Runtime
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
 from tests.mcp_door.conftest import FOREVER, text_of
+from tests.mcp_door.test_tasks import Tasks, ask, begun, ended
 
 KEYS = ("first-key-123", "second-key-123")
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -84,11 +85,11 @@ def test_a_server_logs_from_its_level_on_and_stops_beside_an_open_stream(level: 
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, key: str = "", mode: Any = "auto") -> Any:
+async def connected(url: str, key: str = "", mode: Any = "auto", **options: Any) -> Any:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        Client(streamable_http_client(url, http_client=http), mode=mode, **options) as client,
     ):
         yield client
 
@@ -225,3 +226,25 @@ def test_sessions_of_one_key_leave_room_for_another(new_server: Callable[..., st
     keys = (KEYS[0], KEYS[0], KEYS[1])
     sent = [httpx.post(url, json=HELLO, headers={**HEADERS, "Authorization": f"Bearer {key}"}) for key in keys]
     assert [answer.status_code for answer in sent] == [200, 503, 200]
+
+
+def test_a_task_is_seen_and_ended_by_its_key_alone(new_server: Callable[..., str]) -> None:
+    url = new_server(api_keys=KEYS, answer_within=0.3)
+    tasks, others = Tasks(), Tasks()
+
+    async def main() -> None:
+        async with (
+            connected(url, KEYS[0], extensions=(tasks,)) as mine,
+            connected(url, KEYS[1], extensions=(others,)) as theirs,
+        ):
+            task = await begun(mine, tasks, "print('begun', flush=True)\n" + FOREVER)
+            for method in ("get", "update", "cancel"):
+                with pytest.raises(MCPError, match="There is no such task"):
+                    await ask(theirs, method, task)
+            assert (await ask(mine, "get", task))["status"] == "working"
+            await ask(mine, "cancel", task)
+            assert (await ended(mine, task))["status"] == "cancelled"
+            with pytest.raises(MCPError, match="There is no such task"):
+                await ask(theirs, "get", task)
+
+    asyncio.run(main())
