@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -15,11 +15,13 @@ import pytest
 from agent_tools.mcp import http as mcp
 from tests.gateway.asking import until
 from tests.gateway.conftest import NewGateway
+from tests.gateway.postgresql import postgresql
 from tests.mcp_door.conftest import text_of
 from tests.mcp_door.test_http import connected
 from tests.wires.conftest import MOUNTS, Served
 from tests.wires.test_vllm import said, session
 
+__all__ = ["postgresql"]
 PLACES = 4  # three of them for one key
 ASKED = 6
 WAIT = """
@@ -80,28 +82,36 @@ DOORS: tuple[Door, ...] = (page, e2b, librechat, sandboxfusion, terminal, vllm, 
 
 
 @pytest.fixture
-def doors(new_gateway: NewGateway) -> Iterator[Served]:
+def serve_doors(new_gateway: NewGateway) -> Iterator[Callable[..., Served]]:
+    """Makes gateways with every door."""
+    options = {"named_keys": True, "max_sandboxes": PLACES, "pool": 0, "timeout": 120.0}
     with ExitStack() as stack:
-        gateway = new_gateway(
-            {}, mounts=[*MOUNTS, mcp.MOUNT], named_keys=True, max_sandboxes=PLACES, pool=0, timeout=120.0
-        )
-        yield Served(gateway, stack)
+        yield lambda **more: Served(new_gateway({}, mounts=[*MOUNTS, mcp.MOUNT], **options, **more), stack)
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_key_that_takes_all_it_can_get_keeps_no_other_from_running_code(
-    doors: Served, work_dir: Path, door: Door
+    serve_doors: Callable[..., Served], work_dir: Path, door: Door
 ) -> None:
+    run_beside(serve_doors(), work_dir, door, DOORS)
+
+
+def test_it_is_so_with_postgresql(serve_doors: Callable[..., Served], work_dir: Path, postgresql: str) -> None:
+    run_beside(serve_doors(database=postgresql), work_dir, e2b, (page, sandboxfusion, mcp_door))
+
+
+def run_beside(served: Served, work_dir: Path, door: Door, others: Sequence[Door]) -> None:
+    """Take all places that a key can get at one door, and run code of another key at others meanwhile."""
     signs = work_dir / "signs"
     signs.mkdir()
     end = signs / "end"
     wait = WAIT.format(signs=str(signs), end=str(end))
     with ThreadPoolExecutor(ASKED) as pool:
         try:
-            held = [pool.submit(door, doors, "first", wait, number) for number in range(ASKED)]
+            held = [pool.submit(door, served, "first", wait, number) for number in range(ASKED)]
             until(lambda: len(list(signs.iterdir())) == PLACES - 1)
-            for other in DOORS:
-                assert "42" in other(doors, "second", "print(6 * 7)", 0), other.__name__
+            for other in others:
+                assert "42" in other(served, "second", "print(6 * 7)", 0), other.__name__
             assert len(list(signs.iterdir())) == PLACES - 1
             assert not any(each.done() for each in held)
         finally:
