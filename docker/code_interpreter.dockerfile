@@ -36,12 +36,14 @@ RUN set -eu; \
     mkdir /opt/no_pip; cp /build/no_pip.py /opt/no_pip/pip.py; cp -d /opt/pip/bin/pip /opt/pip/bin/pip3 /opt/kernel/bin; \
     /opt/kernel/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pip /opt/no_pip
 COPY font_fallback.py matplotlibrc /build/
+COPY modules /build/modules
 COPY fonts /usr/share/fonts/agent_tools
 RUN set -eu; \
     site=$(/opt/kernel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/guest > "$site/agent_tools_guest.pth"; \
     echo 'import os; os.getpid() != 1 and __import__("agent_tools_guest.packages").packages.add()' \
         >> "$site/agent_tools_guest.pth"; \
+    cp /build/modules/*.py "$site"; \
     cat /build/font_fallback.py >> "$site/matplotlib/font_manager.py"; \
     cd "$site/matplotlib/mpl-data/stylelib"; \
     for style in seaborn-v0_8*; do cp "$style" "seaborn${style#seaborn-v0_8}"; done; \
@@ -71,6 +73,9 @@ COPY --from=builder /opt/matplotlib /opt/matplotlib
 COPY --from=builder /opt/pip /opt/pip
 COPY --from=builder /opt/no_pip /opt/no_pip
 COPY datasets /opt/datasets
+# After matplotlib has listed the fonts, which it would list again under each of these names.
+COPY font_links.sh /tmp/
+RUN sh /tmp/font_links.sh && rm /tmp/font_links.sh
 # One Python, by whatever name: login shells find it first, and the base's own finds the same packages. The tables of
 # users are links, which lead to files that PID 1 lays for the ids it runs as (guest/pid1/supervisor.py).
 RUN set -eu; \

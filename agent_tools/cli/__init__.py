@@ -67,6 +67,14 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command by its name; an unknown name is an error that suggests the nearest one."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args[:1] == ["version"] and ctx.parent is None:
+            click.echo(__version__)
+            ctx.exit()
+        if args and args[0] == "--help":
+            click.echo(ctx.get_help())
+            ctx.exit()
         if args and not args[0].startswith("-") and args[0] not in self._lazy:
             near = difflib.get_close_matches(args[0], self._lazy, 1)
             if near:
@@ -111,13 +119,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
         "clean": Lazy("Remove what host processes that are gone have left.", module="doctor"),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="agent-tools")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Run a model's Python in a locked-down container of its own.
 
     Begin with `agent-tools doctor`, then `agent-tools run -c 'print(2 + 2)'`.
     """
+    if not context.invoked_subcommand:
+        click.echo(context.get_help())
 
 
 def main() -> None:

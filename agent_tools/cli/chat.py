@@ -55,6 +55,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _CODE_OR_FORMULA = re.compile(
     r"(`+[^`]*`+|~{3,}[^~]*~{3,})|\$\$[^$]{1,2000}\$\$|(?<![\w$\\])\$(?![\s$])[^$\n]{0,500}(?<!\s)\$(?![\d$])"
     r"|\\\[(?:[^\\]|\\(?![\[\]])){1,2000}\\\]|\\\((?:[^\\]|\\(?![()])){1,2000}\\\)"
+    r"|\]\((?P<file>sandbox:(?:[^()<>\n]|\([^()<>\n]{0,200}\)){1,500})\)"
 )
 _PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 _SCHEME = "sandbox:"
@@ -110,7 +111,7 @@ class MarkdownWriter:
         self._block, self._size, self._fence, self._is_over = [], 0, "", False
 
     def _rendered(self, text: str) -> Markdown:
-        markdown = Markdown(_with_formulas(text), hyperlinks=False)
+        markdown = Markdown(_as_written(text), hyperlinks=False)
         for token in [child for block in markdown.parsed for child in block.children or ()]:
             address = token.attrs.get("href")
             if isinstance(address, str) and (path := _path_of(address, self._folder)):
@@ -131,9 +132,15 @@ def _path_of(address: str, folder: Path) -> str | None:
     return None
 
 
-def _with_formulas(text: str) -> str:
-    """Escape formulas, so that Markdown prints them as the model wrote them."""
-    return _CODE_OR_FORMULA.sub(lambda found: found[0] if found[1] else _PUNCTUATION.sub(r"\\\g<0>", found[0]), text)
+def _as_written(text: str) -> str:
+    """Escape formulas, and spaces in the names of files, so that Markdown reads them as the model meant them."""
+
+    def escaped(found: re.Match[str]) -> str:
+        if found["file"]:
+            return f"](<{found['file']}>)"
+        return found[0] if found[1] else _PUNCTUATION.sub(r"\\\g<0>", found[0])
+
+    return _CODE_OR_FORMULA.sub(escaped, text)
 
 
 _ENDINGS = {

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,19 @@ _limit_options = with_options(
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
     click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
 )
-_store_options = with_options(  # where a gateway's database and files are
-    click.option("--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database."),
-    click.option("--database", help="The gateway's SQLAlchemy URL, if it has one."),
+_STORE = (  # where a gateway's database and files are
+    partial(click.option, "--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database."),
+    partial(click.option, "--database", help="The gateway's SQLAlchemy URL, if it has one."),
 )
+_store_options = with_options(*(option() for option in _STORE))
+
+
+def _remember(context: click.Context, option: click.Parameter, value: object) -> None:
+    context.obj = {**(context.obj or {}), **({option.name: value} if value is not None else {})}
+
+
+_any_place = with_options(*(option(expose_value=False, callback=_remember) for option in _STORE))
+"""The same before and after the name of a command of `keys`; all are in the context's object."""
 
 
 def found_config(**given: Any) -> GatewayConfig:
@@ -38,15 +48,13 @@ def found_config(**given: Any) -> GatewayConfig:
 
 
 @click.group()
-@_store_options
-@click.pass_context
-def keys(context: click.Context, /, **given: Any) -> None:
+@_any_place
+def keys() -> None:
     """Make, list, limit, revoke and purge keys of a gateway that has `--set named_keys=true`, while it runs.
 
     The database is found as `agent-tools serve` finds it: by these options, or by AGENT_TOOLS_GATEWAY_DATABASE and
     AGENT_TOOLS_GATEWAY_DATA_DIR. A change holds within seconds, in every gateway on it.
     """
-    context.obj = {name: value for name, value in given.items() if value is not None}
 
 
 @keys.command()
@@ -58,6 +66,7 @@ def keys(context: click.Context, /, **given: Any) -> None:
     help="For a server of many users, such as Open WebUI, which names the user of each request.",
 )
 @_limit_options
+@_any_place
 @click.pass_obj
 def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **limits: int | None) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept.
@@ -72,6 +81,7 @@ def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **lim
 
 
 @keys.command("list")
+@_any_place
 @click.pass_obj
 def list_(found: dict[str, Any]) -> None:
     """List all keys, with their own limits."""
@@ -86,6 +96,7 @@ def list_(found: dict[str, Any]) -> None:
 
 @keys.command()
 @click.argument("name")
+@_any_place
 @click.pass_obj
 def revoke(found: dict[str, Any], name: str) -> None:
     """Revoke the key NAME. Its data stays until it expires, and the name cannot be used again."""
@@ -97,6 +108,7 @@ def revoke(found: dict[str, Any], name: str) -> None:
 @keys.command("purge")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@_any_place
 @click.pass_obj
 def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
     """Revoke the key NAME and delete all that it owns: responses, conversations, uploads, containers, files, variables.
@@ -118,6 +130,7 @@ def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
 @keys.command()
 @click.argument("name")
 @_limit_options
+@_any_place
 @click.pass_obj
 def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
     """Set both limits of the key NAME; a limit that is not given returns to the gateway's default."""

@@ -8,7 +8,6 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from agent_tools import settings
 from agent_tools.cli.options import PathOption, recipe_options
@@ -33,12 +32,13 @@ def image() -> None:
 
 @image.command()
 @recipe_options
-@click.option("--if-missing", is_flag=True, help="Do nothing if the engine has the image; pull a published one.")
-def build(if_missing: bool, **options: Any) -> None:
-    """Build the image now, with progress; otherwise the first use builds it."""
+@click.option("--if-missing", is_flag=True, help="Pull a published image, rather than build one.")
+@click.option("--again", is_flag=True, help="Build it even if the engine has it.")
+def build(if_missing: bool, again: bool, **options: Any) -> None:
+    """Build the image now, with progress, unless the engine has it; otherwise the first use builds it."""
     engine, recipe = DockerEngine(), Recipe.read(**options)
-    if if_missing and engine.has_image(context.tag_for(recipe)):
-        console.print(f"image: {context.tag_for(recipe)} is there")
+    if not again and engine.has_image(context.tag_for(recipe)):
+        console.print(f"image: {context.tag_for(recipe)} is there{'' if if_missing else '; --again builds it anew'}")
         return
     _with_progress(engine, recipe, always=not if_missing)
 
@@ -49,14 +49,13 @@ def show(**options: Any) -> None:
     """Show the current image, its base, and the older images on the engine."""
     engine = DockerEngine()
     wanted = context.tag_for(Recipe.read(**options))
-    table = Table("image", "size", "created", "")
-    for found in engine.images(context.REPOSITORY):
+    found_images = engine.images(context.REPOSITORY)
+    click.echo(f"{'size':>9}  {'created':19}  image")
+    for found in found_images:
         for tag in found.get("RepoTags") or ():
             created = engine.image_facts(tag)["Created"][:19]
-            table.add_row(
-                tag, f"{found['Size'] / MIB:.0f} MiB", created, "in use" if tag == wanted else "older or other"
-            )
-    Console().print(table)
+            size = f"{found['Size'] / MIB:.0f} MiB"
+            click.echo(f"{size:>9}  {created}  {tag}{' (in use)' if tag == wanted else ''}")
     if not engine.has_image(wanted):
         click.echo(f"{wanted}: missing; `agent-tools image build` makes it")
         return

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -55,8 +56,12 @@ def _added(command: Sequence[str]) -> str:
     return f"claude mcp add {NAME} -- {shlex.join(command)}"
 
 
+_DESKTOP = (
+    "~/Library/Application Support/Claude/claude_desktop_config.json on macOS, "
+    "%APPDATA%\\Claude\\claude_desktop_config.json on Windows"
+)
 CLIENTS = {
-    "claude-desktop": McpClient("Claude Desktop", "claude_desktop_config.json", _servers("mcpServers")),
+    "claude-desktop": McpClient("Claude Desktop", _DESKTOP, _servers("mcpServers")),
     "claude-code": McpClient("Claude Code", "a terminal", _added),
     "cursor": McpClient("Cursor", "~/.cursor/mcp.json, or .cursor/mcp.json of a project", _servers("mcpServers")),
     "vscode": McpClient("VS Code", ".vscode/mcp.json", _servers("servers", type="stdio")),
@@ -119,7 +124,9 @@ def config(context: click.Context, /, client: str, uvx: bool) -> None:
     """Print the configuration of CLIENT for this server, with the options given before `config`."""
     assert context.parent
     given = tuple(_given(context.parent))
-    notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False)
+    notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False, soft_wrap=True)
+    if not uvx and find_spec("mcp") is None:
+        notes.print(f"It will not start yet: the server needs {pip_install('mcp')}", style="red", markup=False)
     command = uvx_command() if uvx else (sys.executable, "-m", "agent_tools", "mcp")
     click.echo(CLIENTS[client].written((*command, *given)))
 

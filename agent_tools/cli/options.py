@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.style import Style
 
+from agent_tools.cli.next_steps import for_shell
 from agent_tools.engines.engine import FLAVOURS
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of, size_text
@@ -63,19 +64,13 @@ def show_output(output: Output, stdout: TextIO) -> None:
             if output.text and (isinstance(output, Result) or not pictures_of(output)):
                 _write(output.text + "\n", stdout)
         case Error() | TimedOut() | Died():
-            if not is_left(output):
-                notes.print(output.text, style="red", markup=False, soft_wrap=True)
+            notes.print(for_shell(output.text), style="red", markup=False, soft_wrap=True)
         case Omitted() | Restarted() | Notice():
             notes.print(output.text, style="yellow", markup=False, soft_wrap=True)
         case HostCall():
             notes.print(f"host call: {output.text}", style="dim", markup=False, soft_wrap=True)
         case Cleared():
             pass
-
-
-def is_left(output: Output | None) -> bool:
-    """Return whether code ended itself successfully, by `sys.exit()` or `sys.exit(0)`."""
-    return isinstance(output, Error) and output.name == "SystemExit" and output.value in ("", "0", "None")
 
 
 def show_figures(execution: Execution, folder: Path) -> None:

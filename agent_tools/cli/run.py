@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import click
 
 from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.next_steps import next_step
 from agent_tools.cli.options import (
     interpreter,
     is_figure,
@@ -86,11 +87,12 @@ def run(
         folder = tool.as_sandbox.workspace.path
         if notebook:
             write_notebook(notebook, _as_notebook(source, result, changed, folder))
+        reason = _reason(tool, result, timeout)
         if as_json:
-            print(json.dumps(_as_json(result, changed, folder, _reason(tool, result, timeout) or _last_line(result))))
+            print(json.dumps(_as_json(result, changed, folder, reason or _last_line(result))))
         else:
             show_files(changed, folder)
-            if reason := _reason(tool, result, timeout):
+            if reason := reason or _next_step(tool, result):
                 notes.print(f"agent-tools: {reason}", style="red", markup=False, soft_wrap=True)
     sys.exit(result.exit_code)
 
@@ -207,6 +209,12 @@ def _reason(tool: CodeInterpreter, result: CommandResult, timeout: float | None)
     if number > 0 and number != signal.SIGINT and number in {int(each) for each in signal.Signals}:
         return f"It was ended by {signal.Signals(number).name}."
     return ""
+
+
+def _next_step(tool: CodeInterpreter, result: CommandResult) -> str:
+    """Return what can be done about the script's error; '' if there is nothing to say."""
+    sandbox = tool.as_sandbox
+    return next_step(sandbox, result.texts[1]) if result.exit_code == 1 and sandbox.is_alive else ""
 
 
 def _last_line(result: CommandResult) -> str | None:

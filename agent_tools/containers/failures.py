@@ -33,7 +33,8 @@ class ContainerNotFound(NotFound):
 class ContainerFileNotFound(NotFound):
     """The container has no such file."""
 
-    noun = "container file"
+    def __init__(self, id_: str) -> None:
+        ContainersError.__init__(self, f"There is no file {id_[:80]!r} in this container.")
 
 
 class UploadNotFound(NotFound):

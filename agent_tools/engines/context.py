@@ -37,9 +37,9 @@ def _stack_files(flavour: Flavour) -> dict[str, bytes]:
         "Dockerfile": shipped("docker/code_interpreter.dockerfile").read_bytes(),
         "requirements.lock": shipped(f"docker/{lock}").read_bytes(),
     }
-    for name in ("uv.lock", "font_fallback.py", "matplotlibrc", "no_pip.py", "session_pip.py"):
+    for name in ("uv.lock", "font_fallback.py", "font_links.sh", "matplotlibrc", "no_pip.py", "session_pip.py"):
         files[name] = shipped(f"docker/{name}").read_bytes()
-    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*"), ("docker/datasets", "*")):
+    for folder, pattern in (("guest", "**/*.py"), ("fonts", "*"), ("docker/datasets", "*"), ("docker/modules", "*.py")):
         top = shipped(folder)
         name = folder.removeprefix("docker/")
         files.update({f"{name}/{path.relative_to(top)}": path.read_bytes() for path in sorted(top.glob(pattern))})
@@ -83,7 +83,9 @@ def validated(packages: Sequence[str]) -> list[str]:
     Raises: InvalidParams: an entry is not a plain PEP 508 requirement (a URL, an option, a path).
     """
     if isinstance(packages, str):
-        raise InvalidParams(f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'].")
+        raise InvalidParams(
+            f"packages={packages!r} is one string; give a list such as ['polars==1.0.0'], or --package polars."
+        )
     return sorted({_requirement(entry) for entry in packages})
 
 

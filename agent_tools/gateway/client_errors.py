@@ -87,7 +87,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerNotFound: (404, "container_not_found", None),
     containers.ContainerFileNotFound: (404, "container_file_not_found", None),
     containers.UploadNotFound: (404, "file_not_found", None),
-    containers.ContainerExpired: (400, None, None),
+    containers.ContainerExpired: (400, "container_expired", None),
     containers.ContainerNotDeleted: (503, "container_not_deleted", None),
     containers.TooManyContainers: (429, "too_many", None),
     containers.RowsAway: (503, "database_unavailable", None),

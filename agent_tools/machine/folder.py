@@ -33,7 +33,7 @@ MAX_DEPTH = 16  # folders below which nothing is listed
 MAX_LEVELS = 64  # levels of folders that are counted: each level needs an open descriptor
 MAX_NAME_BYTES = 200
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f-\x9f/\\:*?"<>|\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
-FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg)", re.ASCII)
+FIGURE = re.compile(r"figure-(\d{3,9})\.(?:png|jpg|gif)", re.ASCII)
 """The names of figures, by their numbers in a folder."""
 _LEADING = re.compile(r"^[\s.-]+")
 _BLOCK = 512  # bytes: the unit of st_blocks

@@ -17,7 +17,11 @@ from agent_tools.results.variables import LOST, Variables
 from agent_tools.text import fence, fold_lines, one_line
 
 MimeBundle = Mapping[str, Any]
-"""MIME type -> str; bytes for image/png and image/jpeg; any JSON value for application/json types."""
+"""MIME type -> str; bytes for PICTURE_TYPES; any JSON value for application/json types."""
+
+
+PICTURE_TYPES = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif"}
+"""The MIME types of figures, and the suffixes of their files."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,14 @@ class Picture:
         path: the file it was saved as; '' if it is not saved.
     """
 
-    mime: Literal["image/png", "image/jpeg"]
+    mime: str
     data: bytes = field(repr=False)
     path: str = field(default="", compare=False)
 
     @property
     def suffix(self) -> str:
         """The suffix of its file name."""
-        return ".png" if self.mime == "image/png" else ".jpg"
+        return PICTURE_TYPES[self.mime]
 
     @property
     def data_url(self) -> str:
@@ -313,14 +317,11 @@ class StagedFile:
     error: str = ""
 
 
-_PICTURE_TYPES: tuple[Literal["image/png", "image/jpeg"], ...] = ("image/png", "image/jpeg")
-
-
 def pictures_of(output: Output) -> tuple[Picture, ...]:
-    """Return the pictures of one output; of a figure in both formats only the PNG."""
+    """Return the pictures of one output; of a figure in several formats only the first of PICTURE_TYPES."""
     if not isinstance(output, _Rich):
         return ()
-    found = (Picture(mime, output.data[mime]) for mime in _PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
+    found = (Picture(mime, output.data[mime]) for mime in PICTURE_TYPES if isinstance(output.data.get(mime), bytes))
     return tuple(found)[:1]
 
 

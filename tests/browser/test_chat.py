@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,38 @@ def test_a_container_that_is_gone_is_told_and_replaced(visit: NewVisit) -> None:
     here.answered()
     expect(here.page.locator("#transcript .note")).to_contain_text("the code gets a new one")
     expect(here.page.locator(".call .outputs")).to_have_text("False")
+
+
+def test_an_expired_container_is_told_and_takes_no_files(visit: NewVisit) -> None:
+    answers = [code("open('a.txt', 'w').close()"), "Made.", code("import os; print(os.listdir())"), "Listed."]
+    here = visit(view="chat", models={"m": answers})
+    here.ask("Go.")
+    here.answered()
+    expect(here.page.locator("#files")).to_contain_text("a.txt")
+    kept = here.gateway.services.containers
+    kept.clock = lambda: time.time() + 3_600
+    kept.sweep()
+    sent = {"name": "b.txt", "mimeType": "text/plain", "buffer": b"new"}
+    here.page.locator("#chosen-files").set_input_files(sent)
+    expect(here.page.locator("#files li")).to_have_count(1)
+    expect(here.page.locator("#files")).to_contain_text("b.txt")
+    expect(here.page.locator("#files-state")).to_have_text("")
+    here.ask("What is there?")
+    here.answered(2)
+    here.complaints[:] = [each for each in here.complaints if "400" not in each]  # the browser notes each refusal
+
+
+def test_a_chat_says_that_its_variables_and_files_are_gone(visit: NewVisit) -> None:
+    here = visit(view="chat", models={"m": [code("x = 1"), "One.", code("print('x' in globals())"), "Gone."]})
+    here.ask("Go.")
+    here.answered()
+    kept = here.gateway.services.containers
+    kept.clock = lambda: time.time() + 3_600
+    kept.sweep()
+    here.ask("Is it there?")
+    here.answered(2)
+    expect(here.page.locator("#transcript .note")).to_contain_text("without its variables and files")
+    expect(here.page.locator(".call .outputs").last).to_have_text("False")
 
 
 def test_of_a_long_conversation_the_newest_turns_are_shown(visit: NewVisit) -> None:

@@ -102,6 +102,25 @@ def test_run_lists_files_and_figures_and_replaces_none(work_dir: Path) -> None:
     assert (work_dir / "figure-001.png").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        ("import polars", "polars is not in the image. --flavour full has it."),
+        ("import git", "--package gitpython adds it."),
+        ("import my_helper", "There is no module my_helper here, and no package is known for it."),
+        (f"open({str(ROOT / 'README.md')!r})", f"-f {ROOT / 'README.md'} copies it there"),
+        ("open('/etc/hostnam')", "Did you mean '/etc/hostname'?"),
+        ("import requests; requests.get('https://example.org')", "--allow example.org lets the code reach it."),
+        ("1 / 0", ""),
+    ],
+)
+def test_run_says_what_can_be_done_about_an_error(work_dir: Path, code: str, step: str) -> None:
+    done = _run("run", "--work-dir", str(work_dir), "-c", code)
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert (step in said and said.startswith("agent-tools: ")) if step else "agent-tools" not in said
+
+
 def test_set_gives_any_other_option_and_limit(work_dir: Path) -> None:
     before = ("run", "--work-dir", str(work_dir), "--set", 'env={"A": "1"}', "--set", "max_command_output=4")
     done = _run(*before, "--json", "-c", "import os; print(os.environ['A'] * 9)")

@@ -9,6 +9,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from agent_tools.results.outputs import Display
 from agent_tools.tools import CodeInterpreter
 
 pytestmark = pytest.mark.docker
@@ -197,3 +198,41 @@ def test_small_data_sets_of_seaborns_are_there(tool: CodeInterpreter) -> None:
     assert tool.run(code, timeout=120).value == shapes
     code = "p = sns.load_dataset('penguins')\np.sex.unique().tolist()[:2], p.species.unique().tolist()"
     assert tool.run(code).value == (["Male", "Female"], ["Adelie", "Chinstrap", "Gentoo"])
+
+
+FONTS = """
+from PIL import ImageFont
+names = ["DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "arial.ttf", "Arial.ttf", "arialbd.ttf", "times.ttf", "simhei.ttf"]
+paths = ["truetype/dejavu/DejaVuSans.ttf", "truetype/liberation/LiberationSans-Regular.ttf",
+         "truetype/liberation2/LiberationMono-Bold.ttf", "truetype/msttcorefonts/Arial_Bold.ttf",
+         "opentype/noto/NotoSansCJK-Regular.ttc", "truetype/wqy/wqy-zenhei.ttc"]
+for each in names + ["/usr/share/fonts/" + path for path in paths]:
+    font = ImageFont.truetype(each, 20)
+    assert font.getlength("Hello") > 10, each
+chinese = ImageFont.truetype("simhei.ttf", 20)
+assert chinese.getmask("\u4e2d").getbbox() != chinese.getmask("\ue000").getbbox()
+"""
+
+
+def test_font_files_are_found_by_their_usual_names_and_paths(shared_tool: CodeInterpreter) -> None:
+    execution = shared_tool.run(FONTS)
+    assert execution.ok, execution.error
+
+
+def test_what_chatgpts_models_import_shows_the_table(shared_tool: CodeInterpreter) -> None:
+    for module in ("ace_tools", "caas_jupyter_tools"):
+        code = f"import {module} as tools; tools.display_dataframe_to_user('Sales', pd.DataFrame({{'n': [41]}}))"
+        execution = shared_tool.run(code)
+        assert execution.stdout == "Sales:\n"
+        assert any("41" in each.text for each in execution.outputs if isinstance(each, Display))
+
+
+def test_a_gif_that_is_shown_is_a_figure(tool: CodeInterpreter) -> None:
+    code = (
+        "from PIL import Image as P; from IPython.display import Image\n"
+        "P.new('P', (9, 5)).save('a.gif', save_all=True, append_images=[P.new('P', (9, 5), 1)])\nImage('a.gif')"
+    )
+    (path,) = tool.run(code).figures
+    assert path
+    assert Path(path).suffix == ".gif"
+    assert Path(path).read_bytes().startswith(b"GIF89a")

@@ -114,8 +114,8 @@ def test_no_link_that_code_made_leads_out(converse: Converse) -> None:
         code = "import os; os.symlink('/etc', 'etc'); os.symlink('/etc/passwd', 'p'); os.mkfifo('fifo')"
         container = (await client.call_tool("run_python", {"code": code})).structured_content["container"]
         for path in ("p", "etc/passwd", "fifo"):
-            assert "No container file found" in text_of(await client.call_tool("get_file", {"path": path}))
-            with pytest.raises(MCPError, match="No container file found"):
+            assert "There is no file" in text_of(await client.call_tool("get_file", {"path": path}))
+            with pytest.raises(MCPError, match="There is no file"):
                 await client.read_resource(f"sandbox://{container}/{path}")
         refused = await client.call_tool("put_file", {"path": "etc/x", "content": "x"})
         assert "cannot be written" in text_of(refused)

@@ -259,7 +259,7 @@ def test_a_closed_container_is_gone_and_the_next_call_has_a_new_one(converse: Co
         ("wait", {"container": "cntr_" + "0" * 48}, "No container found"),
         ("put_file", {"path": "../x", "content": ""}, "not in the working directory"),
         ("put_file", {"path": "x", "content": "!", "encoding": "base64"}, "no base64"),
-        ("get_file", {"path": "x"}, "No container file found"),
+        ("get_file", {"path": "x"}, "There is no file 'x' in this container"),
     ],
 )
 def test_bad_arguments_are_answers_that_say_what_to_do(

@@ -128,8 +128,10 @@ def serve(
     `ready` is called with the port, once clients can connect.
 
     Raises:
-        InvalidParams: the database cannot be used, or not together with a gateway that is there already.
+        InvalidParams: the port cannot be had; or the database cannot be used, or not together with a gateway that is
+            there already.
     """
+    listening(config.host, config.port, "--port").close()
     with _private_files():
         store = opened_store(config)
         try:
@@ -168,6 +170,20 @@ def notify(address: str, state: str) -> None:
 # A second port for an operator's own machines: a small server beside the first, in the same event loop.
 
 
+def listening(host: str, port: int, option: str) -> socket.socket:
+    """Return a socket that listens there.
+
+    Raises:
+        InvalidParams: the port cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as exc:
+        reason = f"{option}: {host}:{port} cannot be listened on ({os.strerror(exc.errno or 0)})"
+        raise InvalidParams(f"{reason}. Give another port, or end the program that has it.") from exc
+
+
 class SecondPort:
     """Listens from the start; answers while it is open.
 
@@ -176,11 +192,7 @@ class SecondPort:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            self.socket = socket.create_server((host, port), family=family)
-        except OSError as exc:
-            raise InvalidParams(f"metrics_port: {host}:{port} cannot be listened on ({exc.strerror}).") from exc
+        self.socket = listening(host, port, "metrics_port")
         self._server: uvicorn.Server | None = None
 
     async def open(self, app: ASGIApp) -> None:

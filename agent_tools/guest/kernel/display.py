@@ -1,12 +1,16 @@
 """Displays of a cell: figures as PNG or JPEG for any backend and format, and text forms of other objects."""
 
 import json
+import re
 import sys
+from base64 import b64decode
 from binascii import b2a_base64
 from collections.abc import Callable
 from functools import partial, wraps
+from hashlib import sha256
 from importlib import import_module
 from typing import Any
+from urllib.parse import unquote
 
 from IPython.core.formatters import PDFFormatter, PNGFormatter, SVGFormatter
 
@@ -159,6 +163,8 @@ class NoPdf(_AsPng, PDFFormatter):
 # A model reads the text/plain of a MIME bundle. Programs that draw choose among the other types, which stay unchanged.
 
 
+_EMBEDDED = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.-]+){0,4};base64,([A-Za-z0-9+/=%\s]{200,})")
+"""A `data:` URL that is too long to be read (RFC 2397)."""
 DRAWN_HTML = ("<script", "<iframe", "<svg", "<canvas")  # tags that a browser draws
 
 
@@ -176,7 +182,22 @@ def _write(text_of: Callable[[Any], object], shown: Any, printer: Any, _: bool) 
     except Exception:  # noqa: BLE001  (of a library; the object still has a repr())
         text = None
     content = text.rstrip() if isinstance(text, str) else ""
-    printer.text(content or repr(shown))
+    printer.text(_EMBEDDED.sub(_as_file, content) or repr(shown))
+
+
+def _as_file(found: re.Match[str]) -> str:
+    """Write what a text embeds as base64 into a file, named by its content; return a note that names it."""
+    from mimetypes import guess_extension  # most sessions never need it
+
+    mime = found[1]
+    try:
+        data = b64decode(unquote(found[2]))
+        name = f"embedded-{sha256(data).hexdigest()[:8]}{guess_extension(mime) or '.bin'}"
+        with open(name, "wb") as file:
+            file.write(data)
+    except (ValueError, OSError):
+        return f"[{mime}, {len(found[2]):,} characters of base64]"
+    return f"[{mime}, {len(data):,} bytes: {name}]"
 
 
 def _source(shown: Any) -> object:
@@ -200,6 +221,10 @@ def _svg(shown: Any) -> object:
     return f"[SVG picture, {len(shown.data):,} characters of source]"
 
 
+def _video(shown: Any) -> object:
+    return shown._repr_html_()
+
+
 def _table(shown: Any) -> object:
     return shown.to_string(delimiter="\t")
 
@@ -211,6 +236,7 @@ FORMS = (
     ("IPython.core.display", "HTML", _html),
     ("IPython.core.display", "JSON", _json),
     ("IPython.core.display", "SVG", _svg),
+    ("IPython.core.display", "Video", _video),
     ("pandas.io.formats.style", "Styler", _table),
 )
 """(module, class, function from the object to its text) of objects with a text form here."""

@@ -21,6 +21,7 @@ from IPython.core.error import UsageError
 from IPython.core.magics import ExecutionMagics
 
 from ..packages import NO_INSTALLER
+from . import next_steps
 from .streams import OutputStream
 
 # Magics that end the cell: the code after them could rely on their effect.
@@ -197,6 +198,8 @@ def run_shell_command(shell: Any, command: str) -> None:
     shell.user_ns["_exit_code"] = -signal.SIGINT  # unless it ends by itself
     status = _status(command)
     shell.user_ns["_exit_code"] = SIGNALLED - status if status > SIGNALLED else status
+    if status and (told := next_steps.of_command(_words(command), status)):
+        say(told)
     if shell.system_raise_on_error and status:
         raise subprocess.CalledProcessError(status, command)
 

@@ -1,5 +1,6 @@
 """Adds a sentence with the next step to errors that do not have one."""
 
+import codecs
 import difflib
 import errno
 import os
@@ -11,28 +12,16 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from types import TracebackType
 
 from ..packages import PLACE
+from .module_names import DISTRIBUTIONS
 
 MAX_LISTED = 8  # names of files in a sentence
 MAX_LOOKED_AT = 2_000  # names of files searched for a similar name
 MAX_LINKS = 64  # exceptions that one came from, or holds
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
-DISTRIBUTIONS = {
-    "bs4": "beautifulsoup4",
-    "Crypto": "pycryptodome",
-    "cv2": "opencv-python-headless",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "fitz": "pymupdf",
-    "PIL": "pillow",
-    "pptx": "python-pptx",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-"""Modules whose package has another name."""
 IN_FULL = (
     "altair cv2 docx duckdb geopandas html5lib imageio imageio_ffmpeg ipywidgets kaleido markdown nltk numexpr "
     "pdfplumber plotly polars pptx pypdf reportlab rich shapely skimage sqlalchemy tables vl_convert wordcloud xarray "
@@ -41,6 +30,33 @@ IN_FULL = (
 """Modules that the image's flavour `full` has beyond `lean`."""
 IN_AGENT = "pytest"
 """Modules that the flavour `agent` has beyond `lean`."""
+PROGRAMS = {
+    "agent": "curl file g++ gcc git jq less make patch rg tree unzip xz zip",
+    "office": "libreoffice node npx pandoc pdfinfo pdftoppm pdftotext qpdf soffice tesseract",
+}
+"""Programs that a flavour has beyond `lean`."""
+INSTALLERS = frozenset(("apk", "apt", "apt-get", "aptitude", "brew", "conda", "dnf", "mamba", "sudo", "yum"))
+NO_PROGRAMS = (
+    "Programs cannot be installed here: use what there is. For the operator of this sandbox: the option "
+    "debian_packages adds Debian's packages."
+)
+NO_NLTK_DATA = (
+    "NLTK's data is not in the image. For the operator of this sandbox: attach the folder nltk_data as files, or allow "
+    "its host with network={'allow': ['raw.githubusercontent.com']}."
+)
+ENCODINGS = ("gb18030", "big5", "shift_jis", "euc_kr", "cp1252", "latin-1")
+BEGINNINGS = {
+    b"PK\x03\x04": "a ZIP archive, as .xlsx, .docx and .pptx are (pandas.read_excel, zipfile)",
+    b"\xd0\xcf\x11\xe0": "an old Office file, such as .xls",
+    b"\x1f\x8b": "gzip (compression='gzip')",
+    b"%PDF": "a PDF",
+    b"PAR1": "Parquet (pandas.read_parquet)",
+    b"SQLite format 3": "a SQLite database (sqlite3)",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+}
+NOT_FOUND = 127  # a shell's status for a command whose program it cannot find
+MAX_DECODED = 1 << 20  # bytes of a text whose encoding is sought
 READ_LESS = "Use less memory at once: read only some columns (usecols), smaller types (dtype) or parts (chunksize)."
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}")
 _CONNECTING = ("getaddrinfo", "create_connection")  # functions of socket and of clients that name what they look for
@@ -110,9 +126,13 @@ def _advice(exc: BaseException) -> str:
             return of_module(missing.name or "") if missing else ""
         case FileNotFoundError() if exc.errno == errno.ENOENT and isinstance(exc.filename, (str, bytes)):
             name = os.fsdecode(exc.filename)
-            return _of_program(name) if _started_a_program(exc) else _of_file(name)
+            return of_program(name) if _started_a_program(exc) else _of_file(name)
         case MemoryError():
             return READ_LESS
+        case UnicodeDecodeError():
+            return _of_encoding(exc.object[:MAX_DECODED])
+        case LookupError() if "nltk.download(" in text:
+            return NO_NLTK_DATA
         case RuntimeError() if "event loop is already running" in text or "running event loop" in text:
             return AWAIT
         case ValueError() if re.fullmatch(r"unknown file extension: \.(mp4|mov|avi|mkv|webm)", text):
@@ -136,7 +156,9 @@ def of_module(name: str) -> str:
     module = name.partition(".")[0]
     if not module or find_spec(module) or module in sys.stdlib_module_names:
         return ""
-    package = DISTRIBUTIONS.get(module, module)
+    package = DISTRIBUTIONS.get(module)
+    if not package:
+        return _of_unknown(module)
     if os.path.isdir(PLACE):
         return f"{module} is not installed; where the package index is allowed, `%pip install {package}` installs it."
     flavours = [name for name, modules in (("full", IN_FULL), ("agent", IN_AGENT)) if module in modules.split()]
@@ -147,6 +169,35 @@ def of_module(name: str) -> str:
     )
 
 
+def _of_unknown(module: str) -> str:
+    """Return a sentence on a module that no known package has: whoever registers its name would be installed."""
+    if near := [each for each in _files(Path()) if each.name == f"{module}.py"]:
+        folder = str(near[0].parent)
+        return f"{str(near[0])!r} is there: sys.path.insert(0, {folder!r}) lets code import it."
+    known = {*sys.stdlib_module_names, *(each.name for each in iter_modules()), *DISTRIBUTIONS}
+    close = difflib.get_close_matches(module, known, 1, 0.8)
+    asked = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no module {module} here, and no package is known for it.{asked}"
+
+
+def _of_encoding(data: bytes) -> str:
+    """Return a sentence on what bytes are that are not text in the encoding that was asked for."""
+    if kind := next((kind for magic, kind in BEGINNINGS.items() if data.startswith(magic)), ""):
+        return f"This is no text: it begins like {kind}."
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "It begins like UTF-16: give encoding='utf-16'."
+    fitting = [each for each in ENCODINGS if _decodes(data, each)]
+    return f"Encodings that decode it: {', '.join(fitting)}. Give one, such as encoding={fitting[0]!r}."
+
+
+def _decodes(data: bytes, encoding: str) -> bool:
+    try:
+        codecs.getincrementaldecoder(encoding)().decode(data)  # its last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _started_a_program(exc: BaseException) -> bool:
     """Return whether an error was raised by the standard library as it started a program."""
     link = exc.__traceback__
@@ -155,10 +206,27 @@ def _started_a_program(exc: BaseException) -> bool:
     return bool(link and os.path.basename(link.tb_frame.f_code.co_filename) == "subprocess.py")
 
 
-def _of_program(name: str) -> str:
+def of_command(words: list[str], status: int) -> str:
+    """Return a sentence on a shell command that failed: its program is not there, or would install others."""
+    name = next((word for word in words if word != "sudo" and "=" not in word), "")
+    if name in INSTALLERS:
+        return NO_PROGRAMS
+    return of_program(name) if status == NOT_FOUND and name else ""
+
+
+def of_program(name: str) -> str:
+    """Return a sentence on how to get a program; '' if it is there."""
     if os.path.sep in name or shutil.which(name):
         return ""
-    return f"There is no program {name} in this image; the option debian_packages adds Debian's packages."
+    if name in INSTALLERS:
+        return NO_PROGRAMS
+    flavours = [flavour for flavour, names in PROGRAMS.items() if name in names.split()]
+    has = (
+        f"the image's flavour `{flavours[0]}` has it"
+        if flavours
+        else "the option debian_packages adds Debian's packages"
+    )
+    return f"There is no program {name} in this image. For the operator of this sandbox: {has}."
 
 
 def _of_file(name: str) -> str:

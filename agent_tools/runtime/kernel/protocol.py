@@ -34,6 +34,7 @@ from agent_tools.results.execution import (
     Stream,
     pictures_of,
 )
+from agent_tools.results.outputs import PICTURE_TYPES
 from agent_tools.text import has_more_parts, neutralise, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
@@ -180,8 +181,8 @@ def outputs_of(message: KernelMessage, limits: Limits) -> Iterator[Output]:
             yield from notes
         case "clear_output":
             yield Cleared(content.get("wait") is True)
-        case "error":
-            yield read_error(content)
+        case "error" if (error := read_error(content)) is not None:
+            yield error
 
 
 def streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
@@ -190,8 +191,10 @@ def streams(name: Literal["stdout", "stderr"], text: str) -> Iterator[Stream]:
         yield Stream(name, neutralise(text[start : start + MAX_TEXT_CHARS]))
 
 
-def read_error(content: dict[str, Any]) -> Error:
-    """Return the error of an `error` message or of an execute_reply."""
+def read_error(content: dict[str, Any]) -> Error | None:
+    """Return the error of an `error` message or of an execute_reply; None for `sys.exit(0)`, which ends code well."""
+    if content.get("ename") == "SystemExit" and content.get("evalue") in ("", "0", "None"):
+        return None
     lines = content.get("traceback")
     limit = MAX_ERROR_CHARS
     lines = [_text(line, limit) for line in lines[:MAX_TRACEBACK_LINES]] if isinstance(lines, list) else []
@@ -223,7 +226,7 @@ class _TooLong(ValueError):
 
 
 def _mime_value(mime: str, value: object, limits: Limits) -> Any:
-    if mime in ("image/png", "image/jpeg"):
+    if mime in PICTURE_TYPES:
         return check_picture(mime, value, limits)
     if _JSON_TYPE.fullmatch(mime):
         value = _neutral(value, MAX_JSON_DEPTH, iter(range(MAX_JSON_NODES)), limits.max_rich_chars)
@@ -278,11 +281,12 @@ def _joined(value: object) -> str:
 
 # Checks pictures from the guest without decoding them: hostile input can exploit bugs of decoders.
 #
-# PNG: https://www.w3.org/TR/png-3/#5DataRep   JPEG: ITU-T T.81, annex B
+# PNG: https://www.w3.org/TR/png-3/#5DataRep   JPEG: ITU-T T.81, annex B   GIF: GIF89a specification, 17 and 18
 
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 JPEG_MAGIC = b"\xff\xd8\xff"
+GIF_MAGICS = (b"GIF87a", b"GIF89a")
 _WHITESPACE = b" \t\n\r\v\f"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers, which carry the dimensions
 
@@ -292,7 +296,7 @@ class PictureRefused(AgentToolsError, ValueError):
 
 
 def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
-    """Return the bytes of a base64 PNG or JPEG whose format and size were checked.
+    """Return the bytes of a base64 picture of one of PICTURE_TYPES, whose format and size were checked.
 
     Raises:
         PictureRefused: it has another format, or is over the limits.
@@ -309,7 +313,7 @@ def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
         data = base64.b64decode(packed, validate=True)
     except (binascii.Error, ValueError) as exc:
         raise PictureRefused("not base64 text") from exc
-    size = _png_size(data) if mime == "image/png" else _jpeg_size(data)
+    size = _SIZES[mime](data)
     if size is None:
         raise PictureRefused(f"not {mime}")
     if size[0] * size[1] > MAX_IMAGE_PIXELS:
@@ -337,6 +341,16 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
             return None
         at += 2 + length
     return None
+
+
+def _gif_size(data: bytes) -> tuple[int, int] | None:
+    if not data.startswith(GIF_MAGICS) or len(data) < 14:
+        return None
+    width, height = struct.unpack("<HH", data[6:10])
+    return (width, height) if width and height else None
+
+
+_SIZES = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/gif": _gif_size}
 
 
 # Limits one call's outputs: keeps the first and last part of a long text, and the first of many pictures.

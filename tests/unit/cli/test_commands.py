@@ -1,9 +1,10 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -12,9 +13,9 @@ from click.testing import CliRunner
 
 from agent_tools import __version__
 from agent_tools.cli import cli, main
-from agent_tools.cli.options import Size, show, show_files
+from agent_tools.cli.options import Size, show_files
 from agent_tools.limits import GIB, MIB
-from agent_tools.results.execution import Changes, Error, Execution, FileChange, Output
+from agent_tools.results.execution import Changes, FileChange
 
 RunHere = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -156,6 +157,7 @@ USAGE = {
     "no data dir": (["serve", "--upstream", "http://u", "--data-dir", ""], "it is empty"),
     "no session": (["repl", "--resume", ""], "it is empty"),
     "no key on stdin": (["keys", "--data-dir", ".", "add", "a", "--stdin"], "no key came"),
+    "no key on stdin, at the end": (["keys", "add", "a", "--stdin", "--data-dir", "."], "no key came"),
     "no such file": (["chat", "--model", "m", "--once", "hi", "--file", "nosuch"], "there is no file 'nosuch'"),
     "no time for a call": (["chat", "--model", "m", "--timeout", "0"], "is not in the range"),
     "no port": (["jupyter", "serve", "--port", "65536"], "is not in the range"),
@@ -186,26 +188,21 @@ def test_the_options_of_mcp_are_in_what_a_client_is_told() -> None:
     assert server["args"][-6:] == ["--allow", "pypi", "--allow", "a.org", "--memory", "16g"]
 
 
-def test_keys_are_looked_for_where_there_are_some(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["keys", "--data-dir", str(tmp_path / "typo"), "list"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "keys {} list",
+        "keys list {}",
+        "keys revoke a {}",
+        "keys {} revoke a",
+        "keys purge {} a --yes",
+        "keys limit a {}",
+    ],
+)
+def test_keys_are_looked_for_where_there_are_some(command: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, command.format(f"--data-dir {tmp_path / 'typo'}").split())
     assert "No gateway has its database in" in str(done.exception)
     assert not (tmp_path / "typo").exists()
-
-
-LEFT = [("SystemExit", "", True), ("SystemExit", "0", True), ("SystemExit", "3", False), ("ValueError", "0", False)]
-
-
-@pytest.mark.parametrize(("name", "value", "is_well"), LEFT)
-def test_code_that_leaves_as_programs_do_shows_no_error(
-    name: str, value: str, is_well: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    def outputs() -> Generator[Output, None, Execution]:
-        error = Error(name, value, "")
-        yield error
-        return Execution((error,))
-
-    show(outputs(), tmp_path)
-    assert (capsys.readouterr().err == "") is is_well
 
 
 def test_written_files_are_shown_with_their_paths(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,3 +347,27 @@ def test_serve_prints_its_settings_if_asked_and_masks_secrets(tmp_path: Path) ->
     assert "api_keys = (set)\n" in done.stdout
     assert "key-of-the-test" not in done.output
     assert not (tmp_path / "d").exists()
+
+
+def test_words_that_people_try_first_are_answered() -> None:
+    for words in ([], ["help"], ["--help"]):
+        done = CliRunner().invoke(cli, words)
+        assert (done.exit_code, "agent-tools doctor" in done.output) == (0, True), words
+    assert CliRunner().invoke(cli, ["version"]).output == f"{__version__}\n"
+    assert "Run SCRIPT with ARGS" in CliRunner().invoke(cli, ["help", "run"]).output
+
+
+def test_the_place_of_claude_desktops_configuration_is_named() -> None:
+    done = CliRunner().invoke(cli, ["mcp", "config", "claude-desktop"])
+    assert "%APPDATA%" in done.stderr
+    assert "Library/Application Support/Claude" in done.stderr
+
+
+def test_the_port_of_another_program_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(
+            cli, ["serve", "--upstream", "http://u/v1", "--data-dir", str(tmp_path), "--port", port]
+        )
+    assert f"--port: 127.0.0.1:{port} cannot be listened on" in str(done.exception)
+    assert "Give another port" in str(done.exception)

@@ -4,9 +4,15 @@ import { $ } from "./elements.js";
 
 /** An answer that is no success, in the gateway's words; status 0: there was none. */
 export class Refusal extends Error {
-  constructor(status, message) {
+  constructor(status, message, code) {
     super(message);
     this.status = status;
+    this.code = code;
+  }
+
+  /** What was asked for has expired, or was deleted. */
+  get isGone() {
+    return this.status === 404 || this.code === "container_expired";
   }
 }
 
@@ -34,7 +40,8 @@ async function answered(path, options) {
 
 async function refusal(response) {
   const body = await response.json().catch(() => null); // a proxy's own page is no JSON
-  return new Refusal(response.status, body?.error?.message ?? `The gateway answered ${response.status}`);
+  const error = body?.error;
+  return new Refusal(response.status, error?.message ?? `The gateway answered ${response.status}`, error?.code);
 }
 
 /** Yields the events of a stream. */

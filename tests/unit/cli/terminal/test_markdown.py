@@ -111,12 +111,15 @@ def test_a_link_to_a_file_of_the_sandbox_shows_its_path_here(tmp_path: Path) -> 
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "a b.csv").touch()
+    (folder / "a (1).csv").touch()
     (tmp_path / "secret").touch()
     (folder / "out").symlink_to(tmp_path / "secret")
     (folder / "e\x1b[31m").touch()
     path = folder / "a b.csv"
     for place in ("/mnt/data/", "/workspace/", ""):
-        assert f"csv ({path})" in written(f"[csv](sandbox:{place}a%20b.csv)", 7, folder, 500), place
+        for name in ("a%20b.csv", "a b.csv"):
+            assert f"csv ({path})" in written(f"[csv](sandbox:{place}{name})", 7, folder, 500), place
+    assert f"({folder / 'a (1).csv'})" in written("[csv](sandbox:/mnt/data/a (1).csv)", 7, folder, 500)
     assert "\x1b" not in written("[e](sandbox:/mnt/data/e%1B%5B31m)", 7, folder, 500)
     for other in ("/mnt/data/none.csv", "/mnt/data/../secret", "/mnt/data/out", str(tmp_path / "secret"), "/mnt/data/"):
         assert f"x (sandbox:{other})" in written(f"[x](sandbox:{other})", 7, folder, 500), other

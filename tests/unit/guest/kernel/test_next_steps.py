@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from agent_tools.engines.context import shipped
 from agent_tools.guest.kernel import next_steps
+from agent_tools.guest.kernel.module_names import DISTRIBUTIONS
 from agent_tools.guest.kernel.next_steps import advice
 
 
@@ -30,9 +33,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("module", "told"),
     [
         ("kaleido", "the image's flavour `full` has it"),
-        ("nosuchmodule", "the option packages=['nosuchmodule'] adds it"),
         ("Crypto", "the option packages=['pycryptodome'] adds it"),
-        ("nosuchmodule.part", "nosuchmodule is not installed"),
+        ("Crypto.Cipher", "Crypto is not installed"),
+        ("community", "packages=['python-louvain']"),
+        ("serial", "packages=['pyserial']"),
+        ("nosuchmodule.part", "There is no module nosuchmodule here, and no package is known for it."),
     ],
 )
 def test_a_missing_package_is_told_with_what_has_it(module: str, told: str) -> None:
@@ -44,6 +49,75 @@ def test_a_missing_package_is_told_with_what_has_it(module: str, told: str) -> N
 @pytest.mark.parametrize("code", ["import json.part", "from json import part", "1 / 0", "raise ImportError('x')"])
 def test_a_part_that_a_package_does_not_have_is_not_said_to_be_missing(code: str) -> None:
     assert advice(raised(code)) == ""
+
+
+@pytest.mark.parametrize("module", ["pnadas", "my_utils", "my_helper", "nosuchmodule", "helpers"])
+def test_no_package_is_proposed_for_a_name_that_anybody_may_register(module: str) -> None:
+    told = advice(raised(f"import {module}"))
+    assert told.startswith(f"There is no module {module} here, and no package is known for it.")
+    assert "packages=" not in told
+    assert "pip" not in told
+    assert ("Did you mean pandas?" in told) == (module == "pnadas")
+
+
+def test_a_module_of_the_codes_own_is_found_in_its_folder(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "my_helper.py").touch()
+    told = advice(raised("import my_helper"))
+    assert told == "'src/my_helper.py' is there: sys.path.insert(0, 'src') lets code import it."
+
+
+def test_the_table_of_modules_is_long_and_proposes_no_module_of_python() -> None:
+    assert len(DISTRIBUTIONS) >= 300
+    assert not DISTRIBUTIONS.keys() & sys.stdlib_module_names
+    assert all(re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", package) for package in DISTRIBUTIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("café".encode("cp1252"), "Encodings that decode it: "),
+        ("café.".encode("cp1252"), "cp1252"),
+        ("数据分析".encode("gb18030"), "Encodings that decode it: gb18030"),
+        ("数据".encode("gb18030")[:-1], "Encodings that decode it: gb18030"),
+        ("データ".encode("shift_jis"), "shift_jis"),
+        ("text".encode("utf-16"), "give encoding='utf-16'"),
+        (b"PK\x03\x04\xff", "pandas.read_excel"),
+        (b"%PDF-1.7\xff", "a PDF"),
+    ],
+)
+def test_bytes_that_are_no_utf8_are_told_with_what_they_may_be(data: bytes, told: str) -> None:
+    with pytest.raises(UnicodeDecodeError) as caught:
+        data.decode()
+    assert told in advice(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("sudo apt-get install -y jq", next_steps.NO_PROGRAMS),
+        ("A=1 no-such-program -x", "There is no program no-such-program in this image."),
+        ("libreoffice --headless a.docx", "the image's flavour `office` has it"),
+        ("ls /nowhere", ""),
+        ("", ""),
+    ],
+)
+def test_a_failed_command_is_told_with_what_its_program_needs(
+    command: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    said = next_steps.of_command(command.split(), 127)
+    assert told in said
+    assert bool(said) == bool(told)
+
+
+def test_a_program_that_failed_by_itself_is_not_said_to_be_missing() -> None:
+    assert next_steps.of_command(["exit", "3"], 3) == ""
+    assert next_steps.of_command(["apt-get", "update"], 100) == next_steps.NO_PROGRAMS
+
+
+def test_missing_data_of_nltk_is_told() -> None:
+    assert "raw.githubusercontent.com" in advice(raised("raise LookupError('Use nltk.download(1)')"))
 
 
 def test_what_is_told_of_flavours_is_in_them() -> None:
@@ -88,7 +162,8 @@ def test_a_missing_program_is_no_missing_file() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         subprocess.run(["no-such-program"])
     assert advice(caught.value) == (
-        "There is no program no-such-program in this image; the option debian_packages adds Debian's packages."
+        "There is no program no-such-program in this image. For the operator of this sandbox: the option "
+        "debian_packages adds Debian's packages."
     )
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
-from IPython.core.display import HTML, JSON, SVG, Javascript, Latex, Markdown, Math
+from IPython.core.display import HTML, JSON, SVG, Javascript, Latex, Markdown, Math, Video
 from IPython.core.formatters import DisplayFormatter
 
 from agent_tools.guest.kernel.display import DRAWN_HTML, show_as_text
@@ -63,3 +65,35 @@ def test_an_object_that_fails_is_named() -> None:
 
 def test_a_class_with_a_repr_of_its_own_keeps_it() -> None:
     assert _plain(Named("x"))[0] == "Named()"
+
+
+VIDEO = bytes(range(256)) * 40
+VIDEO_URL = f"data:video/mp4;base64,{b64encode(VIDEO).decode()}"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        HTML(f'<video controls><source src="{VIDEO_URL}"></video>'),
+        Markdown(f"![it]({VIDEO_URL})"),
+        Video(VIDEO, embed=True, mimetype="video/mp4"),
+    ],
+    ids=lambda shown: type(shown).__name__,
+)
+def test_what_a_text_embeds_is_a_file(shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = _plain(shown)[0]
+    (file,) = tmp_path.iterdir()
+    assert file.read_bytes() == VIDEO
+    assert f"[video/mp4, 10,240 bytes: {file.name}]" in text
+    assert len(text) < 300
+
+
+def test_what_a_text_embeds_is_counted_where_no_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert _plain(Markdown(VIDEO_URL))[0] == f"[video/mp4, {len(VIDEO_URL) - 22:,} characters of base64]"
+    assert _plain(Markdown("data:image/png;base64,AAAA"))[0] == "data:image/png;base64,AAAA"

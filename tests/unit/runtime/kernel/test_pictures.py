@@ -46,6 +46,12 @@ def jpeg_of(width: int, height: int, **options: object) -> bytes:
     return data[: at + 5] + struct.pack(">HH", height, width) + data[at + 9 :]
 
 
+def gif_of(width: int, height: int) -> bytes:
+    """A GIF whose header claims a size."""
+    data = picture("GIF")
+    return data[:6] + struct.pack("<HH", width, height) + data[10:]
+
+
 PNG, JPEG = picture("PNG"), picture("JPEG")
 
 
@@ -57,6 +63,7 @@ PNG, JPEG = picture("PNG"), picture("JPEG")
         pytest.param("image/jpeg", picture("JPEG", progressive=True), id="progressive JPEG"),
         pytest.param("image/jpeg", picture("JPEG", exif=b"Exif\0\0" + b"x" * 5000), id="JPEG with Exif"),
         pytest.param("image/jpeg", picture("JPEG", comment="c" * 60_000), id="JPEG with a comment"),
+        pytest.param("image/gif", picture("GIF"), id="GIF"),
         pytest.param("image/png", png_of(5000, 5000), id="PNG of exactly the most pixels"),
         pytest.param("image/jpeg", jpeg_of(5000, 5000), id="JPEG of exactly the most pixels"),
     ],
@@ -119,6 +126,10 @@ def test_what_is_not_base64_is_refused(text: object) -> None:
         pytest.param("image/jpeg", jpeg_of(5, 0), id="JPEG of no height"),
         pytest.param("image/jpeg", b"\xff\xd8\xff\xe0\x00\x00" + b"\0" * 50, id="JPEG segment of length zero"),
         pytest.param("image/jpeg", b"\xff\xd8" + b"\xff\xe0\x00\x02" * 1000, id="JPEG without a frame"),
+        pytest.param("image/gif", picture("GIF")[:13], id="GIF cut off in its header"),
+        pytest.param("image/gif", b"GIF90a" + picture("GIF")[6:], id="no GIF"),
+        pytest.param("image/gif", gif_of(0, 5), id="GIF of no width"),
+        pytest.param("image/gif", gif_of(5, 0), id="GIF of no height"),
     ],
 )
 def test_what_is_no_such_picture_is_refused(mime: str, data: bytes) -> None:
@@ -132,6 +143,7 @@ def test_what_is_no_such_picture_is_refused(mime: str, data: bytes) -> None:
         pytest.param("image/png", png_of(60_000, 60_000), "60000 x 60000 pixels", id="PNG"),
         pytest.param("image/png", png_of(2**32 - 1, 2**32 - 1), "4294967295 x", id="PNG of the largest size"),
         pytest.param("image/png", png_of(25_000_001, 1), "25000001 x 1 pixels", id="PNG one pixel too large"),
+        pytest.param("image/gif", gif_of(65_535, 65_535), "65535 x 65535 pixels", id="GIF"),
         pytest.param("image/jpeg", jpeg_of(65_535, 65_535), "65535 x 65535 pixels", id="JPEG"),
         pytest.param("image/jpeg", jpeg_of(60_000, 50_000, progressive=True), "60000 x 50000", id="progressive JPEG"),
     ],

@@ -24,7 +24,7 @@ export class Files {
       $("files").replaceChildren(...data.map((file) => this.#row(container, file)));
       if (hasMore) $("files").append(of("li.dim", {}, "The newest 100 are shown."));
     } catch (error) {
-      if (number === this.#asked && error.status === 404) $("files").replaceChildren(); // it expired, or was deleted
+      if (number === this.#asked && error.isGone) $("files").replaceChildren(); // it expired, or was deleted
       else if (number === this.#asked) this.#say(error.message);
     }
   }
@@ -50,7 +50,7 @@ export class Files {
     try {
       await send();
     } catch (error) {
-      if (error.status !== 404) throw error;
+      if (!error.isGone) throw error;
       this.#place.use(null); // the container is gone: the file begins a new one
       await send();
     }

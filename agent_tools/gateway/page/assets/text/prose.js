@@ -174,7 +174,7 @@ const SPANS = {
   strong: String.raw`\*\*(?=[^\s*])(?<strong>(?:[^*]|\*(?!\*)){1,2000})\*\*`,
   em: String.raw`\*(?=[^\s*])(?<em>[^*\n]{1,2000})(?<![\s])\*|(?<![\p{L}\p{N}_])_(?=[^\s_])(?<em2>[^_\n]{1,2000})_(?![\p{L}\p{N}_])`,
   strike: String.raw`~~(?=\S)(?<strike>[^~\n]{1,2000})~~`,
-  file: String.raw`!?\[(?<label>[^[\]\n]{1,200})\]\(sandbox:(?<path>[^()\s]{1,500})\)`,
+  file: String.raw`!?\[(?<label>[^[\]\n]{1,200})\]\(<?sandbox:(?<path>(?:[^()<>\n]|\([^()<>\n]{0,200}\)){1,500})>?\)`,
   link: String.raw`!?\[(?<name>[^[\]\n]{0,400})\]\(<?(?<address>${ADDRESS}|mailto:[^\s()]{1,300})>?(?: "[^"\n]{0,200}")?\)`,
   bare: String.raw`<(?<bare>${ADDRESS})>`,
   line: String.raw`<br ?\/?>`,

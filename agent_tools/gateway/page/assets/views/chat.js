@@ -187,7 +187,7 @@ export class Chat {
   async #answer(entry) {
     const conversation = this.#shown;
     const isNamed = this.#isNamed;
-    const isGone = isNamed && (await this.#place.isGone());
+    const isGone = Boolean(this.#place.container) && (await this.#place.isGone());
     const chat = await this.chats.needed(textOf(entry.item) || "Files");
     if (this.#shown !== conversation) return;
     if (isGone) this.#note(GONE);
