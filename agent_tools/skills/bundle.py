@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import json
 import os
 import re
 import stat
@@ -22,7 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import yaml
 
@@ -41,7 +42,12 @@ _BAD_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSErr
 MAX_FRONTMATTER = 16 * 1024  # bytes
 MAX_NESTED = 20  # brackets in brackets: the time to scan them grows with the square of their depth
 _NAME = re.compile(r"(?!-)(?!.*--)[a-z0-9-]{1,64}(?<!-)")
-_FRONTMATTER = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONTMATTER = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:[ \t]*(?:#[^\n]*|<!--[^\n]*-->[ \t]*)?\r?\n)*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)",
+    re.DOTALL,
+)
+_PLAIN_VALUE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(?![\"'|>{\[!&\s])(.*\S)[ \t]*$", re.MULTILINE)
+_ODD_VALUE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(\[[^\[\]\n]*(?:\][ \t]+\S.*)?)$", re.MULTILINE)
 _BAD_YAML = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -223,17 +229,41 @@ def read_manifest(data: bytes, folder: str = "") -> Manifest:
             "two lines of ---."
         )
     try:
-        found = yaml.load(match[1].decode(), _Loader)  # noqa: S506  (a SafeLoader)
+        found = _loaded(match[1].decode())
     except _BAD_YAML as exc:
+        mark = getattr(exc, "problem_mark", None)
+        above = data[: match.start(1)].count(10)  # line ends
+        line = f", line {above + mark.line + 1}" if mark else ""
         reason = " ".join(str(exc).split())
-        raise InvalidParams(f"The frontmatter of {MANIFEST} is no plain YAML in UTF-8: {reason:.200}") from None
+        raise InvalidParams(f"The frontmatter of {MANIFEST}{line} is no plain YAML in UTF-8: {reason:.200}") from None
     if not isinstance(found, Mapping):
         raise InvalidParams(f"The frontmatter of {MANIFEST} is no mapping: give lines such as `name: pdf`.")
     return _checked(found, folder)
 
 
+def _loaded(text: str) -> Any:
+    """Parse YAML. Where it is none, values without quotes are text, as people mean `description: Use when: asked`.
+
+    Raises:
+        yaml.YAMLError and others of _BAD_YAML: it is no YAML in either way.
+    """
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader)
+    except yaml.YAMLError as exc:
+        quoted = _ODD_VALUE.sub(_quoted, _PLAIN_VALUE.sub(_quoted, text))
+        try:
+            return yaml.load(quoted, _Loader)  # noqa: S506
+        except yaml.YAMLError:
+            raise exc from None
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return f"{found[1]}: {json.dumps(found[2])}"
+
+
 def _checked(found: Mapping[object, object], folder: str) -> Manifest:
     name, description, compatibility = (found.get(each) for each in ("name", "description", "compatibility"))
+    name = str(name) if isinstance(name, int) else name  # `name: 123`
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidParams(f"name={name!r:.80} is not usable: give 1 to 64 of a-z, 0-9 and single hyphens.")
     line = one_line(description) if isinstance(description, str) else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import tempfile
@@ -23,6 +24,7 @@ from agent_tools.machine.removal import remove_tree
 from agent_tools.skills.bundle import Bundle, read_folder, read_manifest
 from agent_tools.skills.skill import MANIFEST, Manifest, Skill
 
+log = logging.getLogger(__name__)
 MAX_SKILLS = 50  # of one sandbox
 UNUSED_SECONDS = 86_400.0  # after which a copy without a user is removed
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -45,10 +47,11 @@ _locks: weakref.WeakValueDictionary[Path, _Lock] = weakref.WeakValueDictionary()
 def shelved(paths: Iterable[str | os.PathLike[str]], root: Path) -> tuple[Skill, ...]:
     """Return the skills of folders, with their copies below `root`. A folder is a skill, or holds some.
 
-    A `Skill` among them is taken as it is, and so is a copy below `root`.
+    A `Skill` among them is taken as it is, and so is a copy below `root`. Of a folder of several, unusable ones are
+    left out, with a warning in the log.
 
     Raises:
-        InvalidParams: a folder has no skill, or an unusable one; or two skills have one name.
+        InvalidParams: a folder has no usable skill; or two skills have one name.
     """
     found: dict[str, Skill] = {}
     root = Path(os.path.abspath(os.path.expanduser(root)))  # as engines need it
@@ -104,14 +107,22 @@ def _read(given: Path, root: Path) -> list[Skill]:
             return [_locked(copy, read_manifest((given / MANIFEST).read_bytes()), copy.lstat)]
         except FileNotFoundError as exc:
             raise InvalidParams(f"The copy of the skill {given.name!r} is gone: give its folder again.") from exc
-    return [_read_one(folder, root) for folder in folders_of(given)]
+    read = [_read_one(folder, root) for folder in folders_of(given)]
+    skills = [each for each in read if isinstance(each, Skill)]
+    errors = [each for each in read if isinstance(each, InvalidParams)]
+    if not skills:
+        raise errors[0]
+    for error in errors:
+        log.warning("%s It is left out.", error)
+    return skills
 
 
-def _read_one(folder: Path, root: Path) -> Skill:
+def _read_one(folder: Path, root: Path) -> Skill | InvalidParams:
+    """Return the skill in a folder, or why it cannot be used."""
     try:
         return put(read_folder(folder), root)
     except InvalidParams as exc:
-        raise InvalidParams(f"The skill in {str(folder)!r} is not usable. {exc}") from exc
+        return InvalidParams(f"The skill in {str(folder)!r} is not usable. {exc}")
     except OSError as exc:
         raise InvalidParams(f"Skills cannot be copied to {str(root)!r}: {exc.strerror or exc}.") from exc
 

@@ -19,6 +19,7 @@ from agent_tools.skills.bundle import (
     MAX_ZIP,
     SkillFile,
     read_folder,
+    read_manifest,
     read_zip,
 )
 from tests.skills import MANIFEST, skill_folder
@@ -179,3 +180,32 @@ def test_the_digest_is_of_paths_contents_and_rights() -> None:
     digests = {read_zip(zipped(manifest, other)).digest for other in others}
     assert len(digests) == 4
     assert read_zip(zipped(others[0], manifest)).digest in digests
+
+
+AS_MEANT = {
+    "a colon and a space": ("description: Use when: the user asks", "Use when: the user asks"),
+    "a tab after the key": ("description:\tUse it", "Use it"),
+    "a bracket": ("description: [beta] Use it", "[beta] Use it"),
+    "a star": ("description: *Use* it", "*Use* it"),
+    "an at": ("description: @agent uses it", "@agent uses it"),
+    "a percent sign": ("description: %run uses it", "%run uses it"),
+    "a dash": ("description: - use it", "- use it"),
+    "quotes": ("description: 'Use when: asked'", "Use when: asked"),
+    "folded": ("description: >\n  Use when: it is\n  asked", "Use when: it is asked"),
+}
+
+
+@pytest.mark.parametrize(("line", "description"), AS_MEANT.values(), ids=AS_MEANT)
+def test_a_description_is_read_as_people_mean_it(line: str, description: str) -> None:
+    assert read_manifest(f"---\nname: m\n{line}\n---\n".encode()).description == description
+
+
+@pytest.mark.parametrize("above", ["\n", "\n  \n", "# made by hand\n", "<!-- made by hand -->\n\n", "\ufeff\n"])
+def test_blank_lines_and_comments_may_stand_above_the_frontmatter(above: str) -> None:
+    found = read_manifest(f"{above}---\nname: 123\ndescription: d\n---\n".encode())
+    assert (found.name, found.description) == ("123", "d")
+
+
+def test_the_line_of_bad_frontmatter_is_named() -> None:
+    with pytest.raises(InvalidParams, match=r"SKILL\.md, line 4 is no plain YAML"):
+        read_manifest(b"\n---\nname: m\ndescription: 'never closed\n---\n")

@@ -70,6 +70,21 @@ def test_folders_that_cannot_be_used_are_errors(tmp_path: Path) -> None:
         shelved([tmp_path / "many"], root)
 
 
+def test_one_bad_skill_of_a_folder_is_left_out_with_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    skill_folder(tmp_path / "all" / "good")
+    bad = skill_folder(tmp_path / "all" / "bad")
+    (bad / "SKILL.md").write_text("---\nname: bad\ndescription: 'never closed\n---\n")
+    assert [each.name for each in shelved([tmp_path / "all"], tmp_path / "shelf")] == ["good"]
+    (line,) = caplog.messages
+    assert str(bad) in line
+    assert "SKILL.md, line 3" in line
+    assert "left out" in line
+    with pytest.raises(InvalidParams, match="line 3"):
+        shelved([bad], tmp_path / "shelf")
+
+
 def test_a_shelf_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidParams, match="Skills cannot be copied"):
