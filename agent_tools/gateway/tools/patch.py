@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 from agent_tools.code_reader import JsonReading, read_json
@@ -26,6 +26,7 @@ from agent_tools.tools.base import BaseTool, Params, tool_errors
 MAX_DIFF = 1_000_000  # characters
 MAX_TEXT = 2_000_000  # characters of a file that is changed
 MAX_HUNKS = 256
+BOM = "\ufeff"  # at the start of a file: no tool shows it, so models cannot write it
 END_OF_FILE = "*** End of File"
 _ENVELOPE = ("*** Begin Patch", "*** End Patch", "*** Update File:", "*** Add File:")
 """Lines around the diff of one file, which some models write, too."""
@@ -86,16 +87,21 @@ def created(diff: str) -> str:
 
 
 def changed(text: str, diff: str) -> str:
-    """Return a text after a diff of it.
+    """Return a text after a diff of it. Lines that the diff does not name stay as they are, with their own ends.
+
+    An added line ends as the line that it replaces, else as the line before it.
 
     Raises:
         DiffError: the diff has no hunks or other lines, one of its hunks is not in the text, or either is too long.
     """
     if len(text) > MAX_TEXT:
         raise DiffError(f"The file has more than {MAX_TEXT:,} characters.")
-    newline = _newline(text) if "\n" in text else _newline(diff)
-    lines = text.replace("\r\n", "\n").split("\n")
-    found, cursor, finder = list[str](), 0, _Finder(lines)
+    mark, text = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
+    *above, last = text.split("\n")
+    lines = [*(line.removesuffix("\r") for line in above), last]
+    ends = [*("\r\n" if line.endswith("\r") else "\n" for line in above), ""]
+    kept = list(zip(lines, ends))
+    found, cursor, finder = list[tuple[str, str]](), 0, _Finder(lines)
     done = 0  # lines of the text that are in `found`, or left out
     for hunk in _hunks(_lines(diff)):
         for index, anchor in enumerate(hunk.anchors):
@@ -104,11 +110,20 @@ def changed(text: str, diff: str) -> str:
         for at, removed, added in hunk.changes:
             if start + at < done:
                 raise DiffError(f"Hunk {hunk.number}: its lines come before those of the hunk before it.")
-            found += lines[done : start + at]
-            found += added
+            found += kept[done : start + at]
             done = start + at + removed
+            found += zip_longest(added, ends[done - removed : done][: len(added)], fillvalue="")
         cursor = start + len(hunk.old)
-    return newline.join(found + lines[done:])
+    return mark + _joined(found + kept[done:], _newline(text) if "\n" in text else _newline(diff))
+
+
+def _joined(rows: Sequence[tuple[str, str]], end: str) -> str:
+    """Join lines by their own ends; a line without one ends as the line before it, the first such as `end`."""
+    pieces = []
+    for line, own in rows[:-1]:
+        end = own or end
+        pieces += [line, end]
+    return "".join(pieces) + (rows[-1][0] if rows else "")
 
 
 class _Finder:

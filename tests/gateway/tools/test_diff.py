@@ -103,3 +103,25 @@ def hunks_of(lines: list[str], chance: random.Random) -> list[str]:
             found += ["+new"] * (chance.random() < 0.2)
         found += ["+last"] * (chance.random() < 0.3) + ["*** End of File"] * (chance.random() < 0.15)
     return found
+
+
+ENDS = {
+    "a line break in a cell": (
+        'id,note\r\n1,"two\nlines"\r\n2,b\r\n',
+        "-2,b\n+2,c\n",
+        'id,note\r\n1,"two\nlines"\r\n2,c\r\n',
+    ),
+    "one CRLF among others": ("a\nb\r\nc\n", "-a\n+A\n", "A\nb\r\nc\n"),
+    "the CRLF line itself": ("a\nb\r\nc\n", "-b\n+B\n+D\n", "a\nB\r\nD\r\nc\n"),
+    "more lines than before": ("a\r\nb\nc\n", " a\n+A\n", "a\r\nA\r\nb\nc\n"),
+    "no line end at the end": ("a\r\nb", "-b\n+B\n+C", "a\r\nB\r\nC"),
+    "a lone return at the end": ("a\nb\r", "-a\n+A", "A\nb\r"),
+    "a byte order mark": ("\ufeffimport os\nx=1\n", "-import os\n+import sys\n x=1\n", "\ufeffimport sys\nx=1\n"),
+    "a mark and CRLF": ("\ufeffa\r\nb\r\n", "@@ a\n-b\n+B", "\ufeffa\r\nB\r\n"),
+    "an empty text": ("", "+a\n+b", "a\nb\n"),
+}
+
+
+@pytest.mark.parametrize(("text", "diff", "expected"), ENDS.values(), ids=ENDS)
+def test_bytes_that_a_diff_does_not_name_stay(text: str, diff: str, expected: str) -> None:
+    assert changed(text, diff) == expected
