@@ -395,7 +395,7 @@ def install(descriptor: int, namespace: dict[str, Any]) -> Host:
         file = f"<{name}>"
         module = types.ModuleType(name)
         module.__dict__.update(_call=host.call, _call_sync=host.call_sync)
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        linecache.cache[file] = (len(source), None, list(io.StringIO(source)), file)
         sys.modules[name] = module
         exec(compile(source, file, "exec"), module.__dict__)
         public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])

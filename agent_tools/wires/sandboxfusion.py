@@ -251,7 +251,7 @@ def cell_of(done: Execution) -> dict[str, Any]:
             case Result() | Display():
                 display.append(bundle(output.data))
             case Error():
-                error.append({"ename": output.name, "evalue": output.value, "traceback": output.text.splitlines()})
+                error.append({"ename": output.name, "evalue": output.value, "traceback": output.text.split("\n")})
             case TimedOut() | Died():
                 error.append({"ename": type(output).__name__, "evalue": output.text, "traceback": []})
     return {"stdout": done.stdout, "stderr": done.stderr, "display": display, "error": error}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import io
 import signal
 import time
 from typing import Annotated, Any, Literal
@@ -208,7 +209,7 @@ def _told(run: Process, offset: int, tail: int | None) -> dict[str, Any]:
     """Return a command with its output from a byte offset on; no character is cut in two."""
     shown, is_over, new = _shown(run), run.it.is_over, run.it.sync.read((offset, 0))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    lines = decoder.decode(new.stdout, final=is_over).splitlines(keepends=True)
+    lines = list(io.StringIO(decoder.decode(new.stdout, final=is_over)))
     last = lines[-tail:] if tail else lines
     why = run.it.sync.result().reason if is_over else ""
     text = "".join(last) + (f"[{why}]\n" if why else "")

@@ -6,6 +6,9 @@ import contextlib
 import mimetypes
 import os
 import posixpath
+import re
+from array import array
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace as replaced
 from functools import partial
@@ -24,6 +27,8 @@ from agent_tools.wires.http import aside, in_pieces, unusable
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved
 
 MAX_TEXT = 16 * MIB  # of a file that is read as text
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_CRLF = re.compile(r"\r\n")
 BLOCK = 64 * KIB  # characters whose lines are counted at once
 Line = Annotated[int, Field(ge=1, le=2**53)] | None
 Path = Annotated[str, Field(description="A path; a relative one counts from the working directory.")]
@@ -263,13 +268,21 @@ def lines_of(data: bytes, first: int | None, last: int | None) -> dict[str, Any]
     Raises:
         UnicodeDecodeError: it is no text.
     """
-    text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
+    text = data.decode()
     content = text[line_at(text, first or 1) : line_at(text, last + 1) if last else None]
-    return {"content": content, "total_lines": text.count("\n") + (text[-1:] not in ("", "\n"))}
+    return {"content": as_read(content), "total_lines": text.count("\n") + (text[-1:] not in ("", "\n"))}
+
+
+def as_read(text: str) -> str:
+    """Return a text as models read and write it: with LF for all line ends."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def replaced_all(text: str, replacements: list[Replacement]) -> str:
-    """Return a text with replacements made, each within its lines.
+    """Return a text with replacements made, each within its lines. All other lines keep their ends.
+
+    Targets are compared with what `read_file` returns. A line end in a replacement is written as that of the lines it
+    goes to.
 
     Raises:
         HTTPException: 400, a target is not there, or several times; 413, the text would become too large.
@@ -277,7 +290,9 @@ def replaced_all(text: str, replacements: list[Replacement]) -> str:
     for each in replacements:
         start = line_at(text, each.start_line or 1)
         end = line_at(text, each.end_line + 1) if each.end_line else len(text)
-        count = text.count(each.target, start, end)
+        part, target = text[start:end], as_read(each.target)
+        shown = as_read(part)
+        count = shown.count(target)
         if not count:
             raise HTTPException(400, f"Target string not found: {each.target[:100]!r}")
         if count > 1 and not each.allow_multiple:
@@ -286,8 +301,25 @@ def replaced_all(text: str, replacements: list[Replacement]) -> str:
             raise HTTPException(
                 413, f"The file would have more than {MAX_TEXT:,} characters: change it with run_python."
             )
-        text = text[:start] + text[start:end].replace(each.target, each.replacement) + text[end:]
+        text = text[:start] + _replaced(part, shown, target, each.replacement) + text[end:]
     return text
+
+
+def _replaced(part: str, shown: str, target: str, replacement: str) -> str:
+    """Return a part of a text, which `read_file` shows as `shown`, with all places of the target replaced."""
+    returns, feeds, both = map(part.count, ("\r", "\n", "\r\n"))
+    if not returns:
+        return part.replace(target, replacement)
+    if not feeds or returns == feeds == both:
+        return shown.replace(target, as_read(replacement)).replace("\n", "\r\n" if feeds else "\r")
+    pieces, place = list[str](), 0
+    longer = array("Q", (found.start() - number for number, found in enumerate(_CRLF.finditer(part))))
+    for found in re.finditer(re.escape(target), shown):
+        start, after = (at + bisect_left(longer, at) for at in found.span())  # each CRLF is one character longer
+        line_end = _LINE_END.search(part, start) or _LINE_END.search(part)
+        pieces += [part[place:start], as_read(replacement).replace("\n", line_end[0] if line_end else "\n")]
+        place = after
+    return "".join(pieces) + part[place:]
 
 
 def line_at(text: str, number: int) -> int:

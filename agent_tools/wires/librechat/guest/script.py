@@ -78,7 +78,7 @@ def main() -> None:
     code = given["code"]
     sys.stdout = ScriptStdout(pipe)
     sys.argv = ["main.py"]
-    linecache.cache["<code>"] = (len(code), None, code.splitlines(keepends=True), "<code>")
+    linecache.cache["<code>"] = (len(code), None, list(io.StringIO(code)), "<code>")
     known: dict[str, Any] = {"__name__": "__main__", "asyncio": asyncio}
     for function, name in given["tools"].items():
         known[function] = lambda name=name, **given: pipe.call(name, given)

@@ -45,10 +45,16 @@ def lines_of(path: str) -> list[tuple[int, str]]:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > MAX_READ:
             return []
-        with open(path, encoding="utf-8") as source:
-            return list(enumerate(source.read().splitlines(), 1))
+        with open(path, encoding="utf-8", newline="") as source:
+            return list(enumerate(split(source.read()), 1))
     except (OSError, UnicodeDecodeError):
         return []
+
+
+def split(text: str) -> list[str]:
+    """Return the lines of a text as grep, sed and tracebacks count them: only LF and CRLF end a line."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
 
 
 def need_folder(path: str) -> None:
@@ -184,7 +190,7 @@ def compared(path: str) -> list[str]:
     """Return the lines of a file to compare."""
     try:
         with open(path, "rb") as source:
-            return source.read(MAX_READ).decode("utf-8-sig").splitlines()
+            return split(source.read(MAX_READ).decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise Wrong(400, f"{os.path.basename(path)} is no text") from None
 

@@ -1,0 +1,80 @@
+"""Texts that models read and change through the terminal wire: their line ends and line numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
+
+from agent_tools.wires import terminal
+from agent_tools.wires.terminal.files import Replacement, as_read, lines_of, replaced_all
+
+SEARCH = Path(terminal.__file__).parent / "guest" / "search.py"
+
+
+def replaced(text: str, target: str, replacement: str, **options: object) -> str:
+    return replaced_all(text, [Replacement(target=target, replacement=replacement, **options)])
+
+
+CRLF = "line one\r\nline two\r\nline three\r\n"
+CHANGED = {
+    "CRLF, two lines": (CRLF, "line one\nline two", "1\n2", "1\r\n2\r\nline three\r\n"),
+    "CRLF, one line by two": (CRLF, "line two", "2\n2b", "line one\r\n2\r\n2b\r\nline three\r\n"),
+    "CRLF, the line end, too": (CRLF, "line two\n", "", "line one\r\nline three\r\n"),
+    "CRLF, target with CRLF": (CRLF, "line one\r\nline two", "1", "1\r\nline three\r\n"),
+    "CR": ("a\rb\rc\r", "a\nb", "1\n2", "1\r2\rc\r"),
+    "mixed": ("a\nb\r\nc\rd", "b\nc", "B\nC", "a\nB\r\nC\rd"),
+    "mixed, the LF line": ("a\nb\r\nc", "a", "1\n2", "1\n2\nb\r\nc"),
+    "LF": ("a\nb\n", "a\nb", "1\r\n2", "1\r\n2\n"),
+    "no line end": ("ab", "a", "1\n2", "1\n2b"),
+}
+
+
+@pytest.mark.parametrize(("text", "target", "replacement", "expected"), CHANGED.values(), ids=CHANGED)
+def test_a_target_is_what_was_read_and_other_lines_keep_their_ends(
+    text: str, target: str, replacement: str, expected: str
+) -> None:
+    assert replaced(text, target, replacement) == expected
+
+
+ENDS = st.sampled_from(["\n", "\r\n"])
+TEXTS = st.lists(st.tuples(st.text("ab", max_size=3), ENDS), max_size=12).map(lambda rows: "".join(map("".join, rows)))
+
+
+@given(TEXTS, st.text("ab\n", min_size=1, max_size=4), st.text("cd\n", max_size=4))
+def test_replacing_is_as_in_the_text_that_was_read(text: str, target: str, replacement: str) -> None:
+    shown = as_read(text)
+    if target not in shown:
+        with pytest.raises(HTTPException):
+            replaced(text, target, replacement, allow_multiple=True)
+        return
+    result = replaced(text, target, replacement, allow_multiple=True)
+    assert as_read(result) == shown.replace(target, replacement)
+    first = shown.index(target)
+    kept = next(at for at in range(len(text) + 1) if len(as_read(text[:at])) >= first)
+    assert result.startswith(text[: kept - 1] if kept else "")
+
+
+ODD = "a\u2028b\nx\x0cy\x0b\x85\ntarget\nlast\n"
+
+
+def test_lines_are_numbered_as_grep_numbers_them() -> None:
+    assert lines_of(ODD.encode(), 3, 3) == {"content": "target\n", "total_lines": 4}
+    assert lines_of(b"a\r\nb\r\n", 2, 2) == {"content": "b\n", "total_lines": 2}
+    assert replaced(ODD, "target", "T", start_line=3, end_line=3) == ODD.replace("target", "T")
+
+
+def test_a_search_numbers_lines_as_grep_does(tmp_path: Path) -> None:
+    (tmp_path / "u.txt").write_bytes(ODD.encode())
+    (tmp_path / "w.txt").write_bytes(b"a\r\nb\rc\r\ntarget\r\n")
+    given = {"do": "grep", "path": str(tmp_path), "shown": "/w", "query": "target", "regex": False, "case_insensitive": False}
+    given |= {"include": [], "match_per_line": True, "max_results": 10}
+    done = subprocess.run([sys.executable, SEARCH, json.dumps(given)], capture_output=True, check=True)
+    numbers = {(Path(each["file"]).name, each["line"], each["content"]) for each in json.loads(done.stdout)["matches"]}
+    assert numbers == {("u.txt", 3, "target"), ("w.txt", 3, "target")}
