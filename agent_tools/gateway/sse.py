@@ -162,19 +162,28 @@ class EventStreamResponse(Response):
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
-        """Yield new events together as they arrive, and a comment after a long silence."""
+        """Yield new events together as they arrive, and a sign of life after a long silence."""
         seen, events = self._start, list[Logged]()
         while True:
             with anyio.move_on_after(self._heartbeat) as patience:
                 events = await self._log.after(seen)
             if patience.cancelled_caught:
-                yield b": still there\n\n"
+                yield self._sign_of_life(seen)
                 continue
             if not events:
                 return
             seen += len(events)
             for part in _parts(piece for event in events for piece in self._frame(event)):
                 yield part
+
+    def _sign_of_life(self, seen: int) -> bytes:
+        """Return a comment or, for clients that count only events as life, OpenAI's event for it.
+
+        It has the number of the last event: what a client asks for by `starting_after` stays the same.
+        """
+        if not self._named:
+            return b": still there\n\n"
+        return b'event: keepalive\ndata: {"type":"keepalive","sequence_number":%d}\n\n' % max(seen - 1, 0)
 
     def _frame(self, event: Logged) -> tuple[bytes, bytes, bytes]:
         name = f"event: {event.kind}\n".encode() if self._named else b""

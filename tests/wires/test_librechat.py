@@ -66,6 +66,10 @@ def test_uploads_are_found_by_code_downloaded_and_deleted(served: Served) -> Non
         {"id": each["fileId"], "name": each["filename"], "storage_session_id": session, "kind": "user"}
         for each in sent["files"]
     ]
+    older = [{"id": each["id"], "name": each["name"], "session_id": session} for each in files]
+    assert run(here, "print(open('data/in.csv').read())", files=older)["stdout"] == "1,2\n"
+    told = run(here, "print(1)", files=[*older, {"id": "nope", "name": "gone.csv", "session_id": session}])
+    assert (told["stdout"], told["stderr"]) == ("1\n", "['gone.csv' is not there: it was deleted, or has expired]\n")
     elsewhere = run(here, "print(open('data/in.csv').read())", files=files, runtime_session_hint="other")
     assert elsewhere["stdout"] == "1,2\n"
     assert elsewhere["files"] == []

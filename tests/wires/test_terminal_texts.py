@@ -73,7 +73,14 @@ def test_lines_are_numbered_as_grep_numbers_them() -> None:
 def test_a_search_numbers_lines_as_grep_does(tmp_path: Path) -> None:
     (tmp_path / "u.txt").write_bytes(ODD.encode())
     (tmp_path / "w.txt").write_bytes(b"a\r\nb\rc\r\ntarget\r\n")
-    given = {"do": "grep", "path": str(tmp_path), "shown": "/w", "query": "target", "regex": False, "case_insensitive": False}
+    given = {
+        "do": "grep",
+        "path": str(tmp_path),
+        "shown": "/w",
+        "query": "target",
+        "regex": False,
+        "case_insensitive": False,
+    }
     given |= {"include": [], "match_per_line": True, "max_results": 10}
     done = subprocess.run([sys.executable, SEARCH, json.dumps(given)], capture_output=True, check=True)
     numbers = {(Path(each["file"]).name, each["line"], each["content"]) for each in json.loads(done.stdout)["matches"]}

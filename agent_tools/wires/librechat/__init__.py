@@ -61,6 +61,12 @@ class _File(BaseModel):
     id: str = ""
     name: str = ""
     storage_session_id: str = ""
+    session_id: str = ""  # of older clients
+
+    @property
+    def session(self) -> str:
+        """The session that the file is in."""
+        return self.storage_session_id or self.session_id
 
 
 class _Result(BaseModel):
@@ -103,7 +109,7 @@ class _Call(Call):
         """Return the session of a request: by its hint, its id or its files' id; else a new one."""
         if hint:
             return _digest(user, hint)
-        for known in (session_id or "", *(each.storage_session_id for each in files)):
+        for known in (session_id or "", *(each.session for each in files)):
             if self.find(known):
                 return known
         return secrets.token_urlsafe(16)[:21]
@@ -124,19 +130,21 @@ class _Call(Call):
                 return container, name, facts
         raise HTTPException(404, "File not found")
 
-    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> Snapshot:
-        """Copy files of other sessions into this one, then list it; a file that is gone is left out."""
+    def bring(self, sandbox: Sandbox, session: str, files: list[_File]) -> tuple[Snapshot, str]:
+        """Copy files of other sessions into this one, then list it; return a note on files that are not there."""
+        missing = list[str]()
         for each in files:
-            if each.storage_session_id == session:
-                continue
             try:
-                container, name, _ = self.file(each.storage_session_id, each.id)
+                container, name, _ = self.file(each.session, each.id)
             except HTTPException:
+                missing.append(f"[{each.name or each.id!r} is not there: it was deleted, or has expired]\n")
+                continue
+            if each.session == session:
                 continue
             with self.wire.contents.opened(container, name) as content:
                 if content is not None:
                     sandbox.write_file(_inside(each.name or name), content)
-        return self.listed(session)
+        return self.listed(session), "".join(missing)
 
     def changed(self, session: str, before: Snapshot) -> list[dict[str, Any]]:
         """List the files that are new or changed since a listing, in the form of answers."""
@@ -175,7 +183,7 @@ async def _exec(
     def work() -> dict[str, Any]:
         with call.wire.containers.acquire(call.ensure(session), PATIENCE) as (interpreter, woken):
             note, sandbox = woken.result(), run.of(interpreter.as_sandbox)
-            before = call.bring(sandbox, session, files or [])
+            before, missing = call.bring(sandbox, session, files or [])
             if lang == "bash":
                 command = ["/bin/bash", "-c", code, "bash", *(args or [])]
                 ran = sandbox.run_command(command, timeout=seconds, max_output=MAX_OUTPUT, cancelled=run.event)
@@ -185,7 +193,7 @@ async def _exec(
                 sandbox.run_code(f"import sys; sys.argv = {['main.py', *(args or [])]!r}")
                 done = sandbox.run_code(code, timeout=seconds, cancelled=run.event)
                 stdout, stderr = _printed(sandbox, done, note)
-        return {**told, "stdout": stdout, "stderr": stderr, "files": call.changed(session, before)}
+        return {**told, "stdout": stdout, "stderr": missing + stderr, "files": call.changed(session, before)}
 
     return await while_connected(call.request, in_thread(work, run.cancel)) or told
 
@@ -235,11 +243,11 @@ async def _programmatic(
 async def _script(
     call: _Call, session: str, code: str, tools: list[dict[str, Any]], files: list[_File], seconds: float
 ) -> StartedScript:
-    def bring() -> Snapshot:
+    def bring() -> tuple[Snapshot, str]:
         with call.wire.containers.use(call.ensure(session), PATIENCE) as (sandbox, _):
             return call.bring(sandbox, session, files)
 
-    before = await aside(bring)
+    before, missing = await aside(bring)
     names = [str(tool.get("name", ""))[:256] for tool in tools]
     given = json.dumps({"code": code, "tools": {identifier(name): name for name in names}})
     thing = await call.wire.processes.start(
@@ -253,6 +261,7 @@ async def _script(
         max_output=2 * MAX_LINE,
     )
     thing.label = script = StartedScript(thing, session, seconds, lambda: call.changed(session, before))
+    script.lines.printed.write(missing)
     return script
 
 

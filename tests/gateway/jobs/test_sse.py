@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from agent_tools.gateway.sse import PART, EventLog, EventStreamResponse
@@ -18,17 +17,18 @@ from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway
 
 
-def test_a_long_silence_is_bridged_by_comments(new_gateway: NewGateway) -> None:
+def test_a_long_silence_is_bridged_by_signs_of_life_that_take_no_number_of_an_event(new_gateway: NewGateway) -> None:
     go_on = threading.Event()
     gateway = new_gateway({"m": [ScriptedReply(text="Late.", wait_before=go_on)]}, heartbeat=0.05)
-    body, last = {"model": "m", "input": "Go.", "stream": True}, ""
-    with httpx.stream("POST", f"{gateway.url}/v1/responses", json=body, timeout=30) as answer:
-        for line in answer.iter_lines():
-            if line.startswith(":"):
-                go_on.set()
-            last = line or last
+    numbers, known = list[int](), -1
+    for event in gateway.client().responses.create(model="m", input="Go.", stream=True):
+        if event.type == "keepalive":
+            assert event.sequence_number == known
+            go_on.set()
+        else:
+            numbers.append(known := event.sequence_number)
     assert go_on.is_set()
-    assert last == "data: [DONE]"
+    assert numbers == list(range(len(numbers)))
 
 
 @pytest.mark.parametrize("is_over", [True, False])
