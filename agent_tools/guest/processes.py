@@ -27,12 +27,13 @@ Family = dict[int, int]
 
 
 class ProcessStat(NamedTuple):
-    """One process: its parent and session, as pids; its start in ticks, which differs when the pid is reused."""
+    """One process: its parent, session and group, as pids; its start in ticks, which differs when the pid is reused."""
 
     parent: int
     session: int
     started: int = 0
     is_stopped: bool = False
+    group: int = 0
 
 
 Table = dict[int, ProcessStat]
@@ -48,7 +49,8 @@ def processes() -> Table:
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in (b"Z", b"X"):
                     parent, session, started = int(fields[1]), int(fields[3]), int(fields[19])
-                    found[int(name)] = ProcessStat(parent, session, started, fields[0] in (b"T", b"t"))
+                    is_stopped = fields[0] in (b"T", b"t")
+                    found[int(name)] = ProcessStat(parent, session, started, is_stopped, int(fields[2]))
     return found
 
 
@@ -133,7 +135,7 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
         has_new = not doomed <= killed
         new_rounds += has_new
         killed |= doomed
-        _signal_all(doomed, signal.SIGKILL)
+        signal_all(doomed, signal.SIGKILL)
         if not doomed or new_rounds > ROUNDS or (not has_new and time.monotonic() > deadline):
             break
         time.sleep(PAUSE)
@@ -152,37 +154,24 @@ def kill_below(root: int, spared: Collection[int]) -> None:
         below = {pid for pid in table if pid != root and descends(pid, (root,), table)}
         return {pid for pid in below if not descends(pid, spared, table)}
 
-    _stop_and_kill(doomed)
+    stop_and_kill(doomed)
 
 
-def kill_forks(since: int) -> set[int]:
-    """Kill the descendants of this process by forks alone, since a moment (ticks since the machine's start).
+def stop_and_kill(doomed_of: Callable[[Table], set[int]]) -> set[int]:
+    """Stop processes one after another, and kill them once all stand, until none is left or PATIENCE is over.
 
-    They are stopped first, for PATIENCE at most. Return the pids.
+    Return the pids.
     """
-    own, killed = _command_line(os.getpid()), set[int]()
-
-    def doomed(table: Table) -> set[int]:
-        young = {pid for pid, each in table.items() if each.started >= since and pid != os.getpid()}
-        forked = {pid for pid in young if descends(pid, (os.getpid(),), table)}
-        found = {pid for pid in forked if pid in killed or _command_line(pid) == own}  # a dying process has none
-        killed.update(found)
-        return found
-
-    _stop_and_kill(doomed)
-    return killed
-
-
-def _stop_and_kill(doomed_of: Callable[[Table], set[int]]) -> None:
-    """Stop processes one after another, and kill them once all stand, until none is left or PATIENCE is over."""
-    doomed: set[int] = set()
+    doomed, killed = set[int](), set[int]()
     for _ in _rounds():
         table = processes()
         doomed = doomed_of(table)
         if not doomed:
-            return
-        _signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
-    _signal_all(doomed, signal.SIGKILL)
+            return killed
+        killed |= doomed
+        signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
+    signal_all(doomed, signal.SIGKILL)
+    return killed
 
 
 def kill_branch(root: int) -> bool:
@@ -197,7 +186,7 @@ def kill_branch(root: int) -> bool:
         doomed = {pid for pid in table if descends(pid, (root,), table)}
         if _all_stopped(doomed, table):
             break
-    _signal_all(doomed, signal.SIGKILL)
+    signal_all(doomed, signal.SIGKILL)
     _signal(-1, signal.SIGCONT)
     return root in doomed
 
@@ -221,8 +210,8 @@ def kill_tree(root: int, known: Family) -> None:
         doomed = [pid for pid in table if table[pid].session == root or descends(pid, roots, table)]
         if _all_stopped(doomed, table):
             break
-        _signal_all(doomed, signal.SIGSTOP)
-    _signal_all((-root, *doomed), signal.SIGKILL)
+        signal_all(doomed, signal.SIGSTOP)
+    signal_all((-root, *doomed), signal.SIGKILL)
 
 
 def kill_subreaper(root: int) -> None:
@@ -236,7 +225,7 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _command_line(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
     """Return the command line of a process, which a fork shares; b'' once it has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return file.read()
@@ -255,7 +244,8 @@ def _rounds() -> Iterator[None]:
         time.sleep(PAUSE)
 
 
-def _signal_all(pids: Iterable[int], number: int) -> None:
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send processes a signal; those that have ended are skipped."""
     for pid in pids:
         _signal(pid, number)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import tempfile
@@ -662,25 +663,67 @@ def test_a_forked_child_ends_with_the_program_it_was_forked_in(session: Session,
         assert session.run("x += 1; print(x, os.getpid() != pid)", 30).stdout == f"{n + 2} True\n"
 
 
-def test_what_an_interrupted_cell_forked_ends_with_it_and_programs_live_on(session: Session) -> None:
+def test_what_an_interrupted_cell_started_ends_with_it_unless_it_was_to_live_on(session: Session) -> None:
     session.run(
         "import multiprocessing, os, subprocess, sys, time\nfork = multiprocessing.get_context('fork')\n"
-        "earlier = fork.Process(target=time.sleep, args=(600,)); earlier.start()",
+        "earlier = fork.Process(target=time.sleep, args=(600,)); earlier.start()\n"
+        "program = subprocess.Popen(['sleep', '600'])",
         30,
     )
-    time.sleep(0.1)  # a process knows its start to a hundredth of a second
     execution = session.run(
-        "program = subprocess.Popen(['sleep', '600'])\n"
+        "awaited = subprocess.Popen(['sh', '-c', 'trap \"\" INT; sleep 600; sleep 600'])\n"
+        "server = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "subprocess.run('sleep 600 & echo $! > daemon', shell=True)\n"
         "worker = fork.Process(target=time.sleep, args=(600,)); worker.start()\n"
         "forks = [os.fork() for _ in range(3)]\nwhile True: time.sleep(0.05)",
-        1.5,
+        5,
     )
     assert [type(output) for output in execution.outputs if not isinstance(output, Stream)] == [TimedOut]
     code = (
-        "print(earlier.is_alive(), program.poll(), worker.exitcode, [os.path.exists(f'/proc/{pid}') for pid in forks])"
+        "daemon = int(open('daemon').read())\n"
+        "print(earlier.is_alive(), program.poll(), server.poll(), os.path.exists(f'/proc/{daemon}'))\n"
+        "print(awaited.poll(), worker.exitcode, [os.path.exists(f'/proc/{pid}') for pid in forks])"
     )
-    assert session.run(code, 30).stdout == "True None -9 [False, False, False]\n"
-    session.run("earlier.kill(); program.kill()", 30)
+    found = session.run(code, 30)
+    assert found.stdout == "True None None True\n-9 -9 [False, False, False]\n", found.outputs
+    session.run("earlier.kill(); program.kill(); server.kill(); os.kill(daemon, 9)", 30)
+
+
+WAITING = (
+    "%%bash\nsleep 4321\necho on",
+    "subprocess.Popen(['sleep', '4321']).wait()",
+    "subprocess.run('sleep 4321; echo', shell=True)",
+    "!sleep 4321 | cat",
+    "x = !sleep 4321; echo",
+    "os.system('sleep 4321')",
+    "p = await asyncio.create_subprocess_exec('sleep', '4321'); await p.wait()",
+    "thread = threading.Thread(target=subprocess.run, args=(['sleep', '4321'],)); thread.start(); thread.join()",
+    "try:\n    subprocess.run(['sleep', '4321'])\nexcept BaseException: pass",
+)
+LEFT = """
+def left(mark):
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{name}/cmdline', 'rb') as file:
+                if mark in file.read():
+                    yield int(name)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("stopped_by", ["limit", "interrupt"])
+def test_programs_end_with_the_code_that_waits_for_them(session: Session, stopped_by: str) -> None:
+    session.run(f"import asyncio, os, subprocess, threading\n{LEFT}", 30)
+    seconds = str(random.randrange(10**6, 10**7))  # by which its programs are known on a machine with others
+    for code in WAITING:
+        timer = threading.Timer(0.5 if stopped_by == "interrupt" else 600, session.interrupt)
+        timer.start()
+        error = session.run(code.replace("4321", seconds), 0.5 if stopped_by == "limit" else 30).error
+        timer.cancel()
+        assert isinstance(error, TimedOut if stopped_by == "limit" else Error), (code, error)
+        assert not isinstance(error, TimedOut) or error.state_kept, code
+        assert session.run(f"list(left({seconds.encode()}))", 30).value == [], code
 
 
 @pytest.mark.parametrize(

@@ -133,16 +133,23 @@ def code_has_children() -> bool:
 
     Zombies do not count.
     """
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+    if not has_children():
         return False
     try:
         waiting = {str(pid) for pid in idle_pools()[1]}
         pids = {pid for task in os.listdir(_TASKS.format("self")) for pid in _children(task)}
-        return any(_lives(pid) and not _is_tracker(pid) for pid in pids - waiting)
+        return any(lives(pid) and not is_tracker(pid) for pid in pids - waiting)
     except OSError:  # an operating system that does not tell: there may be some
         return True
+
+
+def has_children() -> bool:
+    """Return whether this process has any child, also one that has ended and was not waited for."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def forget_trackers() -> None:
@@ -152,7 +159,8 @@ def forget_trackers() -> None:
             tracker._resource_tracker._fd = tracker._resource_tracker._pid = None
 
 
-def _is_tracker(pid: str) -> bool:
+def is_tracker(pid: str) -> bool:
+    """Return whether a process tracks the resources of multiprocessing, or of loky."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         command = file.read()
         return any(f"from {tracker} import main".encode() in command for tracker in _TRACKERS)
@@ -164,7 +172,8 @@ def _children(task: str) -> list[str]:
         return file.read().split()
 
 
-def _lives(pid: str) -> bool:
+def lives(pid: str) -> bool:
+    """Return whether a process has not ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b") ")[2][:1] not in b"ZX"
     return False

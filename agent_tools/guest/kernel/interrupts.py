@@ -1,4 +1,4 @@
-"""Interrupts of a cell: SIGINT, the timer of the time limit, and the end of the cell's forks.
+"""Interrupts of a cell: SIGINT, the timer of the time limit, and the end of the cell's processes.
 
 SIGINT is ignored between requests, noted while a request is handled, and raised in user code. The stock kernel lets it
 raise wherever a request is handled, and then the request may end without a reply. Two more places are spared: a
@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..processes import kill_forks
+from ..checkpoints.taking import has_children, is_tracker, lives
+from ..processes import ProcessStat, Table, command_line, descends, ignores, processes, signal_all, stop_and_kill
 
 AT_ONCE = 0.001  # seconds until code ends that was interrupted before it began
 
@@ -97,8 +98,9 @@ def raised() -> int:
 
 
 def note_raised() -> None:
-    """Note that an interrupt is raised in the code."""
+    """Note that an interrupt is about to be raised in the code, and interrupt the processes that it waits for."""
     _State.raised += 1
+    cell_processes.interrupt()
 
 
 @contextmanager
@@ -198,37 +200,104 @@ class Countdown:
             self._handler(signum, frame)
 
 
-# Forks of a cell: an interrupt or a time limit ends them, as Ctrl-C in a terminal does.
+# Processes of a cell: an interrupt or a time limit ends them, as Ctrl-C in a terminal does.
 #
-# Programs that the cell started live on, and so do forks of earlier cells.
+# What the cell has started in the kernel's process group gets SIGINT at the moment of the interrupt, so that whatever
+# waits for it returns, and SIGKILL a little later. Forks of the kernel get SIGKILL alone: each would print a traceback.
+# Processes live on that were started to do so: in a session or group of their own, or by a shell's `&`, which makes
+# them ignore SIGINT; and so do those of earlier cells.
 
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second, in which the kernel tells when a process started
 INTERRUPTIONS = (KeyboardInterrupt, asyncio.CancelledError)
+GRACE = 0.3  # seconds from SIGINT to SIGKILL; less than PID 1's graces for the kernel itself
+LOOK_SECONDS = 0.01  # between two looks whether processes have ended
 
 
-class CellForks:
-    """The forks of the cell that runs."""
+class CellProcesses:
+    """The processes that the running cell has started."""
 
     def __init__(self) -> None:
-        self._first: int | None = None  # ticks from the machine's start to the first fork; None: there is none
-        os.register_at_fork(before=self._note)
+        self._owner = 0  # the pid of the kernel; in a fork of the cell's there is nothing to end
+        self._since = 0  # ticks from the machine's start to the start of the cell
+        self._until: int | None = None  # likewise to its last interrupt
+        self._deadline = 0.0  # for those that got SIGINT (monotonic seconds)
+        self._earlier: Table = {}
 
     def begin(self) -> None:
         """Begin a cell."""
-        self._first = None
+        self._owner, self._since, self._until = os.getpid(), _ticks(), None
 
-    def end(self, error: BaseException | None) -> None:
-        """End a cell; if it was interrupted, kill what it has forked, and leave no zombies of it."""
-        if self._first is None or not isinstance(error, INTERRUPTIONS):
+    def interrupt(self) -> None:
+        """Interrupt the processes that the cell waits for, right before it is interrupted itself."""
+        if os.getpid() == self._owner:
+            self._until, self._deadline = _ticks(), time.monotonic() + GRACE
+            signal_all(self._started(processes()).programs, signal.SIGINT)
+
+    def end(self) -> None:
+        """End a cell; if it was interrupted, end what it waited for, and leave no zombies of its forks."""
+        if os.getpid() != self._owner:
             return
-        killed = kill_forks(self._first)
+        if self._until is not None:
+            self._end_started()
+        self._earlier = _own_group(processes()) if has_children() else {}
+
+    def _end_started(self) -> None:
+        forks, programs = self._started(processes())
+        killed = stop_and_kill(lambda table: self._started(table).forks) if forks else set[int]()
+        while any(lives(str(pid)) for pid in programs) and time.monotonic() < self._deadline:
+            time.sleep(LOOK_SECONDS)
+        if programs:
+            stop_and_kill(lambda table: self._started(table).programs)
         if "multiprocessing" in sys.modules:  # so that it notices the end of its processes
             sys.modules["multiprocessing"].active_children()
-        for pid in killed:
+        for pid in forks | killed:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
-    def _note(self) -> None:
-        if self._first is None:
-            self._first = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
+    def _started(self, table: Table) -> "Started":
+        """Return the cell's processes as of its interrupt, and what they have started since, in two kinds."""
+        until = self._until or 0
+        young = {
+            pid
+            for pid, each in table.items()
+            if self._since <= each.started <= until and pid != self._owner and not _is_earlier(pid, each, self._earlier)
+        }
+        own = command_line(self._owner)
+        forks = {pid for pid in young if descends(pid, (self._owner,), table) and command_line(pid) == own}
+        group = _own_group(table)
+        roots = {pid for pid in young & group.keys() - forks if not self._lives_on(pid, group)}
+        later = {pid for pid in group if pid not in young and descends(pid, roots, table)}
+        return Started(forks, roots | later)
+
+    def _lives_on(self, pid: int, group: Table) -> bool:
+        """Return whether a process of the kernel's group was started to live on: it ignores SIGINT by itself."""
+        if not ignores(pid, signal.SIGINT):
+            return False
+        parent = group[pid].parent
+        if parent in group and ignores(parent, signal.SIGINT):  # inherited
+            return self._lives_on(parent, group)
+        return parent != self._owner or is_tracker(str(pid))
+
+
+class Started(NamedTuple):
+    """Processes of a cell, by pid: forks of the kernel, and programs."""
+
+    forks: set[int]
+    programs: set[int]
+
+
+cell_processes = CellProcesses()
+
+
+def _ticks() -> int:
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
+
+
+def _own_group(table: Table) -> Table:
+    """Return the processes of this process's group, but this one."""
+    return {pid: each for pid, each in table.items() if each.group == os.getpgrp() and pid != os.getpid()}
+
+
+def _is_earlier(pid: int, process: ProcessStat, earlier: Table) -> bool:
+    return pid in earlier and earlier[pid].started == process.started

@@ -12,12 +12,14 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from functools import wraps
 from typing import Any
 
@@ -46,6 +48,8 @@ class CellLoop(asyncio.SelectorEventLoop):
     """The event loop of all cells; `was_used` once code has given it something to do."""
 
     was_used = False
+    context: Context
+    """The context of all cells: what one sets, such as decimal's precision, holds for the next, also after `await`."""
     is_marked = False
     """True while a cell runs that does not await: for code the loop is running, which may not be run or closed."""
     _selector: selectors.BaseSelector
@@ -53,6 +57,12 @@ class CellLoop(asyncio.SelectorEventLoop):
     _csock: socket.socket
     _internal_fds: int
     _make_self_pipe: Callable[[], None]
+
+    def create_task(self, coro: Any, **kwargs: Any) -> Any:
+        """Make a task; that of a cell runs in the context of all cells, others in copies, before Python 3.11 all."""
+        if sys.version_info >= (3, 11) and getattr(coro, "cr_code", None) is SandboxShell.run_cell_async.__code__:
+            kwargs.setdefault("context", self.context)
+        return super().create_task(coro, **kwargs)
 
     def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Note the use."""
@@ -104,7 +114,7 @@ class CellLoop(asyncio.SelectorEventLoop):
 
     def finish(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, also when code stops the loop. An error of a signal handler cancels it."""
-        task = self.create_task(coroutine)
+        task = self.context.run(self.create_task, coroutine)
         task.add_done_callback(lambda _: self.stop())
         while not task.done():
             if error := self._error():
@@ -257,6 +267,7 @@ class SandboxKernel(IPythonKernel):
         self.shell_channel = ChannelNumber(SHELL)
         let_cells_run_loops()
         self.loop = CellLoop(SpinningSelector())
+        self.loop.context = copy_context()
         asyncio.set_event_loop(self.loop)
 
     @property
@@ -302,8 +313,9 @@ class SandboxKernel(IPythonKernel):
         """Answer one request, between `busy` and `idle` unless it is unwatched."""
         checkpoints.begin(request["metadata"].get("is_urgent"))
         self.session.printed.send()  # what background code has printed so far belongs to no cell
-        self.set_parent([], request, channel="shell")
-        self.session.printed.set_parent(request)
+        for run in (_at_once, self.loop.context.run):
+            run(self.set_parent, [], request, channel="shell")
+            run(self.session.printed.set_parent, request)
         self.session.unwatched = request if request["metadata"].get("is_unwatched") is True else {}
         self._publish_status("busy", "shell")
         try:
@@ -353,7 +365,7 @@ class SandboxKernel(IPythonKernel):
         asyncio._set_running_loop(self.loop)
         self.loop.is_marked = True
         try:
-            waits_for = answer.send(None)
+            waits_for = self.loop.context.run(answer.send, None)
         except StopIteration:
             return
         finally:
@@ -440,6 +452,10 @@ class SandboxKernel(IPythonKernel):
         self._signals = reader, writer
         self.loop.add_reader(reader, lambda: os.read(reader, 4096))
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+
+def _at_once(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 async def _rest(answer: Coroutine[Any, Any, Any], waits_for: Any) -> None:

@@ -37,6 +37,7 @@ INSTALLERS = ("pip", "conda", "mamba", "micromamba", "uv")
 NO_AUTOSAVE = "%autosave: there is no notebook to save here; files in the working directory are kept as they are."
 NO_DEBUGGER = "There is no input for a debugger's prompt here: print the values of interest, or read the traceback."
 NOT_RUN = "This is only shown and was not run: there is no next cell to put it into; %run and %rerun run code."
+SHELL = "/bin/sh"  # of os.system, whatever $SHELL says
 SCRIPTS_SECONDS = 1.0  # for the end of their tasks
 SHELL_MARKS = frozenset("();<>|&")
 
@@ -53,6 +54,7 @@ def register(shell: Any) -> None:
     for name in INSTALLERS:
         shell.register_magic_function(_installer(name, shell.find_line_magic(name)), "line", name)
     shell.register_magic_function(_autosave, "line", "autosave")
+    os.system = system
     shell.register_magic_function(_subshell, "line", "subshell")
     shell.register_magics(RunMagics)
     shell.register_magic_function(partial(shell.run_raising, shell.find_line_magic("rerun")), "line", "rerun")
@@ -219,6 +221,13 @@ def _status(command: str) -> int:
         except BaseException:
             process.kill()
             raise
+
+
+def system(command: Any) -> int:
+    """Stand in for `os.system`, in which no interrupt would reach this process; return the command's wait status."""
+    sys.audit("os.system", command)
+    status = subprocess.call(command, shell=True, executable=SHELL, close_fds=False)
+    return -status if status < 0 else status << 8
 
 
 def _elsewhere(stream: Any) -> TextIO | None:

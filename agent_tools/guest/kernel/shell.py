@@ -23,11 +23,10 @@ from IPython.core.magics import ExecutionMagics
 from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from stack_data.core import RepeatedFrames
-from traitlets import Instance
 
 from . import cells, display, interrupts, libraries, magics, next_steps
 from .cells import CellShell
-from .interrupts import INTERRUPTIONS, CellForks, Countdown
+from .interrupts import INTERRUPTIONS, Countdown, cell_processes
 from .libraries import GUEST
 
 # Names that a cell may use without an import: the module is imported when a cell first mentions the name.
@@ -292,7 +291,6 @@ class SandboxShell(CellShell):
 
     has_person = False
     lazy_names: LazyNames
-    forks = Instance(CellForks, ())
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
     _failure: BaseException | None = None  # of the magic that `run_raising` runs
@@ -311,11 +309,13 @@ class SandboxShell(CellShell):
     async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
         self._last_traceback, self._last_traceback_during_displayhook = None, False
-        self.forks.begin()
+        if not self.depth:
+            cell_processes.begin()
         result = await super().run_cell_async(*args, **kwargs)
         if self.kernel and self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
             os._exit(0)
-        self.forks.end(result.error_in_exec)
+        if not self.depth:
+            cell_processes.end()
         return result
 
     run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell

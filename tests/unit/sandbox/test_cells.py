@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -327,6 +328,30 @@ def test_code_that_swallows_its_interrupt_is_reported_as_interrupted(sandbox: Sa
 def test_an_interrupted_script_leaves_no_words_for_a_later_cell(sandbox: Sandbox) -> None:
     sandbox.run_code("%%bash\nsleep 61 & sleep 60", timeout=0.5)
     assert [sandbox.run_code("import gc; gc.collect()").stderr for _ in range(3)] == [""] * 3
+
+
+# -- context variables ------------------------------------------------------------------------------------------------
+
+SETTINGS = "decimal.setcontext(decimal.Context(prec=5)); variable.set('set')"
+READ = "str(decimal.Decimal(1) / 3), variable.get()"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tasks take no context there")
+def test_what_a_cell_sets_in_its_context_holds_for_the_next_ones(sandbox: Sandbox) -> None:
+    sandbox.run_code("import contextvars, decimal, os\nvariable = contextvars.ContextVar('variable')")
+    sandbox.run_code(f"await asyncio.sleep(0)\n{SETTINGS}")
+    assert sandbox.run_code(READ).value == ("0.33333", "set")
+    assert sandbox.run_code(f"await asyncio.sleep(0)\n{READ}").value == ("0.33333", "set")
+    sandbox.run_code("decimal.getcontext().prec = 7; variable.set('again')")
+    assert sandbox.run_code(f"await asyncio.sleep(0)\n{READ}").value == ("0.3333333", "again")
+    sandbox.checkpoint()
+    sandbox.run_code("variable.set('undone')")
+    sandbox.undo()
+    assert sandbox.run_code(READ).value == ("0.3333333", "again")
+    with sandbox.fork() as fork:
+        assert fork.run_code(f"await asyncio.sleep(0)\n{READ}").value == ("0.3333333", "again")
+    sandbox.run_code("os._exit(1)")
+    assert sandbox.run_code(READ).value == ("0.3333333", "again")
 
 
 # -- scripts ----------------------------------------------------------------------------------------------------------
