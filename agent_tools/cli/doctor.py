@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from agent_tools import settings
@@ -239,7 +239,7 @@ def summary(survey: Survey) -> str:
     return f"{len(survey.findings)} checks: {total}; {ending}."
 
 
-_MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
+_STYLE_OF = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 MISSES: Mapping[str, str] = {
     "empty": "No sandbox was ready in time: is the engine slow?",
@@ -269,10 +269,12 @@ def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: 
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}"), *name_checks()]
     word = settings.engine()
     checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()
-    table = Table(*(Column(name, overflow="fold") for name in ("check", "", "found", "what to do")))
-    for check in checks:
-        table.add_row(check.name, _MARKS[check.verdict], check.found, check.advice)
-    Console().print(table)
+    console = Console(highlight=False)
+    for check in checks:  # not as a table, whose columns would cut addresses that people copy
+        line = Text.assemble((f"{check.verdict:<5}", _STYLE_OF[check.verdict]), f"{check.name}: {check.found}")
+        console.print(line, soft_wrap=True)
+        if check.advice:
+            console.print(Text(f"      {check.advice}"), soft_wrap=True)
     sys.exit(1 if any(check.verdict == "fail" for check in checks) else 0)
 
 

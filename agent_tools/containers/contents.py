@@ -76,8 +76,14 @@ class Contents:
         self._containers.measure(container_id)
 
     def listed(self, container_id: str) -> tuple[folder.Snapshot, bool]:
-        """Return the files among the first `MAX_LISTED` entries, and whether there are no more entries."""
-        return folder.snapshot(self._containers.folder(container_id), MAX_LISTED)
+        """Return the files among the first `MAX_LISTED` entries, and whether these are all.
+
+        A file whose name is not UTF-8 is left out, since no request can name it.
+        """
+        path = self._containers.folder(container_id)
+        found, is_whole = folder.snapshot(path, MAX_LISTED)
+        unnamed = [name for name in found if "?" in name and not os.path.lexists(path / name)]
+        return {name: facts for name, facts in found.items() if name not in unnamed}, is_whole and not unnamed
 
     @contextmanager
     def opened(self, container_id: str, name: str) -> Iterator[BinaryIO | None]:

@@ -315,7 +315,7 @@ class Pool:
             sandbox, blank = self._make(self._engine, self.kind)
         except (AgentToolsError, OSError) as exc:
             with self._changed:
-                if not self.failure and not isinstance(exc, Stopping):
+                if not (self.failure or self._is_closed or isinstance(exc, Stopping)):
                     why = str(exc).strip().rpartition("\n")[2]  # the last line of a traceback of the guest
                     _log.warning("No sandbox can be made ahead (%s); sessions start cold.", why)
                 self.failure, self._failed_at = str(exc), self._clock()

@@ -203,6 +203,18 @@ def test_a_socket_that_code_left_is_not_listed_and_no_hindrance(new_gateway: New
     assert call["outputs"] == [{"type": "logs", "logs": "'a'"}]
 
 
+def test_a_file_whose_name_is_no_text_is_left_out_and_that_is_said(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    id_ = gateway.client().containers.create(name="a").id
+    folder = gateway.services.containers.folder(id_)
+    for name in (b"bad\xff.txt", b"why?.txt"):
+        (folder / os.fsdecode(name)).write_text("z")
+    found = httpx.get(f"{gateway.url}/v1/containers/{id_}/files").json()
+    assert ([each["path"] for each in found["data"]], found["truncated"]) == (["/mnt/data/why?.txt"], True)
+    content = httpx.get(f"{gateway.url}/v1/containers/{id_}/files/{found['data'][0]['id']}/content")
+    assert content.text == "z"
+
+
 def test_a_socket_that_somebody_serves_is_not_listed(new_gateway: NewGateway, work_dir: Path) -> None:
     gateway = new_gateway({})
     id_ = gateway.client().containers.create(name="a").id
