@@ -55,7 +55,9 @@ def read_params(params: object, limits: Limits) -> Reading:
         InvalidParams: there is no code in it, or code that cannot be run as text, or that can be read in several ways.
     """
     if isinstance(params, dict):
-        return _checked(_read_text(_code_value(params)), limits)
+        code, notes = _code_value(params)
+        reading = _read_text(code)
+        return _checked(replace(reading, notes=notes + reading.notes), limits)
     if not isinstance(params, str):
         raise InvalidParams(f"params is of type {type(params).__name__}. {_SHOWN}")
     text = params.removeprefix("\ufeff")
@@ -100,6 +102,15 @@ def _checked(reading: Reading, limits: Limits) -> Reading:
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 _CLAIMS_CODE_KEY = re.compile(r"""\{\s*["']?code["']?\s*:""")
+_CODE_KEYS = frozenset(
+    (
+        *("script", "source", "source_code", "python_code", "python", "program", "snippet", "cell"),
+        *("input", "content", "text", "arguments", "parameters", "args", "kwargs"),
+    )
+)
+_MAX_WRAPPED = 4  # objects around the code
+_LISTED = re.compile(r"\[\s*\{")
+_CALLS_OR_SETS = re.compile(r"\s*(?:[\w., ]+\(|[\w., ]+=|(?:import|from|for|if|with|def)\s)")
 _DECODER = json.JSONDecoder(strict=False)
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<lone>(?s:.)|\Z))')
 _BETWEEN_OBJECTS = re.compile(r"(?:\s+|<\|[^<>|\s]{1,40}\|>|</?tool_call>)*")
@@ -222,6 +233,10 @@ def _only_value(text: str) -> Any:
 def _read_object(text: str) -> Reading | None:
     """Return the code of a JSON object; None for text that is not JSON and does not begin like an object with code."""
     text = _decoded_once(text.strip())
+    if text.startswith('"') and (inner := _encoded_code(text)):
+        return Reading(inner, ("The code was a JSON text, and was run as code.",))
+    if text.startswith("[") and _LISTED.match(text):
+        text = text.removeprefix("[").removesuffix("]").strip()
     if not text.startswith("{"):
         return None
     try:
@@ -234,11 +249,12 @@ def _read_object(text: str) -> Reading | None:
         return None
     if not isinstance(found.value, dict):
         return None
-    code = _code_value(found.value)
+    code, notes = _code_value(found.value)
     if found.lone:
         reading = _read_text(_with_controls_escaped(code))
-        return replace(reading, notes=found.notes + reading.notes)
+        return replace(reading, notes=found.notes + notes + reading.notes)
     reading = _read_text(code)
+    reading = replace(reading, notes=notes + reading.notes)
     if ("\b" in code or "\f" in code) and (swallowed := _SWALLOWED.search(code)):
         escape = _CONTROLS[swallowed[0]]
         note = f"The code holds a control character, the meaning of {escape} in JSON. For a backslash, write \\\\."
@@ -257,17 +273,49 @@ def _decoded_once(text: str) -> str:
     return inner.strip() if isinstance(inner, str) and _CLAIMS_CODE_KEY.match(inner.lstrip()) else text
 
 
-def _code_value(params: dict[Any, Any]) -> str:
-    code = params.get("code")
-    if not isinstance(code, str):
-        what = "has no 'code'" if code is None else f"has a 'code' of type {type(code).__name__}, not text"
+def _encoded_code(text: str) -> str:
+    """Return the code in a JSON text that is nothing else; '' for a text that may be meant as one."""
+    try:
+        inner = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    return inner if isinstance(inner, str) and _CALLS_OR_SETS.match(inner) and is_sound(inner) else ""
+
+
+def _code_value(params: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the code of a call's arguments, with a note if it is not a text under `code`."""
+    path: list[str] = []
+    value, given = params, params
+    while isinstance(value, dict) and len(path) < _MAX_WRAPPED:
+        key = _code_key(value)
+        if key is None:
+            break
+        path.append(str(key))
+        value = given = value[key]
+    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+        value = "".join(value) if value[0].endswith("\n") else "\n".join(value)
+    if not path or not isinstance(value, str):
+        what = "has no 'code'" if not path else f"has a {path[0]!r} of type {type(given).__name__}, not text"
         raise InvalidParams(f"params {what}. {_SHOWN}")
-    return code
+    if path == ["code"] and value is given:
+        return value, ()
+    return value, (f"The code was read from {neutralise('.'.join(path)[:80])!r}: give it as text under 'code'.",)
+
+
+def _code_key(value: dict[Any, Any]) -> Any:
+    """Return the key of the code: `code`, or the only other one that means code."""
+    if value.get("code") is not None:
+        return "code"
+    keys = [key for key in value if isinstance(key, str) and key.casefold() in (*_CODE_KEYS, "code") and key != "code"]
+    return keys[0] if len(keys) == 1 else None
 
 
 def _has_sound_code(value: Any) -> bool:
-    code = value.get("code") if isinstance(value, dict) else None
-    return not isinstance(code, str) or is_sound(code)
+    try:
+        code, _ = _code_value(value)
+    except InvalidParams:
+        return True
+    return is_sound(code)
 
 
 def _with_controls_escaped(code: str) -> str:

@@ -56,11 +56,15 @@ class Cancel(threading.Event):
 
 @dataclass(frozen=True)
 class Call:
-    """A call as the model wrote it. `id` is unique in the turn; `arguments` is text, JSON or not."""
+    """A call as the model wrote it. `id` is unique in the turn; `arguments` is text, JSON or not.
+
+    `note` tells the model how the call was read, if that was not as it was written.
+    """
 
     id: str
     name: str
     arguments: str
+    note: str = ""
 
 
 @dataclass(frozen=True)

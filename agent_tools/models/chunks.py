@@ -33,6 +33,7 @@ from agent_tools.models.base import (
     refuse_more_calls,
     too_large,
 )
+from agent_tools.models.dialect.framing import behind_tokens
 from agent_tools.models.dialect.thinking import Said, Thinking, ThinkingSplitter
 from agent_tools.models.wire import ServerFields
 
@@ -195,7 +196,7 @@ def _is_repetition(arguments: str, behind: str) -> bool:
         with suppress(ValueError, RecursionError):
             value, end = _DECODER.raw_decode(behind)
             behind = behind[end:].lstrip() if value == _DECODER.decode(same) else behind
-    return not behind or behind.startswith("<|")
+    return behind_tokens(behind, 0) == len(behind)
 
 
 def _space(text: str, place: int) -> int:
@@ -308,7 +309,8 @@ def finish_reason(given: object) -> str:
 
 _SERVER_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of messages that go back to the server, which has them beside reasoning that it shows."""
-_REASONING = ("reasoning_content", "reasoning")
+_REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text", "thought")
+_OF_REASONING = ("text", "content", "thinking", "reasoningText", "summary")
 
 
 class ChunkReader:
@@ -382,12 +384,12 @@ class ChunkReader:
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         self._has_choice = True
-        delta = choice.get("delta") or choice.get("message") or {}
+        delta = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
         field = next((name for name in _REASONING if delta.get(name)), "")
-        if field:
-            if self._hear:
-                self._hear(field)
-            yield ReasoningDelta(self._taken(str(delta[field])))
+        if field in _REASONING[:2] and self._hear:
+            self._hear(field)
+        if thought := _thought(delta[field] if field else delta.get("reasoning_details")):
+            yield ReasoningDelta(self._taken(thought))
         self._more.add(None, {name: delta[name] for name in _SERVER_FIELDS if delta.get(name)})
         if content := delta.get("content"):
             self._logprobs += self._tokens(choice.get("logprobs"))
@@ -404,9 +406,9 @@ class ChunkReader:
     def _content(self, content: Any) -> Iterator[Delta]:
         """Read content: text, or an array of parts, where a part may be reasoning."""
         for part in content if isinstance(content, list) else [content]:
-            thought = part.get("thinking") if isinstance(part, Mapping) else None
-            if thought:
-                yield ReasoningDelta(self._taken(_text(thought)))
+            if isinstance(part, Mapping) and (part.get("thinking") or part.get("type") in ("thinking", "reasoning")):
+                if thought := _thought(part.get("thinking") or part):
+                    yield ReasoningDelta(self._taken(thought))
             elif text := _text(part):
                 yield from self._said(self._thinking.feed(self._taken(text)))
         if self._thinking.is_thinking:
@@ -432,6 +434,15 @@ class ChunkReader:
         if self._left < 0:
             raise too_large(f"more than {self._limit:,} bytes")
         return text
+
+
+def _thought(value: Any, depth: int = 4) -> str:
+    """Return the text of reasoning in any shape: text, blocks, or an object around it; '' for encrypted reasoning."""
+    if isinstance(value, list) and depth:
+        return "".join(_thought(each, depth - 1) for each in value)
+    if isinstance(value, Mapping) and depth:
+        return next(filter(None, (_thought(value.get(name), depth - 1) for name in _OF_REASONING)), "")
+    return value if isinstance(value, str) else ""
 
 
 def _text(part: Any) -> str:

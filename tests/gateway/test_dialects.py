@@ -13,7 +13,6 @@ import pytest
 
 from agent_tools.gateway.conversations.stored import LIFETIME, RecentFields
 from agent_tools.gateway.store.records import StoredCall
-from agent_tools.models.dialect.thinking import END_MARKS, PAIRS
 from tests.call_forms import written_calls
 from tests.gateway import dialects
 from tests.gateway.asking import (
@@ -32,6 +31,7 @@ from tests.gateway.asking import (
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.dialects import ARGUMENTS, Request, reasonings, refused, roles
 from tests.recorder import Answer, Recorder
+from tests.thinking_tags import END_MARKS, PAIRS
 
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA}
@@ -91,7 +91,7 @@ TABLE = {
     **{
         f"calls of {form} after text": Row(dialects.written(form), text="I compute it.\nIt is 42.")
         for form in FORMS
-        if form != "Python"
+        if form not in ("Python", "Command R", "a fence")  # which are examples after text
     },
     **{f"calls of {form}": Row(dialects.written(form, before="", size=50)) for form in FORMS},
     "arguments again at the end": Row(dialects.in_pieces(ARGUMENTS[:9], ARGUMENTS[9:], ARGUMENTS)),
@@ -103,7 +103,7 @@ TABLE = {
     "blank lines behind arguments": Row(dialects.in_pieces(ARGUMENTS, "\n\n")),
     "Gemini 3": Row(dialects.gemini3),
     "Gemini 3 behind LiteLLM": Row(dialects.gemini3_by_litellm),
-    "OpenRouter": Row(dialects.openrouter),
+    "OpenRouter": Row(dialects.openrouter, reasoning="I compute it."),
     "Claude behind LiteLLM": Row(dialects.claude_by_litellm),
     "Claude behind LiteLLM, at once": Row(dialects.claude_at_once),
     "all of harmony": Row(dialects.harmony, reasoning="I compute it.I compute it."),

@@ -75,7 +75,7 @@ class CodeStream:
     def _start(self) -> None:
         head = self._pending.lstrip()[:1]
         if head:
-            self._state = "searching" if head == "{" else "over" if head in "`\"'\ufeff" else "raw"
+            self._state = "searching" if head == "{" else "over" if head in "`\"'[\ufeff" else "raw"
 
     def _search(self) -> None:
         """Read whole tokens up to the quote that opens the code."""

@@ -323,7 +323,12 @@ class _RunningTurn:
             return refused(call, f"the limit of {limit} calls is reached. Answer without further calls.")
         self.calls_made += 1
         yield CallRunning(call.id, call.name)
-        return (yield from perform(call, tool, self._context()))
+        done = yield from perform(call, tool, self._context())
+        return (
+            replace(done, content=f"{done.content}\n\n{call.note}")
+            if call.note and isinstance(done.content, str)
+            else done
+        )
 
     def _context(self) -> CallContext:
         return CallContext(self.messages, self.loop.files, self.loop.call_timeout, self.stop)

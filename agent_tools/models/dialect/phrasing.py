@@ -436,7 +436,7 @@ def _of_reasoning(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamPr
     """Read which field for reasoning is refused, or asked for."""
     spoken = [each for each in sent["messages"] if each.get("role") == ASSISTANT]
     was_sent = any(profile.reasoning in each for each in spoken)
-    if was_sent and _names(said, profile.reasoning) and _REFUSED.search(said):
+    if was_sent and any(_names(said, name) for name in (profile.reasoning, REASONING)) and _REFUSED.search(said):
         return profile.learned(reasoning="reasoning" if profile.reasoning == "reasoning_content" else "none")
     wanted = next((name for name in ("reasoning_content", "reasoning") if _names(said, name)), "")
     if spoken and wanted and _MISSING.search(said):

@@ -17,12 +17,23 @@ text: a model that writes about tags must not lose what it says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from agent_tools.errors import InvalidParams
 from agent_tools.models.base import ReasoningDelta, TextDelta
+from agent_tools.models.dialect.framing import (
+    MAX_TOKEN,
+    OPENING,
+    TOKEN,
+    is_closing,
+    may_become_token,
+    name_of,
+    token_at,
+    token_before,
+)
 
 # A server's dialect as a value: the needs of one server, and profiles that users name.
 
@@ -141,32 +152,44 @@ def _named(name: str) -> dict[str, str]:
 
 _SECTION_END = "<|end|>"
 _STARTS = ("", "<|start|>assistant")
-PAIRS = (
-    *(("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>")),
+SECTIONS = (
     *((f"{start}<|channel|>analysis<|message|>", _SECTION_END) for start in _STARTS),
     ("<|channel>thought", "<channel|>"),
 )
-"""Opening and closing tags, as models of Qwen, DeepSeek and others, Mistral, ByteDance, OpenAI, Google write them."""
+"""Headings of sections that are reasoning, of several tokens, and their ends."""
 
 HEADINGS = tuple(f"{start}<|channel|>{name}<|message|>" for start in _STARTS for name in ("final", "commentary"))
 """Headings of sections that are answers."""
 
-END_MARKS = (
-    *(
-        "<|end|>",
-        "<|return|>",
-        "<|call|>",
-        "<|im_end|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-    ),
-    *("<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>"),
-)
-"""Tokens with which models end a reply. They are left out at its end."""
+_THOUGHT = re.compile(r"think|thought|reason|inner", re.IGNORECASE)
+_ANSWER = re.compile(r"answer|response|final", re.IGNORECASE)
+_BARE_SECTION = "analysis"
+_BARE_END = re.compile(r"assistant(?:final|(?=commentary))")
+"""What is left of sections where a server drops the tokens: `analysisI think.assistantfinalIt is 42.`"""
+_OF_A_CALL = re.compile(r"tool|.call|function|action|plugin", re.IGNORECASE)
+_PLAIN_ENDS = ("</s>", "<|call|>")
+_END = re.compile(r"(?:^|_)(?:eo[st]|end|stop)(?:$|_)", re.IGNORECASE)
 
-_LONGEST_MARK = max(map(len, END_MARKS))
+
+def opens_thought(token: str) -> bool:
+    """Return whether reasoning begins with a token, whatever template it is of."""
+    return bool(token) and not is_closing(token) and _THOUGHT.search(name_of(token)) is not None
+
+
+def ends_thought(token: str) -> bool:
+    """Return whether a token ends reasoning."""
+    return is_closing(token) and _THOUGHT.search(token) is not None
+
+
+def is_end_mark(token: str) -> bool:
+    """Return whether a token may stand at a reply's end without a meaning: one of a template, but of no call."""
+    name = name_of(token)
+    if token.startswith("</") or _OF_A_CALL.search(name):
+        return token in _PLAIN_ENDS
+    is_of_template = token[1] in "|\uff5c" or token[-2] in "|\uff5c" or token[:1] not in "<[" or "~" in token
+    return is_of_template or _END.search(name) is not None
+
+
 MAX_BLANK_CHARS = 200  # characters of white space that are held back while a tag may still come
 _State = Literal["start", "inside", "between", "over"]
 Said = TextDelta | ReasoningDelta
@@ -182,7 +205,9 @@ class ThinkingSplitter:
     def __init__(self, mode: Thinking = "tagged") -> None:
         self._mode = mode
         self._state: _State = "start"
-        self._closing = PAIRS[0][1]
+        self._closing = ""  # the text that ends this reasoning; '' for any token that does
+        self._wrapper = ""  # the name of the token around the answer
+        self._has_strike = False  # the answer has `<s>`, so `</s>` is no end mark
         self._pending = ""
         self._marks: list[str] = []  # whole end marks, with white space between them, that may be at the end
         self._has_thought = False
@@ -223,35 +248,62 @@ class ThinkingSplitter:
         if self._state == "between":
             self._pending = begun
         otherwise: _State = "inside" if self._mode == "opened" and self._state == "start" else "over"
-        pair = next((pair for pair in PAIRS if begun.startswith(pair[0])), None)
+        pair = next((pair for pair in SECTIONS if begun.startswith(pair[0])), None)
         heading = next((heading for heading in HEADINGS if begun.startswith(heading)), "")
+        token = token_at(begun, 0)
+        is_bare = begun.startswith(_BARE_SECTION) and begun[len(_BARE_SECTION) :][:1].isupper()
         if len(self._pending) - len(begun) > MAX_BLANK_CHARS:
             self._state = otherwise
-        elif pair:
-            self._state, self._closing = "inside", pair[1]
-            self._pending = begun[len(pair[0]) :].lstrip()
+        elif pair or is_bare or opens_thought(token):
+            opening, self._closing = pair or (_BARE_SECTION if is_bare else token, _BARE_SECTION if is_bare else "")
+            self._state, self._pending = "inside", begun[len(opening) :].lstrip()
         elif heading:
             self._state, self._in_section = "over", True
             self._pending = begun[len(heading) :]
-        elif begun and not any(tag.startswith(begun) for tag in (*HEADINGS, *(pair[0] for pair in PAIRS))):
+        elif token and not is_closing(token) and self._wraps_answer(token):
+            self._state, self._wrapper, self._pending = "over", _ANSWER.findall(token)[-1], begun[len(token) :].lstrip()
+        elif begun and not self._may_open(begun):
             self._state, self._in_section = otherwise, False
 
+    def _wraps_answer(self, token: str) -> bool:
+        return _ANSWER.search(name_of(token)) is not None and ("|" in token or self._state == "between")
+
+    def _may_open(self, begun: str) -> bool:
+        """Return whether a beginning may still become the opening of reasoning, or of an answer."""
+        openings = (*HEADINGS, *(pair[0] for pair in SECTIONS), _BARE_SECTION)
+        return any(each.startswith(begun) for each in openings) or (
+            not token_at(begun, 0) and may_become_token(begun, 0)
+        )
+
     def _think(self) -> Iterator[Said]:
-        before, closing, after = self._pending.partition(self._closing)
-        if closing:
-            self._state, self._pending, before = "between", after, before.rstrip()
+        before = self._pending
+        start, end = self._end_of_thought(before)
+        if end:
+            self._state, self._pending, before = "between", before[end:], before[:start].rstrip()
         else:
-            end = _start_of(before, self._closing)
-            before, self._pending = before[:end], before[end:]
+            start = _before_blanks(before, _beginning(before, self._closing))
+            before, self._pending = before[:start], before[start:]
         if not self._has_thought:
             before = before.lstrip()
         if before:
             self._has_thought = True
             yield ReasoningDelta(before)
 
+    def _end_of_thought(self, text: str) -> tuple[int, int]:
+        """Return where the end of this reasoning begins and ends; (0, 0) if it has not come."""
+        if self._closing == _BARE_SECTION:
+            found = _BARE_END.search(text)
+            return found.span() if found else (0, 0)
+        if self._closing:
+            start = text.find(self._closing)
+            return (start, start + len(self._closing)) if start >= 0 else (0, 0)
+        closing = next((token for token in TOKEN.finditer(text) if ends_thought(token[0])), None)
+        return closing.span() if closing else (0, 0)
+
     def _say(self) -> Iterator[Said]:
         text, end, after = self._pending.partition(_SECTION_END) if self._in_section else (self._pending, "", "")
-        start, partial = _marks_at(text, are_pending=bool(self._marks))
+        self._has_strike = self._has_strike or "<s>" in text
+        start, partial = self._marks_at(text)
         if end and partial < len(text):  # no beginning of a mark after all
             start = partial = len(text)
         if start:
@@ -263,6 +315,23 @@ class ThinkingSplitter:
             self._state, self._pending, self._marks = "between", after, []
             self._separator = "\n\n" if self._has_said else ""
 
+    def _marks_at(self, text: str) -> tuple[int, int]:
+        """Return the places from which a text consists of end marks, and of the beginning of a token."""
+        partial = _beginning(text)
+        start = end = partial
+        while True:
+            while end and text[end - 1].isspace():
+                end -= 1
+            token = token_before(text, end)
+            if not token or not self._is_mark(token):
+                return (0 if self._marks and not end else start), partial
+            start = end = end - len(token)
+
+    def _is_mark(self, token: str) -> bool:
+        if self._has_strike and token in _PLAIN_ENDS:
+            return False
+        return is_end_mark(token) or bool(self._wrapper and is_closing(token) and self._wrapper in token)
+
     def _rest(self) -> str:
         rest, self._pending = self._pending, ""
         return rest
@@ -273,29 +342,27 @@ def _answer(text: str) -> Iterator[Said]:
         yield TextDelta(text)
 
 
-def _marks_at(text: str, *, are_pending: bool) -> tuple[int, int]:
-    """Return the places from which a text consists of end marks, and of the beginning of one; its length for none.
+def _beginning(text: str, closing: str = "") -> int:
+    """Return the place from which a text's end may be the beginning of a token, or of the end of reasoning."""
+    start = behind = max(0, len(text) - MAX_TOKEN)
+    for found in OPENING.finditer(text, behind):
+        start = found.start()
+        if start < behind:
+            continue  # within a token
+        behind = start + len(token_at(text, start))
+        if behind == start and may_become_token(text, start):
+            break
+    else:
+        start = len(text)
+    last = len("assistantcommentary") if closing == _BARE_SECTION else 0
+    for length in range(min(last, len(text)), 0, -1):
+        if any(word.startswith(text[-length:]) for word in ("assistantfinal", "assistantcommentary")):
+            return min(start, len(text) - length)
+    return start
 
-    With `are_pending`, end marks stand right before the text.
-    """
-    place = text.rfind("<", -_LONGEST_MARK)
-    partial = place if place >= 0 and any(mark.startswith(text[place:]) for mark in END_MARKS) else len(text)
-    if partial < len(text) and text[partial:] in END_MARKS:
-        partial = len(text)
-    start = end = partial
-    while True:
-        while end and text[end - 1].isspace():
-            end -= 1
-        mark = next((mark for mark in END_MARKS if text.endswith(mark, 0, end)), "")
-        if not mark:
-            return (0 if are_pending and not end else start), partial
-        start = end = end - len(mark)
 
-
-def _start_of(text: str, tag: str) -> int:
-    """Return the place from which a text's end may be the beginning of a tag, with the white space before it."""
-    longest = min(len(text), len(tag) - 1)
-    end = len(text) - next((length for length in range(longest, 0, -1) if tag.startswith(text[-length:])), 0)
+def _before_blanks(text: str, end: int) -> int:
+    """Return the place of the white space before a place, which is left out beside tags."""
     start = max(0, end - MAX_BLANK_CHARS)
     seen = text[start:end].rstrip()
     return start + len(seen) if seen or not start else end

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.turn.call_forms import TOKENS
-from agent_tools.agents.turn.round import Gate, calls_in
+from agent_tools.agents.turn.call_gate import Gate
+from agent_tools.agents.turn.round import calls_in
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts
@@ -41,7 +41,15 @@ TARGET = Target(
         ),
         *(b"<function=python>", b"<parameter=code>", b"<parameter=n>", b"</parameter>", b"</function>", b"<function="),
         *(b'{"name": "python", "arguments": {', b'"parameters": ', b'"input": ', b'{"function": ', b"[{", b"}]", b";"),
-        *(token.encode() for token in TOKENS),
+        *(b"<", b"<|", b"<|start|>assistant", b"<|channel|>", b"<seed:tool_call>", b"]<]x[>[", b">>>python\n"),
+        *(
+            "<｜tool▁call▁begin｜>".encode(),
+            "<｜DSML｜".encode(),
+            b"[TOOL_CALLS]",
+            b"<tool_response>",
+            b"=>",
+            b"--code ",
+        ),
         *(b"commentary to=python", b"<|message|>", b"<|call|>", b"<|tool_call_argument_begin|>", b"<|tool_call_end|>"),
         *("<｜tool▁sep｜>".encode(), "<｜tool▁call▁end｜>".encode(), b"[ARGS]", b"[CALL_ID]", b"\n```json\n"),
         *(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from agent_tools.models.base import ReasoningDelta
-from agent_tools.models.dialect.thinking import END_MARKS, HEADINGS, PAIRS, Thinking, ThinkingSplitter
+from agent_tools.models.dialect.framing import TOKEN
+from agent_tools.models.dialect.thinking import HEADINGS, Thinking, ThinkingSplitter
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts
+from tests.thinking_tags import END_MARKS, PAIRS
 
 MODES: tuple[Thinking, ...] = ("tagged", "opened", "text")
 
@@ -23,7 +25,7 @@ def split(parts: Parts) -> None:
         assert all(each.text.strip() in whole for each in found)
         assert len(answer.replace("\n\n", "")) + len(thought) <= len(whole)
         assert mode != "text" or answer == whole
-        if "<|channel|>" not in whole and not any(mark in whole for mark in END_MARKS):
+        if TOKEN.search(whole) is None and "assistant" not in whole:
             assert whole.endswith(answer), "the answer is not the end of what came"
 
 

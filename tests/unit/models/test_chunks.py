@@ -77,7 +77,7 @@ def test_a_finish_reason_counts_in_any_spelling_and_an_unknown_one_is_a_failure(
 @pytest.mark.parametrize("reason", ["error", "OTHER", "network_error"])
 def test_no_call_of_an_answer_that_failed_is_yielded_and_the_reason_is_named(reason: str) -> None:
     reader = ChunkReader()
-    delta = {"content": "a", **piece("f", "{}")}
+    delta = {"content": "b", **piece("f", "{}")}
     assert [type(each) for each in reader.read({"choices": [{"delta": delta, "finish_reason": reason}]})][:1] == [
         TextDelta
     ]
@@ -235,7 +235,7 @@ def test_tokens_go_with_their_text_and_not_with_reasoning() -> None:
 
     assert chunk("<think>") == chunk("</thi") == []
     assert chunk("nk>") == []
-    assert chunk("a") == [TextDelta("a", ({"token": "a"},))]
+    assert chunk("b") == [TextDelta("b", ({"token": "b"},))]
 
 
 def test_the_last_usage_counts() -> None:

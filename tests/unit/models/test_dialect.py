@@ -15,13 +15,13 @@ from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, lesson, phrased
 from agent_tools.models.dialect.thinking import (
     HEADINGS,
     MAX_BLANK_CHARS,
-    PAIRS,
     PROFILES,
     ThinkingSplitter,
     UpstreamProfile,
     read_profile,
 )
 from agent_tools.models.openai import Asking, Dialect, RequestRejected
+from tests.thinking_tags import PAIRS
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once
 

@@ -276,26 +276,26 @@ def test_a_silent_server_is_an_error_after_the_timeout(new: New) -> None:
 
 
 def test_a_stream_that_falls_silent_is_an_error_after_the_timeout(new: New) -> None:
-    model, _ = new(ScriptedReply(text="ab", piece=1, wait_midway=threading.Event()), timeout=0.2)
+    model, _ = new(ScriptedReply(text="ba", piece=1, wait_midway=threading.Event()), timeout=0.2)
     reply = model.reply(HI)
-    assert next(reply) == TextDelta("a")
+    assert next(reply) == TextDelta("b")
     with pytest.raises(ModelError, match="in time"):
         list(reply)
 
 
 def test_closing_a_reply_hangs_up(new: New) -> None:
-    model, server = new(ScriptedReply(text="ab" * 100, piece=1, wait_midway=threading.Event()))
+    model, server = new(ScriptedReply(text="ba" * 100, piece=1, wait_midway=threading.Event()))
     reply = model.reply(HI)
-    assert next(reply) == TextDelta("a")
+    assert next(reply) == TextDelta("b")
     reply.close()
     assert server.hung_up.wait(60)
     assert list(reply) == []
 
 
 def test_closing_from_another_thread_ends_a_wait(new: New) -> None:
-    model, server = new(ScriptedReply(text="abcd", piece=1, wait_midway=threading.Event()))
+    model, server = new(ScriptedReply(text="bcda", piece=1, wait_midway=threading.Event()))
     reply = model.reply(HI)
-    assert next(reply) == TextDelta("a")
+    assert next(reply) == TextDelta("b")
     closer = threading.Timer(0.05, reply.close)
     closer.start()
     started = time.monotonic()

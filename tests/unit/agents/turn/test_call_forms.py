@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.turn.round import Gate, calls_in
+from agent_tools.agents.turn.call_gate import Gate
+from agent_tools.agents.turn.round import calls_in
 from agent_tools.messages import FunctionCall
 from tests.call_forms import written_calls
 
@@ -67,7 +68,6 @@ def test_several_calls_and_left_out_tags() -> None:
         call(("n", "1")) + " Done.",
         f"It is {call(('n', '1'))}",
         call(("n", "1")).replace("=f>", "=g>"),
-        call(("n", "1")).replace("</parameter>", ""),
         "<function=f>words</function>",
         "<function=>",
         "<function=" + "f" * 300 + ">",
@@ -116,7 +116,7 @@ def test_json_waits_only_while_it_may_be_a_call(text: str, is_held: bool) -> Non
 
 CODE = {"code": "print(\"a\")\n'b' # \u00e9"}
 FORMS = written_calls("python", CODE["code"])
-AT_THE_START = ("Python",)
+AT_THE_START = ("Python", "Command R", "a fence")
 """Forms with no token of their own: they are calls only where nothing stands before them."""
 
 
@@ -161,7 +161,7 @@ def test_quoted_and_cut_calls_and_calls_of_other_functions_are_text(form: str) -
         ),
         (
             '<|tool_call>call:python{a:{b:[1,true],"c":null},d:-1.5}<tool_call|>',
-            ['{"a":{"b":[1,true],"c":null},"d":-1.5}'],
+            ['{"a": {"b": [1, true], "c": null}, "d": -1.5}'],
         ),
         (
             r"""[python(), python(a=[1], b=True, c='\u00e9\x41\n\d', d='''x'y''')]""",
@@ -169,11 +169,12 @@ def test_quoted_and_cut_calls_and_calls_of_other_functions_are_text(form: str) -
         ),
         ("[python(1)]", []),
         ("[python(a=b)]", []),
-        ("[python(a=1)) python()]", []),
+        ("[python(a=1) and python()]", []),
         ('<|tool_call>call:python{a:<|"|>b}', []),
         ("<|tool_call>call:python{a}", []),
         ("<|tool_call_begin|>python<|tool_call_argument_begin|>[1]", []),
-        ("<tool_call>python<arg_key>n</arg_key><arg_value>5</tool_call>", []),
+        ("<tool_call>python<arg_key>n</arg_key><arg_value>5</tool_call>", ['{"n": 5}']),
+        ("<tool_call>python<arg_key>n</arg_key><arg_value>5", []),
     ],
 )
 def test_arguments_are_read_as_the_form_has_them(text: str, arguments: list[str]) -> None:

@@ -1,0 +1,474 @@
+"""Reads calls that a model wrote as text, whatever template its training had. Pure parsing, of linear cost.
+
+Theory of operation. A call is the name of a function that may be called, and arguments. Both may stand in any frame:
+tokens (models/dialect/framing.py), fences, and a word or two that a server made of tokens (`commentary to=`).
+
+    the name    in JSON, in a token (`<function=f>`, `<invoke name="f">`, `<f>`), or in the text before the arguments,
+                with prefixes and suffixes (`functions.f:0`, `call:f`, `mcp__x__f`)
+    arguments   a JSON object; JSON with small damage (quotes, commas, a brace); tags around each value; a Python call;
+                or bare code, for a function that runs code
+
+A text is read as calls only if nothing else is in it: where words are left, it is prose that quotes a call, and is
+shown as it is. So no reading can lose a part of what the model wrote, and none can cut code: what was cut off would be
+left. Only results that the model made up after its calls are dropped.
+
+Reading goes from left to right, never back over what was read; a search for a closing tag that fails is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_tools.agents.turn.loose_json import LooseReader, json_of
+from agent_tools.messages import FunctionCall
+from agent_tools.models.base import MAX_CALLS, Json
+from agent_tools.models.dialect.framing import ODD, TAG, TOKEN, is_closing, name_of, token_before
+
+MAX_NAME_CHARS = 200
+MAX_WORDS = 3  # words of a frame before a name
+_CONTENT_TYPES = ("json", "commentary", "analysis", "final", "code")  # what remains where a server drops the tokens
+_INTERPRETER_NAMES = frozenset(
+    ("code_interpreter", "execute_code", "execute_python", "ipython", "python", "python_interpreter", "run_python")
+)
+_NAME_PART = re.compile(r"[^\W_](?:[\w-]*[^\W_])?")
+_JSON_TYPES = frozenset(("integer", "number", "boolean", "object", "array", "null"))
+Types = Mapping[str, frozenset[str]]
+"""JSON types of a function's parameters, by name; none for those whose schema does not say."""
+
+
+def declared_name(name: str, declared: Mapping[str, object]) -> str:
+    """Return the declared function that a model means by a name; the name itself if none or several match.
+
+    Servers leave tokens, namespaces and numbers of a template in the names of calls. Models also call the interpreter
+    by the name that it had in their training: values of `declared` are true for functions that run code.
+    """
+    if name in declared or len(name) > MAX_NAME_CHARS:
+        return name
+    parts = [part for piece in _NAME_PART.findall(name) for part in (piece, *piece.split("__"))]
+    parts += [part.removesuffix(end) for part in parts for end in _CONTENT_TYPES if part.endswith(end)]
+    folded = {part.casefold() for part in parts}
+    if len(meant := [each for each in declared if each.casefold() in folded]) == 1:
+        return meant[0]
+    interpreters = [each for each, runs_code in declared.items() if runs_code]
+    return interpreters[0] if len(interpreters) == 1 and not meant and folded & _INTERPRETER_NAMES else name
+
+
+def interpreter_names(declared: Mapping[str, object]) -> frozenset[str]:
+    """Return the further names that mean the function that runs code, if there is only one."""
+    return _INTERPRETER_NAMES if sum(map(bool, declared.values())) == 1 else frozenset()
+
+
+@dataclass(frozen=True)
+class ReadCalls:
+    """The calls of a text; `is_repaired`, they had small damage."""
+
+    calls: tuple[FunctionCall, ...]
+    is_repaired: bool = False
+
+
+def read_calls(text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None]) -> ReadCalls:
+    """Read a text that consists only of calls of declared functions.
+
+    Raises:
+        ValueError: the text has other content, or a call of another function.
+    """
+    reader = _Reader(text, declared, schemas)
+    return ReadCalls(tuple(reader.read()), reader.is_repaired)
+
+
+SEPARATORS = re.compile(r"[\s;,)}\]]+")
+FENCE_LINE = re.compile(r"(?<![^\n])[ \t]*```[a-z_]*[ \t]*(?:\r?\n|\Z)|```[ \t]*(?=[\n<]|\Z)")
+WORD = re.compile(r"\w[\w./:=-]{0,199}")
+PYTHON_LIST = re.compile(r"\[\s{0,9}(?=[^\W\d][\w.]{0,199}\()")
+_ATTRIBUTE = re.compile(r"""(?:\b(?:name|function|tool)\s{0,3}=\s{0,3}|[^\s="']=)["']?([\w.:/-]{1,200})["']?""")
+_ATTRIBUTES = re.compile(r"""\s([\w-]{1,200})=["']([^"']*)["']""")
+_STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
+_WORDS_BETWEEN = re.compile(
+    rf"[\w./:=-]{{1,60}}(?:[ \t][\w./:=-]{{1,60}}){{0,2}}\s*(?=\{{|```|(?!</)(?:{TOKEN.pattern}))"
+)
+_RESULT = re.compile(r"response|result|output|observation", re.IGNORECASE)
+_KEY_TAG = re.compile(r"key|name", re.IGNORECASE)
+_KEY = re.compile(r"\s*([\w.-]{1,200})\s*(?=<)")
+_UNCLOSED_END = re.compile(rf"\s*(?=(?:{ODD})?</(?!\w*param)|(?:{ODD})?<[|｜])", re.IGNORECASE)
+_ODD_END = re.compile(rf"(?:{ODD})\Z")
+_CODE_END = re.compile(r"\s*(?:<[|｜][^<>\s]{1,60}>|<[^<>\s]{1,60}[|｜]>|</s>|\Z)")
+_NAMED = re.compile(r"name|tool|function|action|recipient", re.IGNORECASE)
+_GIVEN = re.compile(r"(?:arg(?:ument)?s?|kwargs|param(?:eter)?s?|inputs?|payload)$", re.IGNORECASE)
+_LINE_TOKEN = re.compile(rf"(?:\A|(?<=\n))[ \t]*(?:{TAG})")
+_PROSE = re.compile(r"\s*[A-Za-z']+(?:,? [a-z']+){2,}\b(?! *[=(\[.])")
+_STATEMENT = re.compile(r"\s*(?:import|from|for|if|with|def|class|while|try|async|await|del|raise|return|not|print)\b")
+
+
+def looks_like_prose(code: str) -> bool:
+    """Return whether text begins as a sentence does."""
+    return _PROSE.match(code, 0, 200) is not None and not _STATEMENT.match(code)
+
+
+def _has_frame(code: str) -> bool:
+    """Return whether code has a token where none stands in code: the frame of something else."""
+    return bool(_LINE_TOKEN.search(code) or token_before(code, len(code.rstrip())))
+
+
+def token_name(token: str, declared: Mapping[str, object]) -> str:
+    """Return the declared function that a token names; '' for none."""
+    if is_closing(token) or not token.startswith("<"):
+        return ""
+    if found := _ATTRIBUTE.search(token):
+        name = declared_name(found[1], declared)
+        return name if name in declared else ""
+    plain = name_of(token)
+    return plain if plain in declared else tagged_interpreter(token, declared)
+
+
+def tagged_interpreter(token: str, declared: Mapping[str, object]) -> str:
+    """Return the function that runs code, if a token with bars says that code follows: `<|python_tag|>`."""
+    if token[1:2] not in "|｜" or "_tag" not in token:
+        return ""
+    name = declared_name(name_of(token).partition("_")[0], declared)
+    return name if declared.get(name) else ""
+
+
+class _Reader:
+    """One text; `place` is where reading goes on."""
+
+    def __init__(self, text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None]) -> None:
+        self.text, self.declared, self.schemas = text, declared, schemas
+        self.place = 0
+        self.is_repaired = False
+        self.is_framed = False  # a token has come
+        self._missing: set[str] = set()  # closing tags that do not come any more
+
+    def read(self) -> Iterator[FunctionCall]:
+        """Yield all calls; the text has nothing else."""
+        number = 0
+        while self._skip(bool(number)):
+            if number > MAX_CALLS:  # an answer has no more: see models/base.py
+                raise ValueError("too many calls")
+            yield from self._calls()
+            number += 1
+
+    def _token(self) -> str:
+        found = TOKEN.match(self.text, self.place)
+        return found[0] if found else ""
+
+    def _skip(self, has_calls: bool) -> bool:
+        """Go to the next call; return whether there is one."""
+        while self.place < len(self.text):
+            token = self._token()
+            if not token and (
+                found := FENCE_LINE.match(self.text, self.place) or SEPARATORS.match(self.text, self.place)
+            ):
+                self.place = found.end()
+                continue
+            if not token or self._names(token):
+                return True
+            self.is_framed = True
+            if has_calls and not is_closing(token) and _RESULT.search(token):
+                return False  # of a result that the model made up
+            self.place += len(token)
+        return False
+
+    def _names(self, token: str) -> str:
+        """Return the function that a token at this place names, unless it only announces a call with a name."""
+        name = token_name(token, self.declared)
+        if not name or not tagged_interpreter(token, self.declared):
+            return name
+        rest = self.text[self.place + len(token) : self.place + len(token) + MAX_NAME_CHARS].lstrip()
+        word = WORD.match(rest)
+        is_announced = rest[:1] in ("{", "[", "<") or (
+            word and self._declared(word[0]) and rest[word.end() :][:1] == "("
+        )
+        return "" if is_announced else name
+
+    def _declared(self, written: str) -> str:
+        name = declared_name(written.rstrip("."), self.declared)
+        return name if name in self.declared else ""
+
+    def _calls(self) -> list[FunctionCall]:
+        """Read a call, or several in one JSON value."""
+        words = 0
+        while words <= MAX_WORDS:
+            token, first = self._token(), self.text[self.place : self.place + 1]
+            if token and (name := self._names(token)):
+                self.place += len(token)
+                self.is_framed = True
+                return [FunctionCall(name, self._arguments(name, token))]
+            if token:
+                self.place += len(token)
+                self.is_framed = True
+            elif found := PYTHON_LIST.match(self.text, self.place):
+                self.place = found.end()
+            elif first in ("{", "["):
+                return self._of_json()
+            elif word := WORD.match(self.text, self.place):
+                self.place = word.end()
+                if name := self._declared(word[0]):
+                    return [
+                        FunctionCall(
+                            name, self._arguments(name, ">>>" if self.text.startswith(">>>", word.start() - 3) else "")
+                        )
+                    ]
+                words += 1
+                self._between_words(word[0])
+            else:
+                break
+        raise ValueError("not a call")
+
+    def _between_words(self, word: str) -> None:
+        """Go on behind a word of the frame; other words are prose."""
+        behind = self._space(self.place)
+        following = WORD.match(self.text, behind)
+        if behind > self.place and following and not re.search(r"[=:]", following[0]):
+            raise ValueError("prose")
+        if (
+            behind > self.place
+            and not following
+            and not self.is_framed
+            and self.text[behind : behind + 1] in ("{", "[")
+        ):
+            raise ValueError("prose")
+        self.place = behind
+
+    def _space(self, place: int) -> int:
+        while self.text[place : place + 1].isspace():
+            place += 1
+        return place
+
+    # The arguments behind a name.
+
+    def _arguments(self, name: str, token: str) -> str:
+        types, has_frame, start = types_of(self.schemas.get(name)), bool(token), self.place
+        if attributes := {key: value for key, value in _ATTRIBUTES.findall(token) if key in types}:
+            return json_of(attributes)
+        while True:
+            behind = self._space(self.place)
+            first, found = self.text[behind : behind + 1], TOKEN.match(self.text, behind)
+            if first == "{" and (value := self._object(behind)) is not None:
+                return value
+            if first == "(" and behind == self.place and not token:
+                return self._python(name)
+            if found and not found[0].startswith("</") and self._key_of(found[0], types):
+                self.place = behind
+                return json_of(self._tagged(types))
+            if (behind == len(self.text) and has_frame) or (found and self._ends(found[0], token)):
+                return "{}"
+            if passed := found or FENCE_LINE.match(self.text, behind):
+                self.place, has_frame = passed.end(), has_frame or found is not None
+            elif not self._passes_word(behind, has_frame=has_frame):
+                is_begun = self.place > start
+                return self._code(name, token or "<|" if is_begun else token, behind if has_frame else -1)
+
+    def _ends(self, token: str, head: str) -> bool:
+        """Return whether a call ends with a token, and not only a name that stands between tags."""
+        return is_closing(token) and bool(head or not _KEY_TAG.search(token))
+
+    def _passes_word(self, place: int, *, has_frame: bool) -> bool:
+        """Pass a word between name and arguments (`json`, a call's id), if a token or the arguments follow it."""
+        words = _WORDS_BETWEEN.match(self.text, place)
+        if words is None or not (has_frame or self.text[place - 1 : place].isspace() or place == self.place):
+            return False
+        self.place = words.end()
+        return True
+
+    def _object(self, place: int) -> str | None:
+        """Return the JSON object at a place; None if it is none, but may be code."""
+        reader = LooseReader(self.text, place)
+        try:
+            value = reader.value()
+        except (ValueError, RecursionError):
+            if not self.is_framed:
+                raise
+            return None
+        if not isinstance(value, dict):
+            return None
+        self.place, self.is_repaired = reader.place, self.is_repaired or reader.is_repaired
+        return self.text[place : reader.place].strip() if not reader.is_repaired else json_of(value)
+
+    def _python(self, name: str) -> str:
+        reader = LooseReader(self.text, self.place)
+        found = reader.value()
+        self.place = reader.place
+        given = found.pop("", None) if isinstance(found, dict) else None
+        if isinstance(given, dict) and not found:
+            return json_of(given)
+        if isinstance(given, str) and not found and self.declared[name]:
+            return json_of({"code": given})
+        if given is not None:
+            raise ValueError("an argument without a name")
+        return json_of(found)
+
+    def _code(self, name: str, token: str, place: int) -> str:
+        """Read bare code up to the token that ends it, or to the end of the text."""
+        if not self.declared[name] or place < 0 or not token:
+            raise ValueError("not arguments")
+        if token.startswith(">") and "\n" not in self.text[self.place : place]:
+            raise ValueError("prose")
+        closing = f"</{name_of(token)}>" if token[1:2] not in "|｜>" else ""
+        if closing and (end := self._find(closing, place)) < 0:
+            raise ValueError("code without an end")
+        if not closing:
+            found = _CODE_END.search(self.text, place)
+            end = found.start() if found else len(self.text)
+        code = self.text[self.place if closing else place : end].strip("\n")
+        if not code.strip() or looks_like_prose(code) or _has_frame(code):
+            raise ValueError("prose")
+        if code.lstrip()[:1] in ("{", "[") and not self.text[end:].strip():
+            raise ValueError("arguments that were cut")
+        self.place = end
+        return code
+
+    def _find(self, closing: str, place: int) -> int:
+        found = -1 if closing in self._missing else self.text.find(closing, place)
+        if found < 0:
+            self._missing.add(closing)
+        return found
+
+    # Tags around keys and values.
+
+    def _key_of(self, token: str, types: Types) -> str:
+        """Return the parameter that a tag names; the tag itself if the parameter stands behind it; '' for none."""
+        if is_closing(token) or token[:1] != "<":
+            return ""
+        if found := _ATTRIBUTE.search(token):
+            return found[1]
+        name = name_of(token)
+        return name if name in types else token if _KEY_TAG.search(name) else ""
+
+    def _tagged(self, types: Types) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while (token := self._token()) and (key := self._key_of(token, types)):
+            self.place += len(token)
+            flag = _STRING_FLAG.search(token)
+            if key == token:
+                key, token = self._written_key()
+            kinds = {"true": frozenset(("string",)), "false": _JSON_TYPES}.get(flag[1]) if flag else types.get(key)
+            found[key] = _value(self._text_of(token), kinds or frozenset())
+            self._past_odd()
+        return found
+
+    def _past_odd(self) -> None:
+        self.place = self._space(self.place)
+        while (token := self._token()) and not token.startswith("<"):
+            self.place = self._space(self.place + len(token))
+
+    def _written_key(self) -> tuple[str, str]:
+        """Read a key that stands between tags, and the tag that opens its value."""
+        key = _KEY.match(self.text, self.place)
+        if key is None:
+            raise ValueError("a tag without a key")
+        self.place = key.end()
+        for _ in range(2):
+            token = self._token()
+            self.place = self._space(self.place + len(token))
+            if token and not is_closing(token):
+                return key[1], token
+        raise ValueError("a key without a value")
+
+    def _text_of(self, token: str) -> str:
+        """Return the text up to the tag that closes this one."""
+        while self.text.startswith(token, self.place):  # it comes twice
+            self.place += len(token)
+        start, closing = self.place, f"</{_bare(token)}>"
+        end = self._find(closing, start)
+        if end >= 0:
+            self.place = end + len(closing)
+        elif (found := _UNCLOSED_END.search(self.text, start)) is not None:
+            end = self.place = found.start()
+            self.is_repaired = True
+        else:
+            raise ValueError("a parameter without an end")
+        return _ODD_END.sub("", self.text[start:end])
+
+    # Calls in JSON.
+
+    def _of_json(self) -> list[FunctionCall]:
+        reader = LooseReader(self.text, self.place)
+        value = reader.value()
+        self.place, self.is_repaired = reader.place, self.is_repaired or reader.is_repaired
+        calls = list(self._calls_of(value))
+        if not calls:
+            raise ValueError("not a call")
+        return calls
+
+    def _calls_of(self, value: Any, depth: int = 0) -> Iterator[FunctionCall]:
+        if depth > 4 or not isinstance(value, (dict, list)):
+            raise ValueError("not a call")
+        for each in value if isinstance(value, list) else [value]:
+            yield from self._of_object(each, depth)
+
+    def _of_object(self, value: Any, depth: int) -> Iterator[FunctionCall]:
+        if not isinstance(value, dict) or "description" in value:  # of a function, which is no call of it
+            raise ValueError("not a call")
+        inner = [
+            (key, each) for key, each in value.items() if isinstance(each, (dict, list)) and not _GIVEN.search(key)
+        ]
+        if len(inner) == 1 and all(isinstance(each, str) for key, each in value.items() if key != inner[0][0]):
+            key, each = inner[0]
+            if len(value) == 1 and isinstance(each, dict) and key in self.declared:
+                yield FunctionCall(key, json_of(each))
+                return
+            if re.search(r"call|function|tool", key):
+                yield from self._calls_of(each, depth + 1)
+                return
+        names = {
+            self._declared(each): key
+            for key, each in value.items()
+            if isinstance(each, str) and _NAMED.search(key) and not _GIVEN.search(key)
+        }
+        names.pop("", None)
+        written = [key for key in value if key in ("name", "tool_name")]
+        if len(names) != 1 or len(written) > 1:
+            raise ValueError("a call of another function")
+        ((name, key),) = names.items()
+        yield FunctionCall(name, self._given(value, key, types_of(self.schemas.get(name))))
+
+    def _given(self, value: dict[str, Any], key: str, types: Types) -> str:
+        given = [each for other, each in value.items() if _GIVEN.search(other)]
+        if not given:
+            rest = {other: each for other, each in value.items() if other != key}
+            if not rest or not types.keys() >= rest.keys():
+                raise ValueError("not a call")
+            return json_of(rest)
+        if len(given) != 1 or not (given[0] is None or isinstance(given[0], (dict, str))):
+            raise ValueError("not a call")
+        return given[0] if isinstance(given[0], str) else json_of(given[0] or {})
+
+
+def _bare(token: str) -> str:
+    """Return the part of a tag that its closing tag repeats."""
+    return re.split(r"[\s=>]", token[1:], maxsplit=1)[0]
+
+
+def _value(text: str, types: frozenset[str]) -> Any:
+    """Return a value that stands between tags: text, without the line breaks next to its tags, or JSON by its types."""
+    text = text.removeprefix("\n").removesuffix("\n")
+    if not types or "string" in types or not types & _JSON_TYPES:
+        return text
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text  # the tool reports the error
+
+
+def types_of(schema: Json | None) -> Types:
+    """Return the JSON types of a function's parameters."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): frozenset(_named(each)) for name, each in properties.items() if isinstance(each, Mapping)}
+
+
+def _named(schema: Json) -> Iterator[str]:
+    """Yield the types that a parameter's schema names, those of its alternatives included."""
+    alternatives = [each for key in ("anyOf", "oneOf") if isinstance(each := schema.get(key), list)]
+    for each in (schema, *(one for listed in alternatives for one in listed if isinstance(one, Mapping))):
+        kinds = each.get("type")
+        yield from (kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str))
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

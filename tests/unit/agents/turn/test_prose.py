@@ -1,0 +1,113 @@
+"""Calls that an answer only shows, in reasoning, and beside other calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from agent_tools.agents.steps import Step
+from agent_tools.agents.turn.round import REPAIRED, Round
+from agent_tools.models.base import CallComplete, CallStarted, Delta, Finish, ReasoningDelta, TextDelta
+from agent_tools.models.chunks import ChunkReader
+from tests.prose_with_calls import FUNCTION, PROSE, TAGGED
+
+SCHEMAS = {"python": {"type": "object", "properties": {"code": {"type": "string"}}}}
+SIZES = (1, 3, 10_000)
+
+
+def read(deltas: Iterator[Delta] | list[Delta]) -> Round:
+    answer = Round(1, {"python": lambda arguments: arguments}, schemas=SCHEMAS)
+    steps: list[Step] = list(answer.read(iter(deltas)))
+    assert "".join(step.text for step in steps if isinstance(step, TextDelta)) == answer.text
+    assert "".join(step.text for step in steps if isinstance(step, ReasoningDelta)) == answer.reasoning
+    return answer
+
+
+def said(text: str, size: int = 3) -> Iterator[Delta]:
+    """A reply whose text comes in pieces, as a server without any parser sends it."""
+    reader = ChunkReader()
+    for at in range(0, len(text), size):
+        yield from reader.read({"choices": [{"delta": {"content": text[at : at + size]}}]})
+    yield from reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    yield from reader.finish()
+
+
+@pytest.mark.parametrize("text", PROSE.values(), ids=PROSE)
+def test_a_call_that_an_answer_only_shows_is_text(text: str) -> None:
+    for size in SIZES:
+        answer = read(said(text, size))
+        assert (answer.calls, answer.text) == ([], text.removesuffix("<|call|>") if size else "")
+
+
+BARE = "print(6 * 7)"
+WRITTEN = {
+    "a namespace in symbols": ']<]x[>[<tool_call>\n]<]x[>[<invoke name="python">\n]<]x[>[<code>CODE]<]x[>[</code>\n'
+    "]<]x[>[</invoke>\n]<]x[>[</tool_call>",
+    "a list between tokens": "<|call_list_start|>[python(code='CODE')]<|call_list_end|>",
+    "a name as key": '<|prefix|>[{"python": {"code": "CODE"}}]<|suffix|>',
+    "capitals": '[CALL]{"name": "python", "arguments": {"code": "CODE"}}[END_CALL]',
+    "arrows": '[CALL]\n{tool => "python", args => {\n  --code "CODE"\n}}\n[/CALL]',
+    "a word before an array": 'functions[{"name": "python", "arguments": {"code": "CODE"}}]',
+    "sections without tokens": 'commentary to=functions.python json{"code": "CODE"}',
+    "thinking and a section in words": 'analysisI do.assistantcommentary to=functions.python json{"code": "CODE"}',
+    "a prompt": ">>>python\nCODE",
+    "the token of code": "<|python_tag|>CODE<|eom_id|>",
+    "a method": '<|python_tag|>python.call(code="CODE")',
+    "a tag of the name": "<python>\nCODE\n</python>",
+    "a tag of the name and of the key": "<python>\n<code>CODE</code>\n</python>",
+    "tags for all": "<use>\n<tool_name>python</tool_name>\n<parameters>\n<code>CODE</code>\n</parameters>\n</use>",
+    "attributes": '<call name="python" code="CODE"/>',
+    "doubled braces": '<tool_call>\n{{"name": "python", "arguments": {"code": "CODE"}}}\n</tool_call>',
+    "a comma": '<tool_call>\n{"name": "python", "arguments": {"code": "CODE",}}\n</tool_call>',
+    "single quotes": "<tool_call>\n{'name': 'python', 'arguments': {'code': 'CODE'}}\n</tool_call>",
+    "a missing brace": '<tool_call>\n{"name": "python", "arguments": {"code": "CODE"}\n</tool_call>',
+    "an unclosed parameter": "<tool_call>\n<function=python>\n<parameter=code>\nCODE\n</function>\n</tool_call>",
+    "a flat object": '{"tool": "python", "code": "CODE"}',
+    "other words": '{"action": "python", "action_input": {"code": "CODE"}}',
+    "a wrapper": '{"tool_call": {"name": "python", "arguments": {"code": "CODE"}}}',
+    "a result made up": f"{TAGGED.replace('print(1)', 'CODE')}\n<tool_response>\n41\n</tool_response>\nIt is 41.",
+    "thinking that is not closed": f"<think>\nI do.\n\n{FUNCTION.replace('print(1)', 'CODE')}",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+def test_a_call_in_any_frame_is_read(text: str) -> None:
+    for size in SIZES:
+        answer = read(said(text.replace("CODE", BARE), size))
+        (call,) = answer.calls
+        code = json.loads(call.arguments)["code"] if call.arguments.startswith("{") else call.arguments
+        assert (call.name, code.strip(), answer.text) == ("python", BARE, "")
+
+
+def test_a_call_that_was_repaired_says_so() -> None:
+    assert [call.note for call in read(said(WRITTEN["a comma"])).calls] == [REPAIRED]
+    assert [call.note for call in read(said(TAGGED)).calls] == [""]
+
+
+@pytest.mark.parametrize("call", [TAGGED, FUNCTION])
+def test_a_call_in_reasoning_is_made_if_nothing_else_comes(call: str) -> None:
+    thought = [ReasoningDelta(f"I do.\n{call}"[at : at + 3]) for at in range(0, len(call) + 6, 3)]
+    answer = read([*thought, Finish("stop")])
+    assert ([each.name for each in answer.calls], answer.reasoning) == (["python"], "I do.\n")
+    answer = read([*thought, TextDelta("It is 42."), Finish("stop")])
+    assert (answer.calls, answer.reasoning, answer.text) == ([], f"I do.\n{call}", "It is 42.")
+
+
+def native(arguments: str) -> list[Delta]:
+    return [CallStarted(0, "c", "python"), CallComplete(0, "c", "python", arguments)]
+
+
+@pytest.mark.parametrize("markup", [TAGGED, "<tool_call>\n", "</tool_call>", "<|calls_section_begin|>"])
+def test_markup_beside_the_same_call_is_not_shown(markup: str) -> None:
+    calls = native('{"code": "print(1)"}')
+    for deltas in ([TextDelta(markup), *calls], [*calls, TextDelta(markup)]):
+        answer = read([*deltas, Finish("tool_calls")])
+        assert ([call.id for call in answer.calls], answer.text) == (["c"], "")
+
+
+def test_a_call_within_a_name_is_read() -> None:
+    name = "python<arg_key>code</arg_key><arg_value>print(1)</arg_value>"
+    answer = read([CallStarted(0, "c", name), CallComplete(0, "c", name, "{}"), Finish("tool_calls")])
+    assert [(call.name, call.arguments) for call in answer.calls] == [("python", '{"code": "print(1)"}')]
