@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -156,6 +157,7 @@ class Upstream:
         sent["Authorization"] = f"Bearer {self.key(headers)}"
         query = None
         if path in ANTHROPIC:
+            _refuse_code_execution(body)
             sent |= self._of_anthropic(headers)
             query = {"beta": "true"} if given.query_params.get("beta") == "true" else None
         request = self._client.build_request(given.method, path, headers=sent, content=body or None, params=query)
@@ -214,6 +216,22 @@ class Upstream:
             models, self._models = list(self._models.values()), OrderedDict()
         for model in models:
             model.close()
+
+
+def _refuse_code_execution(body: bytes) -> None:
+    """Refuse the tool that runs code in Anthropic's API: requests are passed on, and nothing would run it.
+
+    Raises:
+        ApiError: 400, the request has it.
+    """
+    try:
+        tools = json.loads(body).get("tools") if b"code_execution" in body else None
+    except (ValueError, AttributeError, RecursionError):
+        return  # the upstream says what is wrong
+    kinds = [each.get("type") for each in tools or () if isinstance(each, dict)] if isinstance(tools, list) else []
+    if found := next((kind for kind in kinds if isinstance(kind, str) and kind.startswith("code_execution")), ""):
+        message = f"Tools of type {found!r:.60} are not supported here: /v1/responses runs code, with code_interpreter."
+        raise ApiError(400, message, param="tools", code="unsupported_value")
 
 
 def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -95,6 +95,19 @@ def test_messages_of_anthropics_api_are_passed_on(new: New) -> None:
     assert len(upstream.seen) == 2
 
 
+def test_the_code_execution_of_anthropics_api_is_refused_by_name(new: New) -> None:
+    gateway, upstream = new(api_keys=KEYS)
+    tool = {"type": "code_execution_20250825", "name": "code_execution"}
+    body = {"model": "claude", "max_tokens": 9, "messages": [], "tools": [{"name": "code_execution"}, tool]}
+    given = {"x-api-key": KEYS[0], "anthropic-version": "2023-06-01"}
+    refused = httpx.post(f"{gateway.url}/v1/messages", json=body, headers=given)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "code_execution_20250825" in refused.json()["error"]["message"]
+    body["tools"] = [{"name": "code_execution", "input_schema": {}}]
+    assert httpx.post(f"{gateway.url}/v1/messages", json=body, headers=given).status_code == 200
+    assert len(upstream.seen) == 1
+
+
 def test_failures_of_messages_have_anthropics_shape(new: New) -> None:
     gateway, upstream = new(api_keys=KEYS, max_body_bytes=100, max_requests_per_minute=6)
     url, key = f"{gateway.url}/v1/messages", {"x-api-key": KEYS[0]}

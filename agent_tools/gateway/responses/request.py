@@ -130,6 +130,8 @@ class _Fields(Given):
     truncation: Literal["auto", "disabled"] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     prompt: Unsupported = None
+    moderation: Unsupported = None  # a request for safety, which must not be ignored
+    background_options: Unsupported = None
     reasoning: _Reasoning = _Reasoning()
     text: _Text = _Text()
     stream_options: _StreamOptions = _StreamOptions()

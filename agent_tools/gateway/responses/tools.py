@@ -186,7 +186,8 @@ def _unknown_tool(kind: str, path: str) -> ApiError:
         message = "MCP servers are not available here: the operator of the gateway can list some (mcp_servers)."
     else:
         known = "'code_interpreter', 'shell', 'apply_patch', 'mcp', 'function', 'custom' and 'namespace' are."
-        message = f"Tools of type {kind!r:.40} are not supported here; {known}"
+        ignore = "The operator can have others ignored: --set unknown_tools=ignore."
+        message = f"Tools of type {kind!r:.40} are not supported here; {known} {ignore}"
     return invalid(message, f"{path}.type", "unsupported_value")
 
 

@@ -35,6 +35,8 @@ from tests.gateway.conftest import NewGateway
         ({"background": True, "store": False}, "background"),
         ({"conversation": 7}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ({"moderation": {"model": "m", "policy": "block"}}, "moderation"),
+        ({"background_options": {"a": "b"}}, "background_options"),
         ({"stream_options": 7}, "stream_options"),
         ({"tools": [{**FUNCTION, "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
         ({"input": [{"type": "shell_call", "call_id": "c", "action": {"commands": "ls"}}]}, "input[0].action.commands"),

@@ -105,6 +105,7 @@ def test_tools_that_are_not_here_are_refused_or_left_out(new_gateway: NewGateway
     refused = post(new_gateway({"m": ["Ok."]}), tools=[CODE_TOOL, SEARCH])
     assert refused.status_code == 400
     assert "'web_search' are not supported here" in refused.json()["error"]["message"]
+    assert "unknown_tools=ignore" in refused.json()["error"]["message"]
     gateway = new_gateway({"m": ["Ok."]}, unknown_tools="ignore")
     body = post(gateway, tools=[SEARCH, CODE_TOOL]).json()
     check_response(body)
