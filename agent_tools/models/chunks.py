@@ -2,7 +2,7 @@
 
 The format is https://platform.openai.com/docs/api-reference/chat-streaming. Servers deviate from it: they leave out
 usage and finish reasons, send content in parts, have two names for reasoning, or leave it in the text between tags.
-Calls are another matter: call_pieces.py.
+The pieces of calls are joined below.
 """
 
 from __future__ import annotations

@@ -87,6 +87,31 @@ def test_a_fence_with_crlf_line_ends_is_a_fence(params: str) -> None:
     assert code_in(params, LIMITS).strip() == "print(1)"
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        *(f'{{"{key}": "print(1)"}}' for key in ("script", "source", "python_code", "input", "Code")),
+        '{"arguments": {"code": "print(1)"}}',
+        '{"code": {"content": "print(1)"}}',
+        '{"code": ["print(1)"]}',
+        '[{"code": "print(1)"}]',
+        '"print(1)"',
+    ],
+)
+def test_code_in_another_place_runs_with_a_note(params: str) -> None:
+    reading = read_params(params, LIMITS)
+    assert reading.code == "print(1)"
+    assert bool(reading.notes) is not params.startswith("[{"), "an array of one object is only a wrapper"
+
+
+@pytest.mark.parametrize(
+    "params", ['{"script": "a", "source": "b"}', '{"arguments": {"x": "a"}}', '{"code": [1, "a"]}']
+)
+def test_code_that_could_be_in_several_places_or_in_none_is_not_run(params: str) -> None:
+    with pytest.raises(InvalidParams):
+        read_params(params, LIMITS)
+
+
 @pytest.mark.parametrize("params", ["[]", "null", '"x"', "5", "[1, 2]"])
 def test_json_that_is_not_an_object_is_plain_code(params: str) -> None:
     assert code_in(params, LIMITS) == params

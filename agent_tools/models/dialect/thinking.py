@@ -73,7 +73,7 @@ class UpstreamProfile:
         ids: `nine`, ids of calls are sent as nine letters and digits.
         pictures: `none`, the figures that code drew are not shown to the model. A user's own pictures are always sent.
         tools: `prompted`, for a server without tool calling: the prompt offers the functions, and calls are read from
-            the text of the reply; see prompted.py.
+            the text of the reply; see phrasing.py.
         choice: `auto`, a `tool_choice` that forces a call is sent as `auto`: for servers that take nothing else.
         calls: `single`, several calls of one message are sent as a message each, with its result after it.
         left_out: fields that the server refuses, and a reply does without; `tools.` begins a keyword of tools' schemas.
