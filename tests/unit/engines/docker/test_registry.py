@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
+from agent_tools import __version__
 from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker.image import load, push, save
 from agent_tools.errors import EngineError, InvalidParams
@@ -71,10 +75,20 @@ def test_a_repository_with_a_tag_is_refused(repository: str) -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+def archive_of(*names: str) -> bytes:
+    """Return what `docker save` writes, but for the layers."""
+    manifest, written = json.dumps([{"RepoTags": names}]).encode(), io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(manifest)
+        tar.addfile(member, io.BytesIO(manifest))
+    return written.getvalue()
+
+
 class FileEngine:
     """An engine that has the image as these bytes, and says these lines of an archive."""
 
-    def __init__(self, content: bytes = b"layers", lines: tuple[str, ...] = ()) -> None:
+    def __init__(self, content: bytes = archive_of(tag_for()), lines: tuple[str, ...] = ()) -> None:
         self.content = content
         self.lines = lines
         self.loaded = b""
@@ -92,11 +106,14 @@ class FileEngine:
         self.loaded = archive.read()
         yield from self.lines
 
+    def image_facts(self, tag: str) -> dict[str, Any]:
+        return {"Config": {"Labels": {"org.opencontainers.image.version": __version__}}}
+
 
 def test_an_image_is_saved_as_a_compressed_archive_and_loaded_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "image.tar.gz"
     assert save(FileEngine(), path) == tag_for()  # type: ignore[arg-type]
-    assert gzip.decompress(path.read_bytes()) == b"layers"
+    assert gzip.decompress(path.read_bytes()) == FileEngine().content
     engine = FileEngine(lines=("Loading layer", f"Loaded image: {tag_for()}"))
     assert load(engine, path) == [tag_for()]  # type: ignore[arg-type]
     assert engine.loaded == path.read_bytes()
@@ -109,6 +126,6 @@ def test_an_archive_that_could_not_be_written_whole_is_not_left(tmp_path: Path) 
 
 
 def test_an_archive_without_a_named_image_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "image.tar.gz").write_bytes(b"")
+    (tmp_path / "image.tar.gz").write_bytes(archive_of())
     with pytest.raises(EngineError, match="agent-tools image save"):
         load(FileEngine(), tmp_path / "image.tar.gz")  # type: ignore[arg-type]
