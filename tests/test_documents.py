@@ -36,7 +36,7 @@ SHELL = re.compile(r"^ *```(?:sh|bash)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAMS = frozenset(
     (
         *("agent-tools", "cd", "cp", "docker", "echo", "export", "helm", "install", "jupyter", "kubectl", "ln"),
-        *("pip", "python", "python3", "ray", "rm", "sh", "systemctl", "tar", "useradd", "userdel", "vllm"),
+        *("pip", "python", "python3", "ray", "rm", "sh", "sha256sum", "systemctl", "tar", "useradd", "userdel", "vllm"),
     )
 )
 """What the shell blocks of the pages call, beside files of the checkout or of a bundle."""

@@ -34,6 +34,8 @@ fail() {{ echo "install.sh: $*" >&2; exit 1; }}
 "$python" -c 'import platform, sys; sys.exit((sys.version_info[:2], platform.machine()) != ({info}, "{machine}"))' ||
     fail "this folder is for Python {python} on {machine}; name one in PYTHON"
 (cd "$here" && sha256sum --check --quiet SHA256SUMS) || fail "the folder is not complete, or was changed"
+[ "$(cd "$here" && find wheels images ! -type d | wc -l)" -eq "$(grep -cE '  (wheels|images)/' "$here/SHA256SUMS")" ] ||
+    fail "the folder has files in wheels or images that SHA256SUMS does not name: delete them"
 "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$here/wheels" '{wanted}'
 for image in "$here"/images/*; do "$venv/bin/agent-tools" image load "$image"; done
@@ -62,8 +64,9 @@ def bundle(folder: Path, extras: tuple[str, ...], flavours: tuple[Flavour, ...])
     (folder / "install.sh").write_text(_install_script(extras))
     lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]
     (folder / "SHA256SUMS").write_text("".join(lines))
-    click.echo(f"{folder}: {len(lines)} files; there, run: sh install.sh")
-    click.echo(f"Compare by hand what `sha256sum SHA256SUMS` prints there: {_sha256(folder / 'SHA256SUMS')}")
+    click.echo(f"{folder}: {len(lines)} files. There, compare by hand what `sha256sum SHA256SUMS` prints:")
+    click.echo(_sha256(folder / "SHA256SUMS"))
+    click.echo("then run: sha256sum --check --quiet SHA256SUMS && sh install.sh")
 
 
 def _gather_wheels(folder: Path, extras: Sequence[str]) -> None:
