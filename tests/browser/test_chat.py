@@ -410,6 +410,7 @@ def test_a_chat_says_that_its_variables_and_files_are_gone(visit: NewVisit) -> N
     here.answered(2)
     expect(here.page.locator("#transcript .note")).to_contain_text("without its variables and files")
     expect(here.page.locator(".call .outputs").last).to_have_text("False")
+    here.complaints[:] = [each for each in here.complaints if "400" not in each]  # the browser notes each refusal
 
 
 def test_of_a_long_conversation_the_newest_turns_are_shown(visit: NewVisit) -> None:
