@@ -187,12 +187,11 @@ def _write(text_of: Callable[[Any], object], shown: Any, printer: Any, _: bool) 
 
 def _as_file(found: re.Match[str]) -> str:
     """Write what a text embeds as base64 into a file, named by its content; return a note that names it."""
-    from mimetypes import guess_extension  # most sessions never need it
-
     mime = found[1]
+    suffix = mime.partition("/")[2].partition("+")[0]
     try:
         data = b64decode(unquote(found[2]))
-        name = f"embedded-{sha256(data).hexdigest()[:8]}{guess_extension(mime) or '.bin'}"
+        name = f"embedded-{sha256(data).hexdigest()[:8]}.{suffix}"
         with open(name, "wb") as file:
             file.write(data)
     except (ValueError, OSError):

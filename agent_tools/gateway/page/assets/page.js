@@ -104,6 +104,9 @@ function prepareDrop() {
 $("unlock").dataset.needed = document.body.classList.contains("locked") ? "yes" : "no";
 $("unlock").addEventListener("submit", unlock);
 addEventListener("hashchange", showView);
+for (const [name, event] of [["ask", "submit"], ["run", "click"]]) {
+  $(name).addEventListener(event, () => setTimeout(() => sandboxes.refresh(), 1_000)); // what begins is shown as running
+}
 document.addEventListener("visibilitychange", () => document.hidden || sandboxes.refresh());
 addEventListener("keydown", escaped);
 setTimeout(watch, SOON);
