@@ -63,9 +63,7 @@ RUN set -eu; \
         rm -f "/bin/$program" "/usr/bin/$program" "/sbin/$program" "/usr/sbin/$program"; \
     done; \
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
-    mkdir -p /workspace /run/kernel /home/sandbox /mnt; \
-    ln -s /workspace /mnt/data; \
-    ln -s /workspace /home/user; \
+    mkdir -p /workspace /run/kernel /home/sandbox /mnt/data /home/user; \
     chmod 1777 /workspace /home/sandbox
 COPY --from=builder /usr/share/fonts/agent_tools /usr/share/fonts/agent_tools
 COPY --from=builder /opt/kernel /opt/kernel

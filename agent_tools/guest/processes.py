@@ -40,11 +40,11 @@ Table = dict[int, ProcessStat]
 """Processes by pid."""
 
 
-def processes() -> Table:
-    """Return all live processes by pid, without zombies."""
+def processes(but: Collection[int] = ()) -> Table:
+    """Return all live processes by pid, without zombies; those in `but` are not looked at."""
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdigit() and int(name) not in but:
             with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
                 if fields[0] not in (b"Z", b"X"):
@@ -157,14 +157,14 @@ def kill_below(root: int, spared: Collection[int]) -> None:
     stop_and_kill(doomed)
 
 
-def stop_and_kill(doomed_of: Callable[[Table], set[int]]) -> set[int]:
+def stop_and_kill(doomed_of: Callable[[Table], set[int]], but: Collection[int] = ()) -> set[int]:
     """Stop processes one after another, and kill them once all stand, until none is left or PATIENCE is over.
 
-    Return the pids.
+    Those in `but` are not looked at. Return the pids.
     """
     doomed, killed = set[int](), set[int]()
     for _ in _rounds():
-        table = processes()
+        table = processes(but)
         doomed = doomed_of(table)
         if not doomed:
             return killed

@@ -19,6 +19,7 @@ from .kernel.message_writer import MessageWriter, Watcher
 from .kernel.session import WireSession
 from .kernel.shell import SandboxShell, prepare_shell
 from .kernel.streams import OutputStream
+from .work_dir_names import rename_across_names
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"
 DATASETS = "/opt/datasets"
@@ -30,6 +31,7 @@ def prepare(work_dir: str) -> None:
     """In PID 1: make all parts of a kernel that need no socket, thread or event loop."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     _seed_caches()
+    rename_across_names(work_dir)
     os.chdir(work_dir)  # which the shell notes as the first folder of `%dhist`
     shell = SandboxShell.instance(config=_config(), user_ns={}, compiler_class=CellCompiler)
     os.chdir("/")

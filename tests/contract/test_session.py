@@ -678,7 +678,10 @@ def test_what_an_interrupted_cell_started_ends_with_it_unless_it_was_to_live_on(
         "forks = [os.fork() for _ in range(3)]\nwhile True: time.sleep(0.05)",
         5,
     )
-    assert [type(output) for output in execution.outputs if not isinstance(output, Stream)] == [TimedOut]
+    assert [type(output) for output in execution.outputs if not isinstance(output, Stream)] == [Notice, TimedOut]
+    (note,) = execution.notes
+    assert note.startswith("Still running: ")
+    assert note.count("sleep 600 (pid ") == 2, note
     code = (
         "daemon = int(open('daemon').read())\n"
         "print(earlier.is_alive(), program.poll(), server.poll(), os.path.exists(f'/proc/{daemon}'))\n"

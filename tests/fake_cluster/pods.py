@@ -53,7 +53,8 @@ def config_of(pod: dict[str, Any], url: str = "") -> dict[str, Any]:
 def folders_of(pod: dict[str, Any]) -> dict[str, str]:
     """The sizes of the folders in memory, by their places."""
     sizes = {each["name"]: each["emptyDir"]["sizeLimit"] for each in pod["spec"]["volumes"]}
-    return {each["mountPath"]: sizes[each["name"]] for each in pod["spec"]["containers"][0]["volumeMounts"]}
+    mounts = pod["spec"]["containers"][0]["volumeMounts"]
+    return {each["mountPath"]: sizes.pop(each["name"]) for each in mounts if each["name"] in sizes}  # its first place
 
 
 def profile_of(security: dict[str, Any]) -> str:

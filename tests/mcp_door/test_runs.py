@@ -50,6 +50,27 @@ def test_without_a_handle_each_call_has_a_container_of_its_own_where_several_cli
     converse(talk, is_alone=False)
 
 
+STOPPED_OR_FAILED = {
+    "%%capture\n1 / 0": "ZeroDivisionError",
+    "%%capture x\nx = = 3": "SyntaxError",
+    "%%capture\nimport time; time.sleep(60)": "Time",
+    "!sleep 60\nprint('went on')": "Time",
+    "x = !sleep 60\nprint('went on')": "Time",
+}
+
+
+def test_captured_code_and_commands_that_fail_or_take_too_long_are_told_as_such(converse: Converse) -> None:
+    async def talk(client: Client) -> None:
+        for code, name in STOPPED_OR_FAILED.items():
+            answer = await client.call_tool("run_python", {"code": code, "timeout": 1})
+            ran = answer.structured_content
+            assert (answer.is_error, ran["ok"], "went on" in ran["stdout"]) == (True, False, False), code
+            assert name in ran["error"], code
+            assert name in text_of(answer), code
+
+    converse(talk)
+
+
 def test_code_that_fails_is_an_answer_with_all_its_output(converse: Converse) -> None:
     async def talk(client: Client) -> None:
         answer = await run(client, "print('before'); 1/0")

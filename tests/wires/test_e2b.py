@@ -399,6 +399,25 @@ def test_bad_requests_are_answered_with_an_error(served: Served) -> None:
         assert sandbox.rpc("processes", method, process="x") == (422, "invalid_argument")
 
 
+def test_errors_of_captured_code_and_of_files_that_run_are_told(served: Served) -> None:
+    sandbox = Client(served).create()
+    for code, name in (
+        ("%%capture\n1 / 0", "ZeroDivisionError"),
+        ("%%capture x\nx = = 3", "SyntaxError"),
+        ("get_ipython().run_cell('1 / 0')", "ZeroDivisionError"),
+    ):
+        answer = sandbox.ask("POST", "/execute", json={"code": code}).text
+        (error,) = (each for each in map(json.loads, answer.splitlines()) if each["type"] == "error")
+        assert error["name"] == name, code
+
+
+def test_no_later_line_runs_once_a_client_has_left(served: Served) -> None:
+    sandbox = Client(served).create()
+    with pytest.raises(httpx.ReadTimeout):
+        sandbox.ask("POST", "/execute", json={"code": "x = 1\n!sleep 600\nx = 2"}, timeout=2)
+    assert sandbox.text("x") == "1"
+
+
 def test_a_client_that_leaves_ends_its_code(served: Served) -> None:
     sandbox = Client(served).create()
     with pytest.raises(httpx.ReadTimeout):

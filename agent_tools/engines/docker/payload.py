@@ -6,6 +6,7 @@ Pure functions, so that one test can check the whole request. Field names: https
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import resource
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,16 @@ from agent_tools.engines.engine import (
     environment,
 )
 from agent_tools.errors import SandboxStartError
+from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.machine import IS_LINUX
 
 TEMPORARY_FILES, INSTALLED_FILES = 65_536, 262_144
 """The most files and folders in a tmpfs: each takes about 1 KiB of memory, beyond the size of the tmpfs."""
 SHM = "/dev/shm"
+PARENTS_OF_NAMES = tuple(os.path.dirname(name) for name in WORK_DIR_NAMES)
+"""Folders in memory where work_dir is one: PID 1 makes the names there, as links, since no two mounts share a tmpfs."""
+LINKS = 8  # the most files and folders in each
 SHARES, SHARES_AHEAD = 1024, 128  # CPU shares: the engine's default, and for sandboxes made ahead
 
 
@@ -95,7 +100,8 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
 
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
     run_dir = [_bind(str(spec.run_dir), GUEST_RUN_DIR, read_only=True)] if spec.run_dir else []
-    work_dir = [_bind(str(spec.work_dir), GUEST_WORK_DIR, read_only=False)] if spec.work_dir else []
+    names = (GUEST_WORK_DIR, *WORK_DIR_NAMES) if spec.work_dir else ()
+    work_dir = [_bind(str(spec.work_dir), name, read_only=False) for name in names]
     skills = spec.skills if spec.work_dir else ()
     return run_dir + work_dir + [_bind(str(each), f"{GUEST_SKILLS}/{each.name}", read_only=True) for each in skills]
 
@@ -106,12 +112,13 @@ def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
     few = f"nr_inodes={min(TEMPORARY_FILES, limits.memory // (16 * KIB))}"  # all take at most a quarter of the memory
     many = f"nr_inodes={min(INSTALLED_FILES, limits.memory // (8 * KIB))}"
     work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{many},{owner}"
+    links = f"rw,nosuid,nodev,noexec,size=4096,nr_inodes={LINKS},{owner[:-4]}0755"
     skills = f"rw,nosuid,nodev,exec,size={len(spec.skills) * MAX_SKILL_BYTES},{many},{owner}"
     return {
         **dict.fromkeys(("/tmp", "/var/tmp"), f"rw,nosuid,nodev,noexec,size={limits.tmp},{few},mode=1777"),
         SHM: f"rw,nosuid,nodev,noexec,size={limits.shm},{few},mode=1777",
         GUEST_HOME: f"rw,nosuid,nodev,noexec,size={limits.home},{few},{owner}",
-        **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir}),
+        **({} if spec.work_dir else {GUEST_WORK_DIR: work_dir, **dict.fromkeys(PARENTS_OF_NAMES, links)}),
         **({} if spec.work_dir or not spec.skills else {GUEST_SKILLS: skills}),
         **({GUEST_SESSION: f"rw,nosuid,nodev,exec,size={limits.installed},{many},{owner}"} if limits.policy else {}),
     }

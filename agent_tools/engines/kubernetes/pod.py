@@ -34,6 +34,7 @@ from agent_tools.engines.engine import (
 )
 from agent_tools.engines.kubernetes.api import Progress, table, tables
 from agent_tools.errors import InvalidParams, SandboxStartError
+from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import MIB, size_of
 
 # The settings of the Kubernetes engine: AGENT_TOOLS_KUBERNETES_<NAME>, and the address in the engine's name.
@@ -270,7 +271,10 @@ class PodMaker:
                 "procMount": "Default",
             },
             "resources": self._resources(limits),
-            "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _folders(spec).items()],
+            "volumeMounts": [
+                *({"name": name, "mountPath": path} for name, (path, _) in _folders(spec).items()),
+                *({"name": WORK_DIR_VOLUME, "mountPath": path} for path in WORK_DIR_NAMES),
+            ],
             "terminationMessagePath": _TERMINATION_LOG,
             "terminationMessagePolicy": "File",
         }
@@ -328,6 +332,9 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+WORK_DIR_VOLUME = "work-dir"
+
+
 def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
     """Return the folders in memory: their paths and sizes in bytes, by name."""
     limits = spec.isolation
@@ -336,7 +343,7 @@ def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
         "var-tmp": ("/var/tmp", limits.tmp),
         "home": (GUEST_HOME, limits.home),
         "shm": ("/dev/shm", limits.shm),
-        "work-dir": (GUEST_WORK_DIR, spec.work_dir_bytes),
+        WORK_DIR_VOLUME: (GUEST_WORK_DIR, spec.work_dir_bytes),
         **({"skills": (GUEST_SKILLS, len(spec.skills) * MAX_SKILL_BYTES)} if spec.skills else {}),
         **({"session": (GUEST_SESSION, limits.installed)} if limits.policy else {}),
     }

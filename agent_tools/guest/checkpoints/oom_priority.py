@@ -26,6 +26,7 @@ LOOK_EVERY = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
 DECOY = 999  # after the copies, and before a kernel of any size
 DECOYS = 3  # each lasts for some milliseconds; a busy machine may need more than one
+DECOY_COMMAND = b"/bin/sleep\0infinity\0"
 DECOY_PROGRAM = ("/bin/sh", "-c", f"echo {DECOY} >/proc/self/oom_score_adj; exec /bin/sleep infinity")
 """It ranks itself: PID 1 cannot before its exec, since a fork of PID 1 allows no access either."""
 MIN_SMALL = 16 * 1024 * 1024

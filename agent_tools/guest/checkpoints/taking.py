@@ -1,9 +1,9 @@
 """Takes checkpoints in the kernel, between two requests.
 
 A request that comes while a copy is taken waits for it. So a copy waits for a pause between requests, or until the
-requests that no copy knows of have taken a while; only the one after a kernel's first cell does not wait, so that a
-crash never costs everything. Once the host has gone back or has asked for a copy, each request has one, as far as the
-allowance goes.
+requests that no copy knows of have taken a while. Only the copies after a kernel's first cell, and after the first
+cells that follow a pause, do not wait: a crash never costs everything, and a few quick calls can be undone. Once the
+host has gone back or has asked for a copy, each request has one, as far as the allowance goes.
 """
 
 import array
@@ -49,6 +49,23 @@ _TASKS = "/proc/{}/task"
 def code_has_threads() -> bool:
     """Return whether threads of Python code live, other than those of idle pools."""
     return threading.active_count() > OURS and len(set(threading.enumerate()) - idle_pools()[0]) > OURS
+
+
+def threads_of_code() -> set[threading.Thread]:
+    """Return the threads of Python code that a copy would wait for."""
+    if threading.active_count() <= OURS:
+        return set()
+    busy = set(threading.enumerate()) - idle_pools()[0] - {threading.main_thread()}
+    return {thread for thread in busy if not isinstance(thread, OurThread) and not _is_monitor(thread)}
+
+
+class OurThread(threading.Thread):
+    """A thread of the kernel itself, which a fork starts again."""
+
+
+def _is_monitor(thread: threading.Thread) -> bool:
+    tqdm = sys.modules.get("tqdm._monitor")
+    return isinstance(thread, getattr(tqdm, "TMonitor", ()))
 
 
 def end_waiting() -> None:
@@ -133,14 +150,22 @@ def code_has_children() -> bool:
 
     Zombies do not count.
     """
-    if not has_children():
-        return False
     try:
-        waiting = {str(pid) for pid in idle_pools()[1]}
-        pids = {pid for task in os.listdir(_TASKS.format("self")) for pid in _children(task)}
-        return any(lives(pid) and not is_tracker(pid) for pid in pids - waiting)
+        return bool(children_of_code())
     except OSError:  # an operating system that does not tell: there may be some
         return True
+
+
+def children_of_code() -> set[int]:
+    """Return the child processes that a copy would wait for.
+
+    Raises:
+        OSError: the operating system does not tell.
+    """
+    if not has_children():
+        return set()
+    pids = {pid for task in os.listdir(_TASKS.format("self")) for pid in _children(task)}
+    return {int(pid) for pid in pids if lives(pid) and not is_tracker(pid)} - idle_pools()[1]
 
 
 def has_children() -> bool:
@@ -274,6 +299,7 @@ WORK_SHARE = 0.05  # fraction of the code's processor time
 BURST = 0.1  # seconds of a processor that copies may take at once
 PAUSE = 0.05  # seconds without a request
 LATEST = 1.0  # seconds of requests without a copy, after which the next copy does not wait for a pause
+FIRST = 8  # requests after a pause of PAUSE that have their copies at once, if they are cells
 LINE_SECONDS = 1.0  # for which the line of the next copy is waited for
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
 
@@ -312,15 +338,23 @@ class Pace:
         self._awaits_cell = True  # no copy knows of a cell yet
         self._has_cell = False  # the next one will be the first that does
         self._ended = time.monotonic()
+        self._in_a_row = 0  # requests since the last pause
+        self._is_cell = False
         self._unsaved = 0.0  # when the first request began that no copy knows of; 0.0: there is none
 
     def begin(self) -> None:
         """Note that a request begins."""
-        self._unsaved = self._unsaved or time.monotonic()
+        now = time.monotonic()
+        self._in_a_row = self._in_a_row + 1 if now < self._ended + PAUSE else 1
+        self._unsaved = self._unsaved or now
+
+    def wait(self, seconds: float) -> None:
+        """Note a time in which the next request may have waited for a copy: it belongs to no pause."""
+        self._ended += seconds
 
     def end(self, *, is_cell: bool) -> None:
         """Note that a request has ended."""
-        self._ended = time.monotonic()
+        self._ended, self._is_cell = time.monotonic(), is_cell
         self._has_cell = self._awaits_cell and (self._has_cell or is_cell)
 
     def take(self) -> None:
@@ -332,7 +366,7 @@ class Pace:
         """Return the seconds until a copy may be taken."""
         now = time.monotonic()
         is_late = self._unsaved and now - self._unsaved >= LATEST
-        if self.is_exact or self._has_cell or is_late:
+        if self.is_exact or self._has_cell or is_late or (self._is_cell and self._in_a_row <= FIRST):
             return 0.0
         return max(0.0, self._ended + PAUSE - now)
 
@@ -409,7 +443,7 @@ class Checkpoints:
         Raises:
             Woken: in the process that is the kernel from now on.
         """
-        began = time.process_time()
+        began, began_at = time.process_time(), time.monotonic()
         self._is_due = False
         self._pace.take()
         try:
@@ -424,16 +458,18 @@ class Checkpoints:
         except OSError:  # no room for a process
             self._skip(MEMORY)
         self._allowance.spend(time.process_time() - began)
+        self._pace.wait(time.monotonic() - began_at)
 
     def settle(self) -> None:
         """Wait until the copy is ready and none of the code's children: before anything else runs."""
         if not self._maker:
             return
-        maker, self._maker = self._maker, 0
+        maker, self._maker, began = self._maker, 0, time.monotonic()
         try:
             _, status, used = os.wait4(maker, 0)
         except ChildProcessError:  # native code has waited for it
             return
+        self._pace.wait(time.monotonic() - began)
         self._allowance.spend(used.ru_utime + used.ru_stime)
         if os.waitstatus_to_exitcode(status) == _UNSAFE:
             self._unsafe = living(self._unsure, os.getpid())

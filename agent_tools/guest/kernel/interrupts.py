@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ..checkpoints.taking import has_children, is_tracker, lives
+from ..checkpoints.oom_priority import DECOY_COMMAND
+from ..checkpoints.taking import children_of_code, has_children, is_tracker, lives, threads_of_code
 from ..processes import ProcessStat, Table, command_line, descends, ignores, processes, signal_all, stop_and_kill
 
 AT_ONCE = 0.001  # seconds until code ends that was interrupted before it began
@@ -212,6 +213,7 @@ TICKS = os.sysconf("SC_CLK_TCK")  # of a second, in which the kernel tells when 
 INTERRUPTIONS = (KeyboardInterrupt, asyncio.CancelledError)
 GRACE = 0.3  # seconds from SIGINT to SIGKILL; less than PID 1's graces for the kernel itself
 LOOK_SECONDS = 0.01  # between two looks whether processes have ended
+MAX_NAMED, MAX_SHOWN = 8, 60  # of what still runs after a cell, and characters of each
 
 
 class CellProcesses:
@@ -219,6 +221,9 @@ class CellProcesses:
 
     def __init__(self) -> None:
         self._owner = 0  # the pid of the kernel; in a fork of the cell's there is nothing to end
+        self._strangers: frozenset[int] = frozenset()  # of the same machine, which no cell can have started
+        self._survivors: set[int] = set()  # of an interrupted cell
+        self._named: set[object] = set()  # threads, and pids of processes, that an answer has named
         self._since = 0  # ticks from the machine's start to the start of the cell
         self._until: int | None = None  # likewise to its last interrupt
         self._deadline = 0.0  # for those that got SIGINT (monotonic seconds)
@@ -227,12 +232,16 @@ class CellProcesses:
     def begin(self) -> None:
         """Begin a cell."""
         self._owner, self._since, self._until = os.getpid(), _ticks(), None
+        self._strangers, self._survivors = frozenset(), set()
 
     def interrupt(self) -> None:
         """Interrupt the processes that the cell waits for, right before it is interrupted itself."""
         if os.getpid() == self._owner:
             self._until, self._deadline = _ticks(), time.monotonic() + GRACE
-            signal_all(self._started(processes()).programs, signal.SIGINT)
+            table = processes()
+            related = {pid for pid in table if descends(pid, (os.getppid(),), table)}  # the parent adopts orphans
+            self._strangers = frozenset(table.keys() - related - _own_group(table).keys() - {self._owner})
+            signal_all(self._started(table).programs, signal.SIGINT)
 
     def end(self) -> None:
         """End a cell; if it was interrupted, end what it waited for, and leave no zombies of its forks."""
@@ -240,29 +249,54 @@ class CellProcesses:
             return
         if self._until is not None:
             self._end_started()
-        self._earlier = _own_group(processes()) if has_children() else {}
+        self._earlier = _own_group(processes(self._strangers)) if has_children() else {}
+
+    def left(self, *, has_checkpoints: bool) -> "Left":
+        """Return what an answer is to name: once, whatever keeps checkpoints from being taken; survivors."""
+        try:
+            blocking: set[Any] = {*threads_of_code(), *children_of_code()} if has_checkpoints else set()
+        except OSError:  # an operating system that does not tell
+            blocking = set()
+        if not blocking and not self._survivors:
+            self._named.clear()
+            return Left([], False)
+        new = {each for each in blocking | self._survivors if each not in self._named}
+        self._named = blocking | self._survivors
+        return Left(sorted(_shown(each, self._owner) for each in new)[:MAX_NAMED], bool(new & blocking))
 
     def _end_started(self) -> None:
-        forks, programs = self._started(processes())
-        killed = stop_and_kill(lambda table: self._started(table).forks) if forks else set[int]()
+        forks, programs = self._started(processes(self._strangers))
+        killed = stop_and_kill(lambda table: self._started(table).forks, self._strangers) if forks else set[int]()
         while any(lives(str(pid)) for pid in programs) and time.monotonic() < self._deadline:
             time.sleep(LOOK_SECONDS)
         if programs:
-            stop_and_kill(lambda table: self._started(table).programs)
+            stop_and_kill(lambda table: self._started(table).programs, self._strangers)
+        self._survivors = self._surviving(processes(self._strangers))
         if "multiprocessing" in sys.modules:  # so that it notices the end of its processes
             sys.modules["multiprocessing"].active_children()
         for pid in forks | killed:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
-    def _started(self, table: Table) -> "Started":
-        """Return the cell's processes as of its interrupt, and what they have started since, in two kinds."""
+    def _young(self, table: Table) -> set[int]:
+        """Return the processes that started while the cell ran, until its interrupt."""
         until = self._until or 0
-        young = {
+        return {
             pid
             for pid, each in table.items()
             if self._since <= each.started <= until and pid != self._owner and not _is_earlier(pid, each, self._earlier)
         }
+
+    def _surviving(self, table: Table) -> set[int]:
+        """Return what the cell has started to live on, without its children and our own processes."""
+        ours = {command_line(self._owner), DECOY_COMMAND, b""}
+        roots = (os.getppid(),)
+        young = {pid for pid in self._young(table) if descends(pid, roots, table) and command_line(pid) not in ours}
+        return {pid for pid in young if table[pid].parent not in young}
+
+    def _started(self, table: Table) -> "Started":
+        """Return the cell's processes as of its interrupt, and what they have started since, in two kinds."""
+        young = self._young(table)
         own = command_line(self._owner)
         forks = {pid for pid in young if descends(pid, (self._owner,), table) and command_line(pid) == own}
         group = _own_group(table)
@@ -287,7 +321,23 @@ class Started(NamedTuple):
     programs: set[int]
 
 
+class Left(NamedTuple):
+    """Names of what still runs after a cell, and whether some of it keeps checkpoints from being taken."""
+
+    names: list[str]
+    blocks: bool
+
+
 cell_processes = CellProcesses()
+
+
+def _shown(running: Any, owner: int) -> str:
+    """Return how an answer names a thread, or the process of a pid."""
+    if isinstance(running, threading.Thread):
+        return f"thread {running.name!r:.{MAX_SHOWN}}"
+    line = command_line(running)
+    text = "a fork of Python" if line == command_line(owner) else line.replace(b"\0", b" ").decode("utf-8", "replace")
+    return f"{text.strip()[:MAX_SHOWN]} (pid {running})"
 
 
 def _ticks() -> int:

@@ -382,6 +382,14 @@ class SandboxKernel(IPythonKernel):
         """Return the metadata of a reply, with its start time as text."""
         return {**super().init_metadata(parent), "started": now()}
 
+    def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
+        """Add to the reply of a cell what still runs, once, if that is told by its answer."""
+        if not parent["content"].get("silent"):
+            names, blocks = interrupts.cell_processes.left(has_checkpoints=bool(parent["metadata"].get("checkpoint")))
+            if names:
+                reply_content["still_running"] = {"names": names, "blocks_checkpoints": blocks}
+        return metadata
+
     def raw_input(self, prompt: object = "") -> str:
         """Ask the client for a line if the request allows stdin; raise at once otherwise."""
         return self._ask(str(prompt), "input")

@@ -31,6 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..checkpoints.taking import OurThread
 from ..wire.messages import pack
 from ..wire.sockets import await_room
 from .streams import OutputStream, UnsentText
@@ -156,7 +157,7 @@ class Watcher:
         self._is_flooded = False
         writer.rouse = self.rouse
         printed.rouse = self.rouse
-        threading.Thread(target=self._run, name="watcher", daemon=True).start()
+        OurThread(target=self._run, name="watcher", daemon=True).start()
 
     def rouse(self) -> None:
         """Wake the thread."""

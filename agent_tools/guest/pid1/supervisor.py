@@ -30,6 +30,7 @@ from .. import bundle, lazy_modules, preload, processes
 from ..checkpoints.datagrams import AWAKE
 from ..checkpoints.oom_priority import KERNEL_LAST, rank
 from ..processes import Descendants, WholeSandbox, may_signal, set_dumpable
+from ..work_dir_names import link_names
 from .hand_over import ADDRESS
 from .init import RUN_DIR, WORK_DIR, Init, RunKernel
 from .lifeline import Received, SocketLifeline, StdioLifeline, take_stdio
@@ -186,6 +187,7 @@ def _booted() -> RunKernel:
     write_names()
     if os.getpid() == 1:
         name_login()
+        link_names(WORK_DIR)
     run_kernel = boot(WORK_DIR)
     set_dumpable(False)  # no /proc/1/mem for the kernel, which has the same uid
     return partial(run_kernel, partial(supervise, Descendants(has_pid_1=os.getpid() == 1)))

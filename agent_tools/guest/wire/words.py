@@ -160,6 +160,9 @@ class Ready:
     """PID 1 listens to its stdin."""
 
 
+WORK_DIR_NAMES = ("/mnt/data", "/home/user")
+"""Other names of work_dir in a sandbox: those of OpenAI's and of E2B's code interpreters."""
+
 TEMPORARY_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 

@@ -24,7 +24,7 @@ from typing import Literal
 from agent_tools.guest.wire.messages import IOPUB, SHELL
 from agent_tools.guest.wire.words import Exit, Interrupt, Kill, Mark, Marked, Printed
 from agent_tools.limits import Limits
-from agent_tools.results.execution import Cause, Died, Error, Output, Stream, TimedOut
+from agent_tools.results.execution import Cause, Died, Error, Notice, Output, Stream, TimedOut
 from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import (
     Arrived,
@@ -36,7 +36,14 @@ from agent_tools.runtime.kernel.channel import (
     SandboxEnded,
 )
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why, describe
-from agent_tools.runtime.kernel.protocol import BackgroundText, KernelMessage, outputs_of, read_error, streams
+from agent_tools.runtime.kernel.protocol import (
+    BackgroundText,
+    KernelMessage,
+    outputs_of,
+    read_error,
+    read_still_running,
+    streams,
+)
 from agent_tools.runtime.transport.lifeline import Lifeline
 
 # Numbers the runs of a sandbox, to know which of them a checkpoint includes.
@@ -188,6 +195,8 @@ class Kernel:
             yield from self._outputs(run, beside)
             if kind == "cell":
                 yield from self.background.take()
+                if run.still_running:
+                    yield run.still_running
             yield from self._last_outputs(run)
         finally:
             if not run.is_over:
@@ -373,6 +382,7 @@ class Kernel:
         if message.channel == SHELL and message.kind == "execute_reply":
             if message.content.get("status") != "ok" and not run.error:
                 run.error = read_error(message.content)
+            run.still_running = read_still_running(message.content)
             self._advance(run, escalation.Replied())
         elif message.channel == IOPUB:
             for output in outputs_of(message, self._limits):
@@ -450,6 +460,7 @@ class RunningRequest:
     state: escalation.State = field(default_factory=escalation.Running)
     error: Error | None = None
     was_interrupted: bool = False
+    still_running: Notice | None = None
 
     @property
     def is_over(self) -> bool:

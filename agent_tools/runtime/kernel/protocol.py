@@ -35,7 +35,7 @@ from agent_tools.results.execution import (
     pictures_of,
 )
 from agent_tools.results.outputs import PICTURE_TYPES
-from agent_tools.text import has_more_parts, neutralise, shorten
+from agent_tools.text import has_more_parts, neutralise, one_line, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata
@@ -49,6 +49,8 @@ MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
 MAX_ERROR_CHARS = 10_000  # of a traceback: the first and the last half
 MAX_IMAGE_PIXELS = 25_000_000  # width times height of one picture
+MAX_NAMES, MAX_NAME_CHARS = 8, 80  # of what still runs after a cell
+NO_CHECKPOINTS = " Until it ends, no checkpoint is taken: a crash would undo this call and those after it."
 _from_json = json.JSONDecoder().decode
 _SESSION = uuid.uuid4().hex
 _MIME_TYPE = re.compile(r"[a-z]+/[A-Za-z0-9.+-]{1,80}")
@@ -203,6 +205,17 @@ def read_error(content: dict[str, Any]) -> Error | None:
         value=_text(content.get("evalue"), limit),
         traceback=shorten("\n".join(lines), limit),
     )
+
+
+def read_still_running(content: dict[str, Any]) -> Notice | None:
+    """Return the note of an execute_reply on what still runs; None if there is none."""
+    found = content.get("still_running")
+    names = found.get("names") if isinstance(found, dict) else None
+    texts = [_text(name, MAX_NAME_CHARS) for name in names[:MAX_NAMES]] if isinstance(names, list) else []
+    if not any(texts):
+        return None
+    blocks = found.get("blocks_checkpoints") is True if isinstance(found, dict) else False
+    return Notice(f"Still running: {', '.join(map(one_line, texts))}.{NO_CHECKPOINTS if blocks else ''}")
 
 
 def read_bundle(data: object, limits: Limits) -> tuple[dict[str, Any], list[Omitted]]:

@@ -36,7 +36,7 @@ from tests.gateway.asking import (
     stream,
     until,
 )
-from tests.gateway.conftest import NewGateway
+from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.strict import check_response
 
 
@@ -63,6 +63,35 @@ def test_a_response_in_the_background_is_cancelled(new_gateway: NewGateway) -> N
     until(lambda: is_idle(gateway))
     again = httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel", timeout=30).json()
     assert again["status"] == "cancelled"
+
+
+WAITS_FOR_A_PROGRAM = "open('begun', 'w').close()\n!sleep 60\nopen('went_on', 'w').close()"
+
+
+def names_of_files(gateway: Gateway) -> set[str]:
+    return {path.name for path in (gateway.services.containers.config.data_dir / "containers").glob("*/*")}
+
+
+@pytest.mark.parametrize("stopped_by", ["cancel", "leaving"])
+def test_no_later_line_runs_once_a_response_is_stopped(new_gateway: NewGateway, stopped_by: str) -> None:
+    gateway = new_gateway({"m": [code(WAITS_FOR_A_PROGRAM)]})
+    if stopped_by == "cancel":
+        begun = post(gateway, background=True).json()
+        until(lambda: "begun" in names_of_files(gateway))
+        httpx.post(f"{gateway.url}/v1/responses/{begun['id']}/cancel", timeout=30)
+    else:
+        with gateway.client().responses.create(model="m", input="Go.", tools=[CODE_TOOL], stream=True) as events:  # type: ignore[call-overload]
+            next(iter(events))
+            until(lambda: "begun" in names_of_files(gateway))
+    until(lambda: is_idle(gateway))
+    assert "went_on" not in names_of_files(gateway)
+
+
+@pytest.mark.parametrize("captured", ["%%capture\n1 / 0", "%%capture x\nimport nope", "%%capture\nx = = 3"])
+def test_an_error_of_captured_code_is_in_the_output_of_its_call(new_gateway: NewGateway, captured: str) -> None:
+    gateway = new_gateway({"m": [code(f"{captured}"), ScriptedReply(text="It failed.")]})
+    call = outputs(post(gateway, include=INCLUDE).json())[0]
+    assert "Error" in call["outputs"][0]["logs"]
 
 
 def test_an_answer_that_is_cancelled_while_it_is_written_is_incomplete(new_gateway: NewGateway) -> None:

@@ -295,6 +295,7 @@ def test_an_interrupt_ends_the_cell_whatever_it_waits_for(sandbox: Sandbox, stop
     sandbox.write_file("slow.py", SLEEP)
     sandbox.write_file("slow.ipy", "!sleep 60\nprint('went on')")
     sandbox.run_code(f"'of_a_minute'\n{SLEEP}", timeout=0.2)
+    sandbox.run_code("%alias")  # loads the module of this magic, which an interrupt would break off
     for code in SLEEPING:
         if stopped_by == "interrupt":
             outputs = sandbox.stream(f"print('begun', flush=True)\n{code}\nprint('went on')")
@@ -387,3 +388,27 @@ def test_what_the_caller_asks_for_does_not_hurry_as_the_replacement_of_a_crashed
         sandbox.rollback(saved)
         with sandbox.fork() as branch:
             assert branch.run_code("x").value == 1
+
+
+def test_the_answer_names_once_what_keeps_checkpoints_from_being_taken(sandbox: Sandbox) -> None:
+    blocks = "no checkpoint is taken: a crash would undo this call and those after it."
+    begun = sandbox.run_code("import subprocess, threading\nprogram = subprocess.Popen(['sleep', '600'])").notes
+    assert [note.partition(" (pid ")[0] for note in begun] == ["Still running: sleep 600"]
+    assert begun[0].endswith(blocks)
+    assert sandbox.run_code("1").notes == ()
+    begun = sandbox.run_code("ends = threading.Event()\nthreading.Thread(target=ends.wait, name='job').start()").notes
+    assert begun == (f"Still running: thread 'job'. Until it ends, {blocks}",)
+    assert sandbox.run_code("1 / 0").notes == ()
+    assert sandbox.run_code("ends.set(); program.kill(); program.wait()").notes == ()
+    idle = (
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\npool.submit(len, '').result()"
+    )
+    sandbox.run_code(idle)
+    assert sandbox.run_code("1").notes == (), "a pool that waits for work keeps nothing up"
+
+
+def test_three_quick_calls_have_a_checkpoint_before_the_last(sandbox: Sandbox) -> None:
+    for code in ("1", "x = 41", "x = 0"):
+        sandbox.run_code(code)
+    sandbox.undo()
+    assert sandbox.run_code("x").value == 41

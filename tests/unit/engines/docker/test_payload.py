@@ -143,7 +143,8 @@ def test_nothing_of_the_hosts_environment_is_passed(monkeypatch: pytest.MonkeyPa
 
 def test_only_the_two_folders_are_shared_with_the_host() -> None:
     host = container_config(spec(), "")["HostConfig"]
-    assert [mount["Target"] for mount in host["Mounts"]] == ["/run/kernel", "/workspace"]
+    assert [mount["Target"] for mount in host["Mounts"]] == [*("/run/kernel", "/workspace", "/mnt/data", "/home/user")]
+    assert len({mount["Source"] for mount in host["Mounts"]}) == 2
     assert not {"Binds", "VolumesFrom", "Devices", "CapAdd", "PidMode", "UsernsMode", "PortBindings"} & host.keys()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
 from agent_tools.guest.checkpoints.keeper import MAX_COPIES, MAX_MARKED, MAX_WORDS_AT_ONCE, Keeper
-from agent_tools.guest.checkpoints.taking import BURST, LATEST, PAUSE, SHARE, WORK_SHARE, Allowance, Pace
+from agent_tools.guest.checkpoints.taking import BURST, FIRST, LATEST, PAUSE, SHARE, WORK_SHARE, Allowance, Pace
 
 
 @pytest.fixture
@@ -239,12 +239,15 @@ def test_copies_wait_for_a_pause_but_for_the_first_cells(monkeypatch: pytest.Mon
         return patience
 
     assert request(is_cell=False) == pytest.approx(PAUSE), "what the code is to find can be made again"
-    assert request() == 0, "a crash never costs everything"
+    assert [request() for _ in range(FIRST - 1)] == [0] * (FIRST - 1), "a crash never costs everything"
     assert [request() for _ in range(9)] == [pytest.approx(PAUSE)] * 9
     now += PAUSE
     assert pace.patience() == 0
     pace.take()
-    assert request() > 0, "a pause changes nothing for calls that follow at once"
+    assert [request() for _ in range(FIRST)] == [0] * FIRST, "the first calls after a pause"
+    pace.wait(10 * PAUSE)
+    now += 10 * PAUSE
+    assert request() > 0, "a time in which a call waited for a copy is no pause"
     assert request(LATEST) == 0, "a crash costs no more work than that"
     assert request() > 0
     pace.is_exact = True
