@@ -25,6 +25,7 @@ from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers.contents import Mount
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
+from agent_tools.gateway.anthropic.routes import count_message_tokens, create_message
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
@@ -225,7 +226,8 @@ _V1 = "/v1/"
 
 def proxied_routes(endpoints: Sequence[str]) -> list[Route]:
     """Return a route for each of these names."""
-    return [Route(_V1 + name, pass_on, methods=["POST"]) for name in endpoints]
+    own = {"messages": create_message, "messages/count_tokens": count_message_tokens}
+    return [Route(_V1 + name, own.get(name, pass_on), methods=["POST"]) for name in endpoints]
 
 
 async def pass_on(request: Request) -> Response:

@@ -127,7 +127,8 @@ class EventStreamResponse(Response):
     """The events of a log from an index on, then `[DONE]`. `on_gone` is called if the client disconnects before.
 
     With `named`, each event has its type as a name. After `heartbeat` seconds of silence a comment is sent; a client
-    that does not take a part within `patience` seconds counts as disconnected.
+    that does not take a part within `patience` seconds counts as disconnected. `end` comes last; `sign_of_life` is sent
+    in place of OpenAI's.
     """
 
     def __init__(
@@ -139,6 +140,8 @@ class EventStreamResponse(Response):
         named: bool = True,
         heartbeat: float = 15.0,
         patience: float = SEND_PATIENCE,
+        end: bytes = DONE,
+        sign_of_life: bytes = b"",
     ) -> None:
         super().__init__(None, 200, _HEADERS)
         self._sent_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -148,6 +151,8 @@ class EventStreamResponse(Response):
         self._named = named
         self._heartbeat = heartbeat
         self._patience = patience
+        self._end = end
+        self._own_sign = sign_of_life
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream."""
@@ -159,7 +164,7 @@ class EventStreamResponse(Response):
         async for data in self._framed():
             with anyio.fail_after(self._patience):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+        await send({"type": "http.response.body", "body": self._end, "more_body": False})
 
     async def _framed(self) -> AsyncIterator[bytes]:
         """Yield new events together as they arrive, and a sign of life after a long silence."""
@@ -181,6 +186,8 @@ class EventStreamResponse(Response):
 
         It has the number of the last event: what a client asks for by `starting_after` stays the same.
         """
+        if self._own_sign:
+            return self._own_sign
         if not self._named:
             return b": still there\n\n"
         return b'event: keepalive\ndata: {"type":"keepalive","sequence_number":%d}\n\n' % max(seen - 1, 0)

@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 
 from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
 from agent_tools.gateway.requests.auth import key_of
-from agent_tools.gateway.requests.failures import ApiError, revoked, upstream_unauthorized
+from agent_tools.gateway.requests.failures import ApiError, code_execution_refused, revoked, upstream_unauthorized
 from agent_tools.gateway.sse import AT_ONCE, while_there
 from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.thinking import UpstreamProfile, read_profile
@@ -31,6 +31,7 @@ from agent_tools.tracing import send_context
 
 ASK_TIMEOUT = 10.0  # seconds
 STATE_AGE = 10.0  # seconds for which `problem` answers what it found
+LACK_AGE = 300.0  # seconds for which an upstream without Anthropic's API is not asked for it again
 NO_KEY = "none"
 """The key that the upstream is asked with if neither the gateway nor the client has one."""
 NO_ANSWER = "does not answer. Start it, or check the URL: it usually ends in /v1."
@@ -52,6 +53,7 @@ class Upstream:
         self._profile = read_profile(config.upstream_profile)
         self._lock = threading.Lock()
         self._problem = ("", -STATE_AGE)  # and the time at which it was looked for
+        self._lacks_messages_at = -LACK_AGE
         self._models: OrderedDict[tuple[str, str], OpenAIModel | ResponsesModel] = OrderedDict()
         timeout = httpx.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
         self._client = httpx.AsyncClient(
@@ -96,6 +98,16 @@ class Upstream:
     def takes_format_beside_tools(self) -> bool:
         """The upstream lets a model call tools although a format is asked for."""
         return self._config.upstream_api == "responses" or self._profile.format == "always"
+
+    @property
+    def has_no_messages(self) -> bool:
+        """The upstream has lately had no /v1/messages."""
+        return time.monotonic() - self._lacks_messages_at < LACK_AGE
+
+    def note_no_messages(self) -> None:
+        """Note that the upstream has no /v1/messages, but answers chat completions for the same request."""
+        if not self.has_no_messages:
+            self._lacks_messages_at = time.monotonic()
 
     def _new_model(self, name: str, endpoint: Endpoint) -> OpenAIModel | ResponsesModel:
         common: Any = {
@@ -230,8 +242,7 @@ def _refuse_code_execution(body: bytes) -> None:
         return  # the upstream says what is wrong
     kinds = [each.get("type") for each in tools or () if isinstance(each, dict)] if isinstance(tools, list) else []
     if found := next((kind for kind in kinds if isinstance(kind, str) and kind.startswith("code_execution")), ""):
-        message = f"Tools of type {found!r:.60} are not supported here: /v1/responses runs code, with code_interpreter."
-        raise ApiError(400, message, param="tools", code="unsupported_value")
+        raise code_execution_refused(found)
 
 
 def _kept(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -120,6 +120,12 @@ def upstream_unauthorized() -> ApiError:
     return ApiError(502, "The upstream refuses the gateway's own key.", code="upstream_unauthorized")
 
 
+def code_execution_refused(kind: str) -> ApiError:
+    """Return the error for the tool that runs code in Anthropic's API, which nothing here would run."""
+    message = f"Tools of type {kind!r:.60} are not supported here: /v1/responses runs code, with code_interpreter."
+    return invalid(message, "tools", "unsupported_value")
+
+
 def stopped() -> ApiError:
     """Return the error for an answer that the gateway's stop cuts off."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
+
 from agent_tools.agents.steps import Cancel, Finished, RoundDone, Step, TextDelta
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.requests.failures import invalid, missing
+from agent_tools.gateway.upstream import Upstream
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject, Model, Usage
 
@@ -71,6 +74,22 @@ BYTES_PER_TOKEN = 4  # of UTF-8: what OpenAI tells of English, and near it for m
 PER_MESSAGE = 4  # tokens around each message
 MAX_ANSWER = 16 * MIB  # bytes of the upstream's answer, which may list every token
 MAX_COUNT = 2**53
+
+
+async def count_tokens(
+    upstream: Upstream,
+    headers: Mapping[str, str],
+    model: str,
+    messages: Sequence[JsonObject],
+    tools: Sequence[JsonObject],
+) -> tuple[int, str]:
+    """Return the tokens of messages and definitions, and who counted: `upstream`, or `estimate`."""
+    sent = {"model": model, "messages": messages, "tools": tools or None, "add_generation_prompt": True}
+    answer = await upstream.ask("tokenize", headers, sent, MAX_ANSWER)
+    count = await run_in_threadpool(read_count, answer) if answer else None
+    if count is not None:
+        return count, "upstream"
+    return await run_in_threadpool(estimate, messages, tools), "estimate"
 
 
 def read_count(answer: bytes) -> int | None:

@@ -36,7 +36,7 @@ from agent_tools.gateway.http import (
 from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
-from agent_tools.gateway.responses.compaction import ASKED, MAX_ANSWER, compaction_item, estimate, read_count
+from agent_tools.gateway.responses.compaction import ASKED, compaction_item, count_tokens
 from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
 from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
 from agent_tools.gateway.responses.request import OUTPUTS, ResponseRequest, read_request
@@ -314,12 +314,7 @@ async def count_input_tokens(request: Request) -> Response:
     wanted = await read_json(await raw_body(request), read)
     owner, key = owner_of(request), services.upstream.key(request.headers)
     messages, tools = await run_in_threadpool(_sent, services, owner, wanted, key)
-    sent = {"model": wanted.model, "messages": messages, "tools": tools or None, "add_generation_prompt": True}
-    answer = await services.upstream.ask("tokenize", request.headers, sent, MAX_ANSWER)
-    count = await run_in_threadpool(read_count, answer) if answer else None
-    source = "estimate" if count is None else "upstream"
-    if count is None:
-        count = await run_in_threadpool(estimate, messages, tools)
+    count, source = await count_tokens(services.upstream, request.headers, wanted.model, messages, tools)
     return JsonResponse({"object": "response.input_tokens", "input_tokens": count, "source": source})
 
 

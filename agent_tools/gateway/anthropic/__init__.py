@@ -1,0 +1,1 @@
+"""Anthropic's Messages API before an upstream that has only OpenAI's."""
