@@ -8,8 +8,7 @@ AgentToolsError
 │   ├── EngineUnavailable
 │   ├── ImageBuildError
 │   ├── SandboxStartError
-│   ├── HostFull
-│   └── SessionLost
+│   └── HostFull
 ├── KernelError
 │   ├── KernelDied
 │   ├── CheckpointMissing
@@ -107,13 +106,6 @@ class SandboxStartError(EngineError):
 
 class HostFull(EngineError):
     """No machine has room for another sandbox now; close some, or wait."""
-
-
-class SessionLost(EngineError):
-    """The machine that ran a session is gone, with its variables. The last code may or may not have finished.
-
-    The next call starts on another machine.
-    """
 
 
 class KernelError(AgentToolsError):

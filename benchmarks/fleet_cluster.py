@@ -9,18 +9,18 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tests.integrations.cluster import TwoNodes
+from tests.integrations.cluster import RayCluster
 
 
 @contextmanager
 def cluster(is_wanted: bool, slots: int = 40) -> Iterator[None]:
-    """Be in a cluster of two nodes with so many slots each, if one is wanted. Needs the package ray."""
+    """Be in a cluster of three nodes with so many slots each, if one is wanted. Needs the package ray."""
     if not is_wanted:
         yield
         return
     import ray
 
-    own = TwoNodes(slots)
+    own = RayCluster(slots)
     ray.init(address=own.address, log_to_driver=False, logging_level="ERROR")
     try:
         yield

@@ -1,8 +1,8 @@
-"""Opens and closes over a cluster of two nodes while parts of it are killed: what callers saw, and what was left.
+"""Opens and closes over a cluster of three nodes while parts of it are killed: what callers saw, and what was left.
 
 Theory of operation
     Two callers, threads of this process and those of another one (fleet_caller.py), use one sandbox after the other.
-    After about so many uses, at a random moment, one thing is killed: a host's process, the other caller, or all
+    After about so many uses, at a random moment, one thing is killed: the process of a node, the other caller, or all
     workers of one node. A caller that was killed is followed by another one, which does what was left to do.
 
     All that is started has a private folder for temporary files and run directories, by which everything that is left
@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet_caller import ANSWERED, HANG_SECONDS, KINDS, Watch, use, use_all
-from fleet_left import hosts, kill, left_in_cluster, left_on_machine, own_folder, until
+from fleet_left import kill, left_in_cluster, left_on_machine, own_folder, pids, until
 from machine import busy, children, command, descriptors
 
-from agent_tools.fleet import Fleet, connect
-from tests.integrations.cluster import TwoNodes
+from agent_tools.runtime.ray_runtime import ray_runtime
+from agent_tools.runtime.runtime import Runtime
+from tests.integrations.cluster import RayCluster
 
 PROGRESS_SECONDS = 15.0
-LEASE = 8.0
-HOST, CALLER, WORKERS = "host", "caller", "workers"
+NODE, CALLER, WORKERS = "node's process", "caller", "workers"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Seen:
     def words(self) -> str:
         """Return the counts as one line."""
         kinds = ", ".join(f"{KINDS[kind] or kind} {self.counts[kind]:,}" for kind in KINDS)
-        killed = ", ".join(f"{what} {self.killed[what]}" for what in (HOST, CALLER, WORKERS))
+        killed = ", ".join(f"{what} {self.killed[what]}" for what in (NODE, CALLER, WORKERS))
         return f"{kinds}, bad {self.counts['bad']:,}; killed: {killed}"
 
 
@@ -100,7 +100,7 @@ class OtherCaller:
 
     def _follow(self) -> None:
         while self._left > 0:
-            words = [self._address, str(self._left), str(self._threads), str(LEASE)]
+            words = [self._address, str(self._left), str(self._threads)]
             command = [sys.executable, str(Path(__file__).with_name("fleet_caller.py")), *words]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout
@@ -116,11 +116,11 @@ class OtherCaller:
 class Killer:
     """Kills one thing after about so many uses."""
 
-    def __init__(self, plan: Plan, nodes: TwoNodes, fleet: Fleet, other: OtherCaller, seen: Seen) -> None:
-        self._nodes, self._fleet, self._other, self._seen = nodes, fleet, other, seen
+    def __init__(self, plan: Plan, nodes: RayCluster, other: OtherCaller, seen: Seen) -> None:
+        self._nodes, self._other, self._seen = nodes, other, seen
         self._every, self._rng = plan.kill_every, random.Random(plan.opens)
         self._next = self._soon()
-        self._kinds = {HOST: self._host, CALLER: other.kill, WORKERS: self._workers}
+        self._kinds = {NODE: self._node, CALLER: other.kill, WORKERS: self._workers}
 
     def look(self) -> None:
         """Kill something, if it is time to."""
@@ -135,12 +135,12 @@ class Killer:
     def _soon(self) -> int:
         return max(1, round(self._every * self._rng.uniform(0.5, 1.5)))
 
-    def _host(self) -> bool:
-        pids = hosts(self._fleet)
-        return bool(pids) and kill(self._rng.choice(pids))
+    def _node(self) -> bool:
+        found = pids()
+        return bool(found) and kill(self._rng.choice(found))
 
     def _workers(self) -> bool:
-        node = self._rng.choice([self._nodes.head, self._nodes.worker])
+        node = self._rng.choice([self._nodes.head, *self._nodes.workers])
         raylet = node.all_processes["raylet"][0].process.pid
         named = {pid: command(pid).split(" ")[0] for pid in children(raylet)}
         workers = [pid for pid, name in named.items() if name.startswith("ray::") and not name.endswith("Agent")]
@@ -152,14 +152,15 @@ def run(plan: Plan) -> bool:
     import ray
 
     with own_folder() as scratch:
-        nodes = TwoNodes(plan.slots)
+        nodes = RayCluster(plan.slots)
         ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
-        with connect(lease=LEASE) as fleet:
-            until(lambda: len(fleet.load()) == 2, 120)
-            use(fleet)
-            before = descriptors(os.getpid())
-            is_good = opens_and_kills(plan, nodes, fleet)
-            left = left_in_cluster(fleet, scratch, before)
+        runtime = ray_runtime()
+        use(runtime)
+        until(lambda: len(pids()) == nodes.count, 120)
+        before = descriptors(os.getpid())
+        is_good = opens_and_kills(plan, nodes, runtime)
+        left = left_in_cluster(runtime, nodes.count, scratch, before)
+        runtime.close_all()
         ray.shutdown()
         nodes.cluster.shutdown()
         left += left_on_machine(scratch)
@@ -167,14 +168,14 @@ def run(plan: Plan) -> bool:
     return is_good and not left
 
 
-def opens_and_kills(plan: Plan, nodes: TwoNodes, fleet: Fleet) -> bool:
+def opens_and_kills(plan: Plan, nodes: RayCluster, runtime: Runtime) -> bool:
     """Use sandboxes while parts are killed, and tell of it; return whether all that was seen may be seen."""
     seen, watch = Seen(), Watch()
     other = OtherCaller(nodes.address, plan.opens // 2, plan.threads, seen)
     here = threading.Thread(
-        target=use_all, args=(fleet, plan.opens - plan.opens // 2, plan.threads, seen.tell, watch), daemon=True
+        target=use_all, args=(runtime, plan.opens - plan.opens // 2, plan.threads, seen.tell, watch), daemon=True
     )
-    began, busy_before, killer = time.monotonic(), busy(), Killer(plan, nodes, fleet, other, seen)
+    began, busy_before, killer = time.monotonic(), busy(), Killer(plan, nodes, other, seen)
     here.start()
     told, hangs = began, False
     while (seen.total < plan.opens and (here.is_alive() or other.silent())) and not hangs:

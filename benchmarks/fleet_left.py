@@ -14,8 +14,9 @@ from typing import Any
 from fleet_caller import use
 from machine import command, descriptors, processes_with
 
-from agent_tools.fleet import Fleet
+from agent_tools.engines.ray.cluster import NodeFacts, facts_of, running
 from agent_tools.runtime.files.work_dir import remove_stale_temp_work_dirs
+from agent_tools.runtime.runtime import Runtime
 from tests.leaks import Scratch
 
 GONE_SECONDS = 30.0
@@ -35,38 +36,40 @@ def own_folder() -> Iterator[Scratch]:
         shutil.rmtree(scratch.path, ignore_errors=True)
 
 
-def left_in_cluster(fleet: Fleet, scratch: Scratch, before: int) -> list[str]:
+def left_in_cluster(runtime: Runtime, nodes: int, scratch: Scratch, before: int) -> list[str]:
     """Return what there is half a minute after the last use, where the cluster goes on."""
     left: list[str] = []
 
     def slots() -> list[str]:
-        loads = fleet.load()
-        taken = [f"{name[:8]} has {load.taken} slots taken" for name, load in loads.items() if load.taken or load.ready]
-        return taken if len(loads) == 2 else [*taken, f"{len(loads)} hosts answer"]
+        found = facts()
+        taken = [f"a node has {each.taken} slots taken" for each in found if each.taken]
+        return taken if len(found) == nodes else [*taken, f"{len(found)} nodes answer"]
 
     left += _until_none(slots)
     left += _until_none(lambda: sorted(f"container {each}" for each in scratch.containers()))
-    left += _until_none(lambda: [f"folder {name}" for name in _folders(scratch) if not _is_base(name, hosts(fleet))])
+    left += _until_none(lambda: [f"folder {name}" for name in _folders(scratch) if not _is_base(name, pids())])
     gc.collect()
     if (now := descriptors(os.getpid())) > before + KEPT_DESCRIPTORS:
         left.append(f"{now} descriptors of the caller, {before} before")
-    left += _descriptors_of_hosts(fleet)
+    left += _descriptors_of_nodes(runtime, nodes)
     return left
 
 
-def _descriptors_of_hosts(fleet: Fleet) -> list[str]:
-    """Return hosts that hold more descriptors than the fresh ones that follow them, after a use of each."""
-    old = [descriptors(pid) for pid in hosts(fleet)]
-    killed = hosts(fleet)
+def _descriptors_of_nodes(runtime: Runtime, nodes: int) -> list[str]:
+    """Return nodes whose processes hold more descriptors than the fresh ones that follow them, after a use of each."""
+    killed = pids()
+    old = [descriptors(pid) for pid in killed]
     for pid in killed:
         kill(pid)
-    until(lambda: len(found := hosts(fleet)) == 2 and not set(found) & set(killed), 120)
-    for _ in range(4):
-        use(fleet)
-    fresh = [descriptors(pid) for pid in hosts(fleet)]
-    print(f"descriptors of the hosts at the end: {old}; of fresh ones after two uses each: {fresh}")
-    until(lambda: not any(load.taken for load in fleet.load().values()), GONE_SECONDS)
-    return [f"{count} descriptors of a host" for count in old if count > max(fresh, default=0) + KEPT_DESCRIPTORS]
+    until(lambda: len(found := pids()) == nodes and not set(found) & set(killed), 120)
+    for _ in range(2 * nodes):
+        use(runtime)
+    fresh = [descriptors(pid) for pid in pids()]
+    print(f"descriptors of the nodes' processes at the end: {old}; of fresh ones after two uses each: {fresh}")
+    until(lambda: not any(each.taken for each in facts()), GONE_SECONDS)
+    return [
+        f"{count} descriptors of a node's process" for count in old if count > max(fresh, default=0) + KEPT_DESCRIPTORS
+    ]
 
 
 def left_on_machine(scratch: Scratch) -> list[str]:
@@ -80,14 +83,14 @@ def left_on_machine(scratch: Scratch) -> list[str]:
 
 
 def _folders(scratch: Scratch) -> list[str]:
-    """Return what lies in the private folder: run directories, work_dirs and the folders of hosts."""
+    """Return what lies in the private folder: run directories, work_dirs and the folders of nodes' processes."""
     return sorted(name for name in scratch.files() if name.startswith(str(scratch.path)))
 
 
 def _is_base(name: str, pids: list[int]) -> bool:
-    """Return whether a folder is a living host's own, with nothing in it."""
-    is_a_hosts = any(f"agent-tools-{pid}-" in name for pid in pids)
-    return is_a_hosts and not (os.path.isdir(name) and os.listdir(name))
+    """Return whether a folder is a living node's own, with nothing in it."""
+    is_a_nodes = any(f"agent-tools-{pid}-" in name for pid in pids)
+    return is_a_nodes and not (os.path.isdir(name) and os.listdir(name))
 
 
 def until(is_so: Callable[[], Any], seconds: float) -> bool:
@@ -109,10 +112,15 @@ def kill(pid: int) -> bool:
     return False
 
 
-def hosts(fleet: Fleet) -> list[int]:
-    """Return the processes of the hosts that answer."""
-    pids = []
-    for link in fleet._hosts.links():
+def facts() -> list[NodeFacts]:
+    """Return the facts of the nodes that answer."""
+    found = []
+    for actor in running().values():
         with contextlib.suppress(Exception):
-            pids.append(link.call("facts", seconds=5).pid)
-    return pids
+            found.append(facts_of(actor))
+    return found
+
+
+def pids() -> list[int]:
+    """Return the processes of the nodes that answer."""
+    return [each.pid for each in facts()]

@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/rollouts.py [--rollouts 2000] [--at-once 4] [--engine docker] [--bad 0.05]
         [--anew kernel] [--timeout 2] [--cluster]
 
-With `--engine ray` the sandboxes are those of a cluster; `--cluster` makes one of two nodes on this machine (and needs
-the extra `ray`).
+With `--engine ray` the sandboxes are those of a cluster; `--cluster` makes one of three nodes on this machine (and
+needs the extra `ray`).
 
 A rollout is two calls that share a variable, and a score: 1 if the second prints the right number. Bad ones hang in a
 loop, sleep, end their process, or read address 0, in their first call. What the next rollout finds anew is told by
@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from fleet_cluster import cluster
 from machine import busy
 
-from agent_tools.fleet import Fleet
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.runtime import default_runtime
@@ -203,8 +202,10 @@ def measured(title: str, score: Callable[[Rollout], float], work: list[Rollout],
 def left(engine: str) -> int | None:
     """Return how many sandboxes are left once all were closed; None where nobody can tell."""
     runtime = shared_runtime(engine)
-    if isinstance(runtime, Fleet):
-        return _last(lambda: sum(load.taken for load in runtime.load().values()))
+    if engine.startswith("ray"):
+        from fleet_left import facts  # which loads ray
+
+        return _last(lambda: sum(each.taken for each in facts()))
     if runtime is default_runtime():
         default_runtime().settle()
         return _last(lambda: len(default_runtime().engine.strays(Owner.current().labels)))

@@ -70,7 +70,6 @@ RUN: dict[tuple[str, int], Callable[[Names], bool]] = {
     ("pool.md", 0): ASSERTS_ITSELF,
     ("upstreams.md", 0): ASSERTS_ITSELF,
     ("pool.md", 1): ASSERTS_ITSELF,
-    ("fleet.md", 0): ASSERTS_ITSELF,
     ("skills.md", 0): lambda names: names["result"].stdout == b"{'a': 4, 'b': 6}\n",
 }
 """Blocks that run as they stand, by page and number, with what must be true of their names afterwards."""

@@ -113,7 +113,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
         "image": Lazy("Build, pull, save, load, push or remove the sandbox's image."),
         "bundle": Lazy("Write all that a machine without a network needs into a folder."),
         "skills": Lazy("Check Agent Skills: skills check FOLDER."),
-        "fleet": Lazy("Start, show and end the hosts of sandboxes on a Ray cluster.", "ray"),
+        "fleet": Lazy("Start, show and end the nodes of sandboxes on a Ray cluster.", "ray"),
         "kubernetes": Lazy("Print manifests for the Kubernetes engine.", "kubernetes"),
         "doctor": Lazy("Check this machine, its engine, and one real sandbox."),
         "clean": Lazy("Remove what host processes that are gone have left.", module="doctor"),

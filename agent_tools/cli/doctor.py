@@ -61,7 +61,7 @@ def cluster_checks(word: str) -> list[Check]:
     """Check the cluster of an `engine` value; stop at the first check that makes the others impossible."""
     checks: list[Check] = []
     try:
-        engine = cast("KubernetesEngine", cast("Runtime", shared_runtime(word)).engine)
+        engine = cast("KubernetesEngine", shared_runtime(word).engine)
         version = engine.api.ask("GET", "/version").get("gitVersion", "?")
         checks.append(Check("cluster", "ok", f"Kubernetes {version!s:.40} at {engine.api.cluster.server}"))
         checks += _namespace(engine)

@@ -1,4 +1,4 @@
-"""`agent-tools fleet`: the hosts of sandboxes on a Ray cluster."""
+"""`agent-tools fleet`: the nodes of a Ray cluster that have sandboxes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from rich.table import Table
 from agent_tools import settings
 from agent_tools.cli.options import recipe_options
 from agent_tools.engines.engine import Recipe
-from agent_tools.errors import EngineError, EngineUnavailable
-from agent_tools.fleet.protocol import ASK_SECONDS, HostLink, HostUnreachable
-from agent_tools.fleet.ray.hosts import RayHosts, end, join, nodes, running
+from agent_tools.engines.ray.cluster import actor_of, end, ensure_image, facts_of, join, running, slots_of_nodes
+from agent_tools.errors import EngineUnavailable
 
 _ADDRESS = click.option(
     "--address", metavar="ray://HOST:PORT", help="The cluster.  [default: RAY_ADDRESS, or this machine's]"
@@ -20,7 +19,7 @@ _ADDRESS = click.option(
 
 @click.group()
 def fleet() -> None:
-    """Show, start and end the hosts of sandboxes on a Ray cluster.
+    """Show, start and end the processes that run sandboxes on the nodes of a Ray cluster.
 
     A node has sandboxes if it was started with the resource: ray start ... --resources='{"sandbox": 20}'.
     """
@@ -29,62 +28,50 @@ def fleet() -> None:
 @fleet.command()
 @_ADDRESS
 def status(address: str | None) -> None:
-    """Show every node that has sandboxes: its host, and how many of its slots are taken."""
+    """Show every node that has sandboxes: its process, and how many of its slots are taken."""
     _join(address)
-    found = {link.name: link for link in running()}
-    table = Table("node", "machine", "process", "taken", "ready", "slots", "release")
-    for node, slots in nodes().items():
-        links = [link for name, link in found.items() if name.startswith(node)]
-        for row in map(_row, links):
-            table.add_row(node[:12], *row)
-        if not links:
-            table.add_row(node[:12], "no host yet", "", "", "", str(slots), "")
+    actors = running()
+    table = Table("node", "machine", "process", "taken", "slots", "release")
+    for node, slots in slots_of_nodes().items():
+        if node not in actors:
+            table.add_row(node[:12], "no process yet", "", "", str(slots), "")
+            continue
+        try:
+            facts = facts_of(actors[node])
+        except EngineUnavailable as exc:
+            table.add_row(node[:12], str(exc), "", "", str(slots), "")
+        else:
+            numbers = (str(facts.pid), str(facts.taken), str(facts.slots))
+            table.add_row(node[:12], facts.machine, *numbers, facts.release)
     Console(width=None).print(table)
 
 
 @fleet.command()
 @_ADDRESS
-@click.option(
-    "--hosts-per-node", type=click.IntRange(1, 16), default=1, show_default=True, help="2 or 4 on large nodes."
-)
 @recipe_options
-def up(
-    address: str | None,
-    hosts_per_node: int,
-    flavour: str | None,
-    packages: tuple[str, ...],
-    debian_packages: tuple[str, ...],
-) -> None:
-    """Start a host with the image on every node; it stays until `down`.
+def up(address: str | None, flavour: str | None, packages: tuple[str, ...], debian_packages: tuple[str, ...]) -> None:
+    """Start a process with the image on every node; it stays until `down`.
 
-    Without this, hosts start with the first sandbox, and end after ten minutes without use.
+    Without this, they start with the first sandbox, and end after ten minutes without one.
     """
     _join(address)
     recipe = Recipe.read(packages, debian_packages, flavour)
-    links = RayHosts(hosts_per_node=hosts_per_node, idle_end=0).links()
-    if not links:
+    slots = slots_of_nodes()
+    if not slots:
         raise EngineUnavailable("No node has the resource: ray start ... --resources='{\"sandbox\": 20}'.")
-    for link in links:
-        click.echo(f"{link.name[:12]}: {link.call('ensure_image', recipe)} is there")
+    for node, count in slots.items():
+        click.echo(f"{node[:12]}: {ensure_image(actor_of(node, count, idle_end=0), recipe)} is there")
 
 
 @fleet.command()
 @_ADDRESS
 def down(address: str | None) -> None:
-    """End all hosts with their sandboxes, even if they are in use."""
+    """End all processes with their sandboxes, even if they are in use."""
     _join(address)
-    found = running()
-    for link in found:
-        end(link)
-    click.echo(f"{len(found)} {'host' if len(found) == 1 else 'hosts'} ended")
-
-
-def _row(link: HostLink) -> tuple[str, ...]:
-    try:
-        facts, load = link.call("facts", seconds=ASK_SECONDS), link.call("load", seconds=ASK_SECONDS)
-    except (HostUnreachable, EngineError) as exc:
-        return (str(exc), "", "", "", "", "")
-    return facts.machine, str(facts.pid), str(load.taken), str(load.ready), str(load.slots), facts.release
+    actors = running()
+    for actor in actors.values():
+        end(actor)
+    click.echo(f"{len(actors)} {'node' if len(actors) == 1 else 'nodes'} ended")
 
 
 def _join(address: str | None) -> None:

@@ -22,7 +22,7 @@ from agent_tools.runtime.in_thread import in_thread, iterate_in_thread
 
 if TYPE_CHECKING:
     from agent_tools.limits import Limits
-    from agent_tools.runtime.sessions import RunsCode
+    from agent_tools.runtime.session.session import Session
 
 MAX_UNREAD_ITEMS = 16  # yielded items and outputs that may be queued for the reader
 CLOSE_SECONDS = 0.05  # seconds between two checks of a waiting `put` whether the queue is closed
@@ -77,7 +77,7 @@ class Script:
         last: the last call's execution, with all outputs.
     """
 
-    def __init__(self, session: RunsCode, calls: HostCalls, limits: Limits) -> None:
+    def __init__(self, session: Session, calls: HostCalls, limits: Limits) -> None:
         self._session = session
         self._calls = calls
         self._limits = limits

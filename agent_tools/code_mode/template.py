@@ -33,7 +33,7 @@ from agent_tools.runtime.in_thread import in_thread
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.sessions import Sessions
+    from agent_tools.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Template:
     call_limits: CallLimits = field(default_factory=CallLimits)
     isolation: Isolation = field(default_factory=Isolation)
     packages: tuple[str, ...] = ()
-    runtime: Sessions | None = None
+    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         if self.runtime_name != "python":
@@ -192,7 +192,7 @@ class SandboxContext:
             remove_tree(self._temporary)
 
 
-def _runtime_of(template: Template) -> Sessions:
+def _runtime_of(template: Template) -> Runtime:
     if template.runtime is not None:
         return template.runtime
     return shared_runtime()

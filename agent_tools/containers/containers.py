@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agent_tools.containers.config import Config
 from agent_tools.containers.deletion import Endings, Remains
@@ -43,10 +43,12 @@ from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.sandbox.audit import AuditUnavailable
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 Begun = TypeVar("Begun")
 LOOK_EVERY = 0.5  # seconds between two checks for a free place
@@ -65,7 +67,7 @@ class Containers(Generic[Config]):
         self,
         config: Config,
         rows: Rows,
-        runtime: RuntimeLike,
+        runtime: Runtime,
         clock: Callable[[], float] = time.time,
         leases: ContainerLeases | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Union, get_args
 
 from agent_tools.engines.network import NetworkPolicy, PackageIndex
-from agent_tools.errors import InvalidParams
+from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
 
 # The requested contents of an image: a flavour, and additional packages.
@@ -249,8 +249,15 @@ class SandboxSpec:
     is a memory-backed folder instead, which takes copies of up to MAX_SKILL_BYTES each."""
 
 
+class StreamLost(EngineError, OSError):
+    """The way to a sandbox broke, and the sandbox with it. The text is a clause that says how."""
+
+
 class Stdio(Protocol):
-    """The stdin and stdout of a sandbox as one non-blocking stream. Closing it ends the sandbox."""
+    """The stdin and stdout of a sandbox as one non-blocking stream. Closing it ends the sandbox.
+
+    `receive` and `send` may raise StreamLost.
+    """
 
     def fileno(self) -> int:
         """Return the descriptor to poll for reading; -1 once closed."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -37,7 +37,9 @@ from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
 from agent_tools.gateway.services import Services
 from agent_tools.runtime.engines import preparing
-from agent_tools.runtime.sessions import RuntimeLike
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 _NO_USERS = (
     "%s is served, but no key may name users, so all users of a key share one container: "
@@ -49,7 +51,7 @@ READY_PATIENCE = 5.0  # seconds in which the engine and the database answer /rea
 
 def create_app(
     config: GatewayConfig,
-    runtime: RuntimeLike,
+    runtime: Runtime,
     tracing: Any = None,
     mounts: Sequence[Mount] = (),
     *,
@@ -161,7 +163,7 @@ async def _answers(ask: Callable[[], bool]) -> bool:
     return False
 
 
-def _engine_answers(runtime: RuntimeLike) -> bool:
+def _engine_answers(runtime: Runtime) -> bool:
     try:
         runtime.ask_engine()
     except AgentToolsError:

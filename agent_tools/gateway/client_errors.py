@@ -13,7 +13,7 @@ from urllib.parse import quote
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers import failures as containers
 from agent_tools.containers.config import LogLevel
-from agent_tools.errors import AgentToolsError, EngineError, ModelError, SessionLost, ToolServiceError
+from agent_tools.errors import AgentToolsError, EngineError, ModelError, ToolServiceError
 from agent_tools.gateway.config import LogFormat
 from agent_tools.gateway.requests.failures import ApiError, too_large, upstream_unauthorized
 from agent_tools.gateway.store.store import StoreError
@@ -126,10 +126,6 @@ def client_error(exc: Exception, *, is_clients_key: bool = False) -> ApiError:
             return ApiError(
                 503, "The gateway's database does not answer; try again later.", code="database_unavailable"
             )
-        case SessionLost():
-            return ApiError(
-                503, "The machine of the container failed, and its variables are lost; try again.", code="session_lost"
-            )
         case AgentToolsError():
             _log.error("a request failed: %s", type(exc).__name__)
             return engine_error(exc) or ApiError(500, "The code interpreter failed.", code="code_interpreter_error")
@@ -143,7 +139,7 @@ def engine_error(failure: Exception | None) -> ApiError | None:
     if isinstance(failure, containers.RowsAway):
         return client_error(failure)
     cause = failure.exception if isinstance(failure, ToolServiceError) else failure
-    if isinstance(cause, EngineError) and not isinstance(cause, SessionLost):
+    if isinstance(cause, EngineError):
         message = "The code interpreter is not available: its engine does not work. Try again later."
         return ApiError(503, message, code="code_interpreter_unavailable")
     return None

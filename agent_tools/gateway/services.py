@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -39,8 +39,10 @@ from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredIt
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.gateway.upstream import Upstream
-from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.tracing import configured_provider
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 # Reasoning that travels through a client and comes back unchanged: `encrypted_content` of reasoning items.
 #
@@ -124,7 +126,7 @@ class Services:
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
 
-    def __init__(self, config: GatewayConfig, runtime: RuntimeLike, tracing: Any = None) -> None:
+    def __init__(self, config: GatewayConfig, runtime: Runtime, tracing: Any = None) -> None:
         self.config = config
         self.runtime = runtime
         prepare_data_dir(config.data_dir)

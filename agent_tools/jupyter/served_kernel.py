@@ -12,17 +12,20 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.dialogue import Dialogue
 from agent_tools.jupyter.sockets import BadRequest, KernelSockets, SignedFrames
-from agent_tools.runtime.session.raw_kernel import RawKernel, local, raw_kernel
+from agent_tools.runtime.session.raw_kernel import RawKernel, raw_kernel
 from agent_tools.runtime.session.session import Session
-from agent_tools.runtime.sessions import RuntimeLike
 from agent_tools.sandbox.audit import AuditLog
 from agent_tools.sandbox.opening import Opening
 from agent_tools.sandbox.options import Config, Options
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 # The launcher: the kernel as a program, for clients that know no provisioners, such as VS Code, Zed and Quarto.
 #
@@ -80,7 +83,7 @@ class ServedKernel:
         InvalidParams: an option is unknown, unusable, or would break the isolation.
     """
 
-    def __init__(self, cfg: Config, runtime: RuntimeLike | None = None, *, is_plain: bool = False) -> None:
+    def __init__(self, cfg: Config, runtime: Runtime | None = None, *, is_plain: bool = False) -> None:
         self._is_plain = is_plain
         self._opening = Opening(Options.read(cfg), runtime, takes_functions=False)
         self._life: KernelLife | None = None
@@ -95,7 +98,7 @@ class ServedKernel:
         """
         with self._lock:
             self._end_life()
-            session = local(self._opening.session(), "A kernel for Jupyter")
+            session = self._opening.session()
             self._life = KernelLife(session, info, self._opening.options.audit, is_plain=self._is_plain)
 
     @property

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -20,7 +20,9 @@ from agent_tools.machine.removal import remove_tree
 from agent_tools.mcp.config import McpConfig
 from agent_tools.runtime.files.work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import to_its_end
-from agent_tools.runtime.sessions import RuntimeLike
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 MAX_FRESH = 1_000  # handles whose containers are still to be made; the oldest of the key with most is forgotten first
 
@@ -91,7 +93,7 @@ SWEEP_EVERY = 15.0  # seconds
 
 
 @asynccontextmanager
-async def own_containers(config: McpConfig, runtime: RuntimeLike, *, is_alone: bool) -> AsyncIterator[Stock]:
+async def own_containers(config: McpConfig, runtime: Runtime, *, is_alone: bool) -> AsyncIterator[Stock]:
     """Have containers for as long as the server runs."""
     async with AsyncExitStack() as stack:
         folder = make_temp_work_dir()

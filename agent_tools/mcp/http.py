@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
@@ -26,7 +26,9 @@ from agent_tools.mcp.activities import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock, own_containers
 from agent_tools.mcp.server import make_server
-from agent_tools.runtime.sessions import RuntimeLike
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 PATH = "/mcp"
 MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, at once
@@ -73,16 +75,14 @@ MOUNT = Mount(PATH, _mounted)
 """The application inside a gateway, on its containers; its image is there when it serves."""
 
 
-def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
+def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
     """Serve until SIGINT or SIGTERM; then end everything that runs."""
     app = create_app(config, runtime, prepare)
     options: dict[str, Any] = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
     uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **options)
 
 
-def create_app(
-    config: McpConfig, runtime: RuntimeLike, prepare: Prepare, max_sessions: int = MAX_SESSIONS
-) -> Starlette:
+def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare, max_sessions: int = MAX_SESSIONS) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
     log_no_queries()
     door = _Door(Keys(config.api_keys))

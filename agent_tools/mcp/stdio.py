@@ -9,7 +9,7 @@ import signal
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.stdio import stdio_server
 
@@ -17,7 +17,9 @@ from agent_tools.mcp.activities import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock, own_containers
 from agent_tools.mcp.server import make_server
-from agent_tools.runtime.sessions import RuntimeLike
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 # The pipes of a process whose client talks to it on stdin and stdout, read and written by the event loop itself.
 #
@@ -122,12 +124,12 @@ def _is_pipe(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
+def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
     """Serve until the client disconnects; then end everything that runs."""
     asyncio.run(_serve(config, runtime, prepare))
 
 
-async def _serve(config: McpConfig, runtime: RuntimeLike, prepare: Prepare) -> None:
+async def _serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -24,7 +24,7 @@ from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.extras import pip_install
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.sessions import RuntimeLike
+    from agent_tools.runtime.runtime import Runtime
 
 DOCKER = "docker"
 GROUP = "agent_tools.engines"
@@ -58,7 +58,7 @@ def checked_engine(word: object) -> str:
     return word
 
 
-def shared_runtime(engine: str | None = None) -> RuntimeLike:
+def shared_runtime(engine: str | None = None) -> Runtime:
     """Return the runtime that tools of this process share on an engine; that of AGENT_TOOLS_ENGINE for None.
 
     Raises:
@@ -76,11 +76,11 @@ def shared_runtime(engine: str | None = None) -> RuntimeLike:
         return _runtimes[word]
 
 
-_runtimes: dict[str, RuntimeLike] = {}
+_runtimes: dict[str, Runtime] = {}
 _lock = threading.Lock()
 
 
-def factory_of(word: str) -> Callable[..., RuntimeLike]:
+def factory_of(word: str) -> Callable[..., Runtime]:
     """Return the factory of a runtime for an engine other than 'docker'; it may take further options.
 
     Raises:
@@ -94,7 +94,7 @@ def factory_of(word: str) -> Callable[..., RuntimeLike]:
             f"({pip_install(EXTRAS[name])}), in releases that have it."
         )
     try:
-        factory: Callable[..., RuntimeLike] = entry.load()
+        factory: Callable[..., Runtime] = entry.load()
     except ImportError as exc:
         extra = EXTRAS.get(name, name)
         raise EngineUnavailable(f"The engine {name!r} cannot be loaded ({exc}): {pip_install(extra)}.") from exc

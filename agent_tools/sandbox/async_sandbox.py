@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.runtime.commands.process import Process
-    from agent_tools.runtime.sessions import Sessions
+    from agent_tools.runtime.runtime import Runtime
     from agent_tools.skills.skill import Skill
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class AsyncSandbox:
         cfg: Config | None = None,
         *,
         hostcalls: HostCallsLike | None = None,
-        runtime: Sessions | str | None = None,
+        runtime: Runtime | str | None = None,
         **options: Unpack[Keywords],
     ) -> None:
         self.sync = Sandbox(cfg, hostcalls=hostcalls, runtime=runtime, **options)

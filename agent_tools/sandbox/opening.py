@@ -19,20 +19,19 @@ from agent_tools.runtime.files.work_dir import make_temp_work_dir, prepare_work_
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import start_errors
-from agent_tools.runtime.session.raw_kernel import local
 from agent_tools.runtime.session.session import Session, fork
 from agent_tools.sandbox.options import Options
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.sessions import SessionLike, Sessions
+    from agent_tools.runtime.runtime import Runtime
     from agent_tools.sandbox.host_side import HostSide
 
 
 class Opening:
     """Opens at most one session at a time; thread-safe. When it is garbage-collected, its session is closed."""
 
-    def __init__(self, options: Options, runtime: Sessions | None, *, takes_functions: bool) -> None:
+    def __init__(self, options: Options, runtime: Runtime | None, *, takes_functions: bool) -> None:
         self.options = options
         self.key = str(uuid.uuid4())
         self._runtime = runtime
@@ -43,7 +42,7 @@ class Opening:
         self._pid = 0  # pid of the process that opened it
         self._lock = threading.RLock()
 
-    def session(self) -> SessionLike:
+    def session(self) -> Session:
         """Return the session, opened if needed; its container starts at first use."""
         with self._lock:
             self._leave_to_parent()
@@ -71,7 +70,7 @@ class Opening:
         tag = options.image or self._open_runtime().ensure_image(options.recipe)
         return options.session_spec(tag, work_dir)
 
-    def find(self) -> SessionLike | None:
+    def find(self) -> Session | None:
         """Return the open session, or None."""
         return self._runtime.find(self.key) if self._runtime else None
 
@@ -138,7 +137,7 @@ class Opening:
         """True if it has host functions, or may get some later; they need the extra `code-mode`."""
         return bool(self.options.hostcalls) or (self._takes_functions and _has_code_mode())
 
-    def _open_runtime(self) -> Sessions:
+    def _open_runtime(self) -> Runtime:
         if self._runtime is None:
             self._runtime = shared_runtime(self.options.engine)
         return self._runtime
@@ -154,7 +153,7 @@ def _host_side() -> type[HostSide]:
     return HostSide
 
 
-def _end(runtime: Sessions, key: str, folder: Path | None, pid: int) -> None:
+def _end(runtime: Runtime, key: str, folder: Path | None, pid: int) -> None:
     """Close a session and remove its own folder; do nothing in a forked child, whose parent owns both."""
     if pid != os.getpid():
         return
@@ -175,7 +174,7 @@ class ForkedOpening(Opening):
         runtime = parent._open_runtime()
         super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
         self._parent = parent
-        self._session: Session = fork(local(parent.session(), "A fork"))
+        self._session: Session = fork(parent.session())
         self._end = weakref.finalize(self, self._session.close)
 
     def session(self) -> Session:

@@ -23,7 +23,7 @@ from agent_tools.sandbox.audit import AuditLog
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
-    from agent_tools.runtime.sessions import Sessions
+    from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.transport.transport import TransportName
     from agent_tools.skills.skill import Skill
 
@@ -85,8 +85,8 @@ class Keywords(TypedDict, total=False):
 
 
 def config_of(
-    cfg: object, keywords: Mapping[str, Any], hostcalls: object, runtime: Sessions | str | None
-) -> tuple[Config, Sessions | None]:
+    cfg: object, keywords: Mapping[str, Any], hostcalls: object, runtime: Runtime | str | None
+) -> tuple[Config, Runtime | None]:
     """Return all options of a constructor, where keywords win, and `runtime` if it is a Runtime.
 
     A text as `runtime` is the option of that name: an OCI runtime.

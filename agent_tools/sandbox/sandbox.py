@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.engines.engine import Container
     from agent_tools.runtime.commands.process import Process
-    from agent_tools.runtime.sessions import FilesLike, Sessions
+    from agent_tools.runtime.files.guest_files import GuestFiles
+    from agent_tools.runtime.runtime import Runtime
     from agent_tools.skills.skill import Skill
 
 
@@ -89,7 +90,7 @@ class Sandbox:
         cfg: Config | None = None,
         *,
         hostcalls: HostCallsLike | None = None,
-        runtime: Sessions | str | None = None,
+        runtime: Runtime | str | None = None,
         **options: Unpack[Keywords],
     ) -> None:
         self.cfg, owner = config_of(cfg, options, hostcalls, runtime)
@@ -549,7 +550,7 @@ class Sandbox:
 
     # -- its parts ----------------------------------------------------------------------------------------------------
 
-    def _files(self) -> FilesLike:
+    def _files(self) -> GuestFiles:
         return self._opening.session().files
 
     def _request(

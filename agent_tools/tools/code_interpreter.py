@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.engines.engine import Container
-    from agent_tools.runtime.sessions import Sessions
+    from agent_tools.runtime.runtime import Runtime
 
 
 # An execution as Markdown, with the headings that prompts and front ends of Qwen-Agent's tool expect.
@@ -130,7 +130,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self,
         cfg: Config | None = None,
         *,
-        runtime: Sessions | str | None = None,
+        runtime: Runtime | str | None = None,
         hostcalls: HostCallsLike | None = None,
         **options: Unpack[Keywords],
     ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.engines.ray.engine import NodesEngine
 from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
@@ -25,6 +26,9 @@ from tests.doubles import ProcessEngine
 from tests.waiting import until
 
 pytestmark = pytest.mark.docker
+
+OF_PROCESSES = (ProcessEngine, NodesEngine)
+"""Engines whose sandboxes are processes of the host; the nodes of tests have such ones."""
 
 
 @pytest.fixture
@@ -184,7 +188,7 @@ def test_a_kernel_that_is_replaced_takes_no_command_with_it(bounded: Sandbox) ->
     process.write_stdin(b"it\n")
     assert process.wait(30).stdout == b"got it\n"
     names = bounded.run_command("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").output
-    if not isinstance(bounded._opening._open_runtime().engine, ProcessEngine):  # there all processes are the host's
+    if not isinstance(bounded._opening._open_runtime().engine, OF_PROCESSES):  # there all processes are the host's
         assert "sleep 604" in names
         assert "sleep 603" not in names
 
@@ -382,7 +386,7 @@ def test_a_failure_is_the_error_that_the_code_would_have(
 def test_a_link_leads_within_the_sandbox_and_nowhere_else(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the host's")
-    if isinstance(sandbox._opening._open_runtime().engine, ProcessEngine):
+    if isinstance(sandbox._opening._open_runtime().engine, OF_PROCESSES):
         return  # which is no sandbox: its guest sees what the host sees
     sandbox.run_command(f"ln -s {secret} stolen; ln -s /etc/hostname name")
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A Ray cluster of two raylets on this machine, each with slots for sandboxes."""
+"""A Ray cluster of several raylets on this machine, each with slots for sandboxes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ PATIENT = {
 """Ray's settings on a machine that is busy: by its own ones, a raylet ends that is not up in time."""
 
 
-class TwoNodes:
-    """The cluster. A node that was removed is put back by `whole`."""
+class RayCluster:
+    """A head and workers. A worker that was removed is put back by `whole`."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, workers: int = 2) -> None:
         os.environ.update({f"RAY_{name}": value for name, value in PATIENT.items()})
         from ray.cluster_utils import Cluster
 
         _write_ports_early()
-        self._slots, self._count = slots, 0
+        self._slots, self._wanted, self._count = slots, workers, 0
         self.cluster = Cluster()
         self.head = self.add()
-        self.worker = self.add()
+        self.workers = [self.add() for _ in range(workers)]
         self.address = self.cluster.address
+
+    @property
+    def count(self) -> int:
+        """The number of nodes."""
+        return 1 + len(self.workers)
 
     def add(self) -> Any:
         """Add a node. A port that is given is not waited for, as one that Ray chooses is."""
@@ -46,15 +51,15 @@ class TwoNodes:
             **ports,
         )
 
-    def lose_worker(self) -> None:
-        """Kill the second node with all that runs on it."""
-        self.cluster.remove_node(self.worker, allow_graceful=False)
-        self.worker = None
+    def lose(self, worker: Any) -> None:
+        """Kill a worker with all that runs on it."""
+        self.workers.remove(worker)
+        self.cluster.remove_node(worker, allow_graceful=False)
 
     def whole(self) -> None:
-        """Have two nodes again."""
-        if self.worker is None:
-            self.worker = self.add()
+        """Have all nodes again."""
+        while len(self.workers) < self._wanted:
+            self.workers.append(self.add())
 
 
 def _write_ports_early() -> None:

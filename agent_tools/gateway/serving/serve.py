@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,13 +32,15 @@ from agent_tools.gateway.serving.connection import Connections, HttpConnection, 
 from agent_tools.gateway.sse import SEND_PATIENCE
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
-from agent_tools.runtime.sessions import RuntimeLike
+
+if TYPE_CHECKING:
+    from agent_tools.runtime.runtime import Runtime
 
 SWITCH_SECONDS = 0.0005
 """The time that a thread computes before another has its turn, a tenth of Python's own: an event waits for several."""
 
 
-def problems(config: GatewayConfig, runtime: RuntimeLike) -> Iterator[str]:
+def problems(config: GatewayConfig, runtime: Runtime) -> Iterator[str]:
     """Yield each problem, with its remedy."""
     try:
         runtime.guest()
@@ -119,7 +121,7 @@ class Server(uvicorn.Server):
 
 def serve(
     config: GatewayConfig,
-    runtime: RuntimeLike,
+    runtime: Runtime,
     mounts: Sequence[Mount] = (),
     ready: Callable[[int], None] = lambda _: None,
 ) -> None:

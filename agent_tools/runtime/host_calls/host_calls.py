@@ -21,7 +21,7 @@ from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import CallRefused, Clock, HostFunction, serving_loop
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, IncomingCall, read
 from agent_tools.runtime.host_calls.run import CallRun, callers
-from agent_tools.runtime.host_calls.wire import CallLoop, CallService, CallTransport
+from agent_tools.runtime.host_calls.wire import CallLoop, CallService, CallWire
 
 
 class HostCalls:
@@ -53,7 +53,7 @@ class HostCalls:
         """Add functions, from now on; without `others`, replace all by them."""
         self._service.functions = {**(self._service.functions if others else {}), **functions}
 
-    def serve(self, wire: CallTransport) -> None:
+    def serve(self, wire: CallWire) -> None:
         """Serve the calls of another kernel; calls of the previous one end, since call numbers are reused."""
         if run := self._run:
             self._run = None

@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, CallReader, FrameError, Screen, pack
 from agent_tools.guest.wire.spin_wait import SpinningSelector, SpinWait
@@ -22,38 +21,12 @@ from agent_tools.guest.wire.values import Rich
 from agent_tools.limits import CallLimits
 from agent_tools.machine.event_loop import READ, EventLoop, join, leave
 from agent_tools.machine.loop_thread import LoopThread
-from agent_tools.results.execution import HostCall, Omitted
-from agent_tools.runtime.host_calls.function import Clock, HostFunction
+from agent_tools.runtime.host_calls.function import HostFunction
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 MAX_UNREAD = 32 * 1024 * 1024  # bytes of unread answers, above which further ones wait
 
 Take = Callable[[dict[str, Any], list[bytes], int], None]
-
-
-class CallTransport(Protocol):
-    """The host's end of the connection to one kernel for host calls. `CallWire` documents the methods."""
-
-    def start(self, begin: Callable[[], asyncio.AbstractEventLoop], take: Take, screen: Screen | None = None) -> None:
-        """Pass every message of the guest to `take`, in the loop that `begin` returns."""
-        ...
-
-    @property
-    def is_crowded(self) -> bool:
-        """True while further results should wait."""
-        ...
-
-    def read_on(self, wanted: bool) -> None:
-        """Continue reading, or pause until the next call."""
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Send a message."""
-        ...
-
-    def close(self) -> None:
-        """Hang up."""
-        ...
 
 
 class CallWire:
@@ -289,7 +262,7 @@ class CallService:
     functions: Mapping[str, HostFunction]
     limits: CallLimits
     rich: Rich | None = None
-    wire: CallTransport | None = None
+    wire: CallWire | None = None
 
     def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
         """A message for the guest.
@@ -333,44 +306,3 @@ class CallService:
         if self.wire:
             self.wire.close()
             self.wire = None
-
-
-# The interface of a service that answers a session's calls: `HostCalls` here, or a relay to another machine.
-
-
-TakeOver = Callable[[], Sequence[HostCall | Omitted]]
-"""Returns the calls that have ended, each once."""
-
-
-class ServesCalls(Protocol):
-    """Answers the calls of one session. `HostCalls` documents the methods."""
-
-    @property
-    def limits(self) -> CallLimits:
-        """The limits on its calls."""
-        ...
-
-    @property
-    def is_calling(self) -> bool:
-        """True while this very task or thread works on a call of this session."""
-        ...
-
-    def sibling(self) -> ServesCalls:
-        """Return the same functions under the same limits, for another session."""
-        ...
-
-    def add(self, functions: Mapping[str, HostFunction], *, others: bool = True) -> None:
-        """Serve further functions, from now on; without `others`, these alone."""
-        ...
-
-    def serve(self, wire: CallTransport) -> None:
-        """Serve the calls of another kernel."""
-        ...
-
-    def run(self, clock: Clock) -> AbstractContextManager[TakeOver]:
-        """Answer calls during a run."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection and end running calls."""
-        ...

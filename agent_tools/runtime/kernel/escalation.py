@@ -254,8 +254,11 @@ CLEAR = "delete them by a command, or reset the sandbox"
 FULL = 0.125  # of the memory: files of a temporary folder that take more are named as a cause
 
 
-def describe(ended: Ended, memory: int) -> str:
-    """Return why a kernel ended, as a clause without its full stop; `memory` is its limit in bytes."""
+def describe(ended: Ended, memory: int, lost: str = "") -> str:
+    """Return why a kernel ended, as a clause without its full stop.
+
+    `memory` is its limit in bytes; `lost` says how the way to its sandbox broke, if it did.
+    """
     if ended.why in (Why.BROKE, Why.CONDEMNED) and ended.detail:
         return f"it sent {ended.detail}" if ended.why is Why.BROKE else ended.detail
     if ended.why in (Why.OVERDUE, Why.DEAF, Why.CLOSED):
@@ -264,7 +267,7 @@ def describe(ended: Ended, memory: int) -> str:
         case Exit() as exit_:
             return describe_exit(exit_, memory)
         case Gone():
-            return "the sandbox ended"
+            return lost or "the sandbox ended"
         case Silent():
             return "the sandbox stopped answering"
         case None:

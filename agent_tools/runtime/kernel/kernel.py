@@ -158,7 +158,7 @@ class Kernel:
     @property
     def end_reason(self) -> str:
         """Why the kernel ended, as a clause; '' while it lives."""
-        return describe(self._ended, self._memory) if self._ended else ""
+        return describe(self._ended, self._memory, self.lifeline.lost) if self._ended else ""
 
     def is_alive(self) -> bool:
         """Return whether the kernel still runs, as far as PID 1 has said; notes what arrived between calls."""

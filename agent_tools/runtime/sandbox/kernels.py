@@ -28,7 +28,7 @@ from agent_tools.runtime.transport.transport import Transport, TransportName
 from agent_tools.skills.skill import Skill
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.host_calls.wire import ServesCalls
+    from agent_tools.runtime.host_calls.host_calls import HostCalls
 
 
 # The specification of a session, as a value.
@@ -54,7 +54,7 @@ class SessionSpec:
     isolation: Isolation
     limits: Limits
     transport: TransportName = "auto"
-    host_calls: ServesCalls | None = None
+    host_calls: HostCalls | None = None
     prelude: str = ""
     """Code that every fresh kernel runs before anything else."""
     ahead: Ahead = Ahead()

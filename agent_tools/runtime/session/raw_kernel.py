@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
-from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire.messages import pack
 from agent_tools.results.execution import Died, Notice, Omitted, Output
 from agent_tools.runtime.kernel.channel import Arrived
@@ -17,9 +15,6 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.session.branch import AnySandbox
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery
 from agent_tools.runtime.session.session import Session
-
-if TYPE_CHECKING:
-    from agent_tools.runtime.sessions import SessionLike
 
 UNLIMITED = 10 * 365 * 86_400.0  # seconds: the client ends the code
 
@@ -131,17 +126,3 @@ class RawKernel:
     def _kernel(self) -> Kernel:
         assert self._sandbox.kernel
         return self._sandbox.kernel
-
-
-# Sessions of this machine can also fork, and pass a client's own messages.
-
-
-def local(session: SessionLike, what: str) -> Session:
-    """Check that a session is on this machine. `what` names the feature that needs this.
-
-    Raises:
-        InvalidParams: it is on another machine.
-    """
-    if not isinstance(session, Session):
-        raise InvalidParams(f"{what} needs a sandbox of this machine; this one is on another. Use engine='docker'.")
-    return session

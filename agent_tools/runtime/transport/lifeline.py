@@ -35,6 +35,8 @@ class Lifeline:
         self.is_armed = False
         """True while PID 1 has a time limit to enforce."""
         self._may_interrupt = False  # PID 1 may be about to send SIGINT
+        self.lost = ""
+        """How the way to the sandbox broke, as a clause; '' if it did not."""
         self.has_ended = False
         """True if PID 1 has closed the lifeline, or does not answer: the sandbox counts as gone."""
         abandon_after_fork(self)
@@ -99,6 +101,10 @@ class Lifeline:
         """Return whether PID 1 closes the lifeline within `wait` seconds. Reads nothing, so any thread may call it."""
         descriptor = self.fileno()
         return descriptor < 0 or self.has_ended or await_hang_up(descriptor, wait)
+
+    def note_lost(self, reason: str) -> None:
+        """Record how the way to the sandbox broke."""
+        self.lost = reason
 
     def give_up(self) -> None:
         """Treat the sandbox as ended: it does not answer any more."""

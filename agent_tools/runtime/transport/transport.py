@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Protocol
 
-from agent_tools.engines.engine import Guest, Isolation, Stdio
+from agent_tools.engines.engine import Guest, Isolation, Stdio, StreamLost
 from agent_tools.errors import EngineError
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.sockets import pair
@@ -58,11 +58,15 @@ class WatchedMux(Mux):
 
 
 class Relay:
-    """Owns the stdio, until it ends or `close` is called. `words` leads to a Lifeline."""
+    """Owns the stdio, until it ends or `close` is called. `words` leads to a Lifeline.
 
-    def __init__(self, stdio: Stdio, words: Words) -> None:
+    `note_lost` is called with the reason, a clause, if the way to the sandbox breaks.
+    """
+
+    def __init__(self, stdio: Stdio, words: Words, note_lost: Callable[[str], object] = bool) -> None:
         self._stdio = stdio
         self._words = words
+        self._note_lost = note_lost
         self._mux = WatchedMux(self._forget)
         self._lock = threading.RLock()  # guards the mux and what is watched, and is never held while waiting
         self._watched: dict[int, int] = {}  # events, by descriptor
@@ -113,7 +117,9 @@ class Relay:
                     self._exchange(ready)
                     self._watch()
                 return self._has_more and not self._is_ended
-        except (OSError, MuxError):
+        except (OSError, MuxError) as exc:
+            if isinstance(exc, StreamLost):
+                self._note_lost(str(exc))
             self.fail()
             return False
 
@@ -301,7 +307,7 @@ class StdioTransport:
     def await_guest(self, stdio: Stdio | None, deadline: float, still_runs: StillRuns) -> Lifeline | None:
         """Wait until PID 1 says that it is ready."""
         assert stdio is not None
-        self._relay = Relay(stdio, self._words)
+        self._relay = Relay(stdio, self._words, self._lifeline.note_lost)
         return self._lifeline if self._relay.await_ready(deadline, still_runs) else None
 
     def open(self, order: SocketOrder, lifeline: Lifeline) -> list[socket.socket] | None:

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from agent_tools.cli import cli
 from agent_tools.containers.spec import usual_cfg
 from agent_tools.errors import InvalidParams
-from agent_tools.fleet.protocol import remote_spec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.sandbox import Sandbox
 from agent_tools.skills.skill import Skill, with_catalogue, without_catalogue
@@ -75,12 +74,6 @@ def test_skills_that_are_no_list_of_folders_are_an_error(given: object) -> None:
 def test_a_process_without_skills_does_not_load_yaml() -> None:
     code = "import sys; from agent_tools import CodeInterpreter; CodeInterpreter(); sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_fleet_has_no_skills(tmp_path: Path, state: Path) -> None:
-    options = Sandbox(skills=[skill_folder(tmp_path / "m")]).options
-    with pytest.raises(InvalidParams, match="The fleet does not support skills"):
-        remote_spec(options.session_spec("none", tmp_path))
 
 
 def test_an_operators_skills_are_in_every_container(tmp_path: Path) -> None:

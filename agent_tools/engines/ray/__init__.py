@@ -1,0 +1,1 @@
+"""Sandboxes on the nodes of a Ray cluster."""

@@ -1,1 +1,0 @@
-"""Hosts as actors of a Ray cluster. The only place that imports ray."""
