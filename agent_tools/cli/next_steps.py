@@ -1,4 +1,4 @@
-"""What a person at a shell can do about a script's error, in the words of the command line.
+"""Next steps for the error of a script, in the words of the command line.
 
 The sandbox knows what its image has and which files are there, so its kernel repeats the failed step and adds the
 sentence that it adds to errors of cells; here the options of Python in it become those of the command line.

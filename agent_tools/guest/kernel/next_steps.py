@@ -170,7 +170,7 @@ def of_module(name: str) -> str:
 
 
 def _of_unknown(module: str) -> str:
-    """Return a sentence on a module that no known package has: whoever registers its name would be installed."""
+    """Return a sentence on a module that no known package has: none is proposed, anybody may register it."""
     if near := [each for each in _files(Path()) if each.name == f"{module}.py"]:
         folder = str(near[0].parent)
         return f"{str(near[0])!r} is there: sys.path.insert(0, {folder!r}) lets code import it."
