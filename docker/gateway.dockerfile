@@ -32,7 +32,7 @@ RUN set -eu; \
     printf 'Metadata-Version: 2.1\nName: agent-tools-sandbox\nVersion: 0\n' > "$site/agent_tools_sandbox.dist-info/METADATA"; \
     printf '%s\n' '[agent_tools.engines]' \
         'kubernetes = agent_tools.runtime.kubernetes_runtime:kubernetes_runtime' \
-        'ray = agent_tools.fleet.ray.hosts:ray_fleet' \
+        'ray = agent_tools.runtime.ray_runtime:ray_runtime' \
         > "$site/agent_tools_sandbox.dist-info/entry_points.txt"; \
     printf '#!/opt/gateway/bin/python\nfrom agent_tools.cli import main\n\nmain()\n' > /opt/gateway/bin/agent-tools; \
     chmod 755 /opt/gateway/bin/agent-tools; \

@@ -161,7 +161,7 @@ def _word_opens(text: str, word: re.Match[str], declared: Mapping[str, object], 
     is_name = declared_name(word[0].rstrip("."), declared) in declared
     if is_name and word.end() < len(text):
         return True if is_framed else _has_arguments(text, word.end(), word[0])
-    if not is_framed and word[0][0].isupper() and not any(name.startswith(word[0]) for name in declared):
+    if not is_framed and not word[0][0].islower() and not any(name.startswith(word[0]) for name in declared):
         return False
     if word.end() == len(text) or is_name:
         return None

@@ -35,7 +35,7 @@ _SAME = (
     "tweepy typer tzlocal ujson unidecode unstructured us usaddress uvicorn uvloop vaderSentiment validators "
     "vectorbt vega_datasets wand weasyprint websockets werkzeug wordcloud wordfreq wrapt xarray xgboost xhtml2pdf "
     "xlrd xlwings xlwt xmltodict xpinyin xxhash yellowbrick yfinance youtube_dl yt_dlp zeep zhconv zstandard "
-    "zxcvbn "
+    "zxcvbn jax jaxlib open3d pyspark tensorflow torch torchaudio torchvision "
 )
 """Modules of packages of the same name."""
 _OTHER = (

@@ -123,6 +123,7 @@ CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, 
 BETWEEN_SECONDS = 0.25  # seconds for which text of background code is read before a run starts anyway
 ARM_SECONDS = 0.1  # seconds of a run after which PID 1 is armed with its time limit
 LONGEST_LIMIT = 1e6  # seconds: the limit that PID 1 gets while the time limit is paused
+_INTERRUPTIONS = frozenset({"KeyboardInterrupt", "CancelledError"})
 CAUGHT = "the code was interrupted; it caught this and went on to its end"
 Beside = Callable[[], Iterable[Output]]
 Ask = Callable[[int], object]
@@ -319,14 +320,20 @@ class Kernel:
         while not run.is_over:
             self._look_after(run)
             outputs: list[Output] = []
+            is_silent = True
             for event in self.channel.receive(self._patience(run)):
+                is_silent = False
                 outputs += self._take(event, run)
                 self._look_after(run)
                 if run.is_over:  # messages after the reply are background code's, which the next run notes
                     break
+            if is_silent:
+                run.was_away = False
+            read_at = self._clock()
             for output in _interleaved(outputs, beside):
                 self._ensure_armed(run)
                 yield output
+            run.was_away |= read_at < run.limit.deadline <= self._clock()
 
     def _look_after(self, run: RunningRequest) -> None:
         """Take the next step against code that should have ended, or a guest that does not answer."""
@@ -396,11 +403,11 @@ class Kernel:
     def _last_outputs(self, run: RunningRequest) -> Iterator[Output]:
         """Yield an output for the end of the run, if it did not end by itself, whatever its reply says."""
         match run.state:
-            case Over(Answer(at)) if at >= run.limit.deadline:
+            case Over(Answer(at)) if at >= run.limit.deadline and (not run.was_away or run.is_interrupted):
                 yield TimedOut(run.limit.timeout, state_kept=True, where=run.error.text if run.error else "")
             case Over(Answer()) if run.error:
                 yield run.error
-            case Over(Answer()) if run.was_interrupted:
+            case Over(Answer()) if run.was_interrupted and not run.was_away:
                 yield Error("KeyboardInterrupt", CAUGHT, "")
             case Over(Ended(why=Why.OVERDUE)):
                 yield TimedOut(run.limit.timeout, state_kept=False)
@@ -460,7 +467,14 @@ class RunningRequest:
     state: escalation.State = field(default_factory=escalation.Running)
     error: Error | None = None
     was_interrupted: bool = False
+    was_away: bool = False
+    """The time limit passed while the caller did not read: when the code ended is not known."""
     still_running: Notice | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """The code ended by an interrupt, as its reply says."""
+        return self.error is not None and self.error.name in _INTERRUPTIONS
 
     @property
     def is_over(self) -> bool:
