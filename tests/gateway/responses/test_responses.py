@@ -195,7 +195,7 @@ def test_text_without_a_newline_stays_in_its_call(new_gateway: NewGateway) -> No
     [
         (ScriptedCall("python", '{"code": "print(1'), "failed", "cannot be parsed"),
         (ScriptedCall("python", '{"cod": "1"}'), "failed", "no 'code'"),
-        (ScriptedCall("python", '{"code": ""}'), "completed", ""),
+        (ScriptedCall("python", '{"code": ""}'), "incomplete", "it has no code"),
         (ScriptedCall("nonsense", "{}"), None, "no tool of that name"),
     ],
 )
