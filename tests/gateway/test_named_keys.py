@@ -157,7 +157,7 @@ def test_a_stream_that_is_passed_on_is_cut_where_its_key_is_revoked(
     new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = threading.Event()
-    gateway = new_gateway({"m": [ScriptedReply(text="one two three", piece=1, wait_midway=held)]}, named_keys=True)
+    gateway = new_gateway({"m": [ScriptedReply(text="One two three", piece=1, wait_midway=held)]}, named_keys=True)
     named = NamedKeys(gateway.services.store)
     key = named.add("alice", NO_LIMITS)
     until(lambda: status(gateway, key) == 200)
@@ -176,7 +176,7 @@ def test_a_stream_that_is_passed_on_is_cut_where_its_key_is_revoked(
 
 def test_a_routed_chat_whose_key_is_revoked_does_not_look_complete(new_gateway: NewGateway) -> None:
     held = threading.Event()
-    gateway = new_gateway({"m": [ScriptedReply(text="one two three", piece=1, wait_midway=held)]}, named_keys=True)
+    gateway = new_gateway({"m": [ScriptedReply(text="One two three", piece=1, wait_midway=held)]}, named_keys=True)
     named = NamedKeys(gateway.services.store)
     key = named.add("alice", NO_LIMITS)
     until(lambda: status(gateway, key) == 200)

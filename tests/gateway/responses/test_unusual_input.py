@@ -117,10 +117,12 @@ def test_the_code_that_runs_is_the_code_that_is_shown(new_gateway: NewGateway) -
         gateway = new_gateway({"m": [ScriptedReply(calls=calls, piece=5), "Ok."]}, runtime=runtime)
         body = stream(gateway, include=INCLUDE)[-1]["response"]
         shown = outputs(body)
-        ran = [written for written in part if written.code is not REFUSED]
+        ran = [written for written in part if written.code and written.code.strip()]
         assert runtime.ran == [written.code for written in ran]
         for written, item in zip(part, shown):
             logs = "".join(each["logs"] for each in item["outputs"])
+            if written.code is not REFUSED and not written.code.strip():
+                continue  # an empty call, which is not made
             assert item["status"] == ("completed" if written.code is not REFUSED else "failed"), written.text
             assert written.note in logs
             assert not ran or written.code in (REFUSED, item["code"])
