@@ -56,7 +56,7 @@ log = logging.getLogger("agent_tools.ray")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where callers find a node, and by what the two know each other. `name` is the same while the machine is there."""
+    """The address of a node, its token and its certificate. `name` is the same while the machine is there."""
 
     name: str
     host: str

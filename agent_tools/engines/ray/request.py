@@ -1,4 +1,4 @@
-"""What a caller asks of a node, and what the node answers: JSON, checked by its reader.
+"""Requests of callers to a node, and its answers: JSON, checked by its reader.
 
 A node uses its own engine's user, and its own labels. The allowlist of an egress policy stays with the caller, who
 enforces it; the node only hears that there is one, and the environment that goes with it.
