@@ -84,7 +84,7 @@ class WireValue(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Upload(Record):
-    """A file that a client uploaded."""
+    """A file that a client uploaded. `expires_at` is in seconds since 1970, None if the client set no end."""
 
     table = "uploads"
     owner: str
@@ -92,6 +92,7 @@ class Upload(Record):
     filename: str
     bytes: int
     purpose: str
+    expires_at: float | None = None
 
 
 # Ids of objects: a prefix and hex digits of the system's randomness, at most 64 characters.
@@ -236,7 +237,7 @@ def _fits_all(row: Record, where: Mapping[str, Any]) -> bool:
 
 def _fits(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Before):
-        return bool(value < wanted.most)
+        return value is not None and bool(value < wanted.most)
     return value in wanted if isinstance(wanted, list) else bool(value == wanted)
 
 

@@ -51,6 +51,7 @@ class ChunkedUpload:
     purpose: str
     status: str = PENDING
     file_id: str = ""
+    lifetime: int | None = None  # seconds, of its file
 
     @property
     def expires_at(self) -> float:
@@ -72,8 +73,8 @@ class ChunkedUploads:
         self._dir = config.data_dir / "chunked"
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def create(self, owner: str, filename: str, purpose: str, size: int) -> ChunkedUpload:
-        """Begin an upload of `size` bytes.
+    def create(self, owner: str, filename: str, purpose: str, size: int, lifetime: int | None = None) -> ChunkedUpload:
+        """Begin an upload of `size` bytes, of a file that expires `lifetime` seconds after it is complete.
 
         Raises:
             ApiError: 413, it is too large; 400, too many are under way.
@@ -84,7 +85,7 @@ class ChunkedUploads:
             raise too_large(message, "file_too_large", "bytes")
         self._shares.check_disk(size)
         id_, now = new_id("upload"), self._clock()
-        upload = ChunkedUpload(id_, owner, now, safe_name(filename), size, purpose[:32])
+        upload = ChunkedUpload(id_, owner, now, safe_name(filename), size, purpose[:32], lifetime=lifetime)
         with self._lock:
             pending = [each for each in self._all() if each.owner == owner and each.status == PENDING]
             if len(pending) >= MAX_PENDING:
@@ -141,7 +142,8 @@ class ChunkedUploads:
                 if md5 is not None and _md5(content) != md5.lower():
                     raise invalid("The MD5 of the parts differs from 'md5'.", "md5", "invalid_value")
                 content.seek(0)
-                file = self._uploads.add(upload.owner, upload.filename, upload.purpose, cast(BinaryIO, content))
+                joined, about = cast(BinaryIO, content), (upload.owner, upload.filename, upload.purpose)
+                file = self._uploads.add(*about, joined, lifetime=upload.lifetime)
             return self._end(replace(upload, status=COMPLETED, file_id=file.id)), file
 
     def cancel(self, upload: ChunkedUpload) -> ChunkedUpload:

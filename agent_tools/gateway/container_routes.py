@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Annotated, Any, BinaryIO, Literal
+from functools import partial
+from typing import Annotated, BinaryIO, Literal
 
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -27,7 +29,8 @@ from agent_tools.gateway.requests.fields import ContainerFields, Given, Needed, 
 from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440
-_NO_EXPIRY = "Files are deleted after the gateway's 'retention'; 'expires_after' is not supported: leave it out."
+_EXPIRY = "expires_after"
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 
 
@@ -41,6 +44,11 @@ class _NewContainer(ContainerFields):
     expires_after: _Expiry = _Expiry()
 
 
+class _FileExpiry(Given):
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Field(ge=3_600, le=2_592_000)]
+
+
 class _FileName(Given):
     file_id: Needed
 
@@ -49,7 +57,7 @@ class _NewUpload(Given):
     filename: Needed
     purpose: Needed
     bytes: int = Field(ge=0)
-    expires_after: Any = None
+    expires_after: _FileExpiry | None = None
 
 
 class _Parts(Given):
@@ -151,10 +159,8 @@ async def create_file(request: Request) -> Response:
         upload, purpose = _uploaded(form.get("file")), form.get("purpose") or "user_data"
         if purpose not in _PURPOSES:
             raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
-        if any(field.startswith("expires_after") for field in form):
-            raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
-        name = upload.filename or "file"
-        row = await run_in_threadpool(services.uploads.add, owner_of(request), name, str(purpose), upload.file)
+        add = partial(services.uploads.add, lifetime=_lifetime(form))
+        row = await run_in_threadpool(add, owner_of(request), upload.filename or "file", str(purpose), upload.file)
     return JsonResponse(upload_shown(row))
 
 
@@ -163,11 +169,21 @@ async def create_upload(request: Request) -> Response:
     services, given = services_of(request), read(_NewUpload, await json_object(request))
     if given.purpose not in _PURPOSES:
         raise invalid("Invalid value for 'purpose'.", "purpose", "invalid_value")
-    if given.expires_after is not None:
-        raise invalid(_NO_EXPIRY, "expires_after", "unsupported_value")
     create, owner = services.chunked.create, owner_of(request)
-    upload = await run_in_threadpool(create, owner, given.filename, given.purpose, given.bytes)
+    lifetime = given.expires_after.seconds if given.expires_after else None
+    upload = await run_in_threadpool(create, owner, given.filename, given.purpose, given.bytes, lifetime)
     return JsonResponse(chunked_shown(upload))
+
+
+def _lifetime(form: FormData) -> int | None:
+    """Return the seconds in `expires_after[anchor]` and `expires_after[seconds]`, as the SDKs write them in forms."""
+    given = {name.removeprefix(_EXPIRY).strip("[]"): value for name, value in form.items() if name.startswith(_EXPIRY)}
+    if not given:
+        return None
+    seconds = str(given.get("seconds"))
+    return read(
+        _FileExpiry, {**given, "seconds": int(seconds) if _NUMBER.fullmatch(seconds) else seconds}, _EXPIRY
+    ).seconds
 
 
 async def create_part(request: Request) -> Response:
@@ -270,6 +286,7 @@ def upload_shown(upload: Upload) -> JsonObject:
         "filename": upload.filename,
         "purpose": upload.purpose,
         "status": "processed",
+        **({"expires_at": int(upload.expires_at)} if upload.expires_at else {}),
     }
 
 

@@ -29,7 +29,7 @@ HALF_SECONDS = 3_600.0  # seconds without a new byte, after which a half-written
 
 
 class Uploads:
-    """Files that clients uploaded, by id; deleted after `retention` seconds."""
+    """Files that clients uploaded, by id; deleted after `retention` seconds, or when they expire."""
 
     def __init__(self, containers: Containers[GatewayConfig], store: Store) -> None:
         self._config = containers.config
@@ -40,8 +40,17 @@ class Uploads:
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._forget_halves()
 
-    def add(self, owner: str, filename: str, purpose: str, content: BinaryIO, prefix: str = "file") -> Upload:
-        """Store a file, under an id with this prefix.
+    def add(
+        self,
+        owner: str,
+        filename: str,
+        purpose: str,
+        content: BinaryIO,
+        *,
+        prefix: str = "file",
+        lifetime: int | None = None,
+    ) -> Upload:
+        """Store a file, under an id with this prefix; it expires after `lifetime` seconds.
 
         Raises:
             ContainersError: it is too large, there are too many, or no storage is left.
@@ -51,7 +60,7 @@ class Uploads:
             raise FileTooLarge(f"The file is larger than {most:,} bytes.")
         self._shares.check_disk(size)
         content.seek(0)
-        id_ = new_id(prefix)
+        id_, now = new_id(prefix), time.time()
         path, half = self._dir / id_, self._dir / f"{id_}{HALF}"
         try:
             with open(half, "xb") as kept:
@@ -59,10 +68,11 @@ class Uploads:
             upload = Upload(
                 id=id_,
                 owner=owner,
-                created_at=time.time(),
+                created_at=now,
                 filename=safe_name(filename),
                 bytes=size,
                 purpose=purpose[:32],
+                expires_at=now + min(lifetime, self._config.retention) if lifetime else None,
             )
             with self._lock:  # two at once could each find room for one
                 self._shares.uploads_left(owner, size)
@@ -86,10 +96,10 @@ class Uploads:
         """Return a file of this owner.
 
         Raises:
-            UploadNotFound: there is no such file.
+            UploadNotFound: there is no such file, or it has expired.
         """
         upload = self._store.get(Upload, id_, owner=owner)
-        if upload is None or upload.purpose == FOR_SKILLS:
+        if upload is None or not _is_shown(upload):
             raise UploadNotFound(id_)
         return upload
 
@@ -106,7 +116,7 @@ class Uploads:
 
     def all_of(self, owner: str) -> list[Upload]:
         """List all files of an owner, oldest first."""
-        return [each for each in self._store.find(Upload, owner=owner) if each.purpose != FOR_SKILLS]
+        return [each for each in self._store.find(Upload, owner=owner) if _is_shown(each)]
 
     def delete(self, id_: str) -> None:
         """Forget a file."""
@@ -115,9 +125,15 @@ class Uploads:
 
     def sweep(self) -> int:
         """Delete expired files; return how many could not be deleted."""
-        old = [each.id for each in self._store.find(Upload, created_at=Before(time.time() - self._config.retention))]
+        now = time.time()
+        ends = ({"created_at": Before(now - self._config.retention)}, {"expires_at": Before(now)})
+        old = list({each.id for end in ends for each in self._store.find(Upload, **end)})
         in_use = {each.id for each in self._store.get_all(StoredSkillVersion, old)}
         return sum(failures(partial(self.delete, each)) for each in old if each not in in_use)
+
+
+def _is_shown(upload: Upload) -> bool:
+    return upload.purpose != FOR_SKILLS and (upload.expires_at is None or time.time() < upload.expires_at)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class UploadedSkills:
 
     def _add(self, skill: StoredSkill, number: int, bundle: Bundle, *more: StoredSkill) -> StoredSkillVersion:
         content = io.BytesIO(zipped(bundle))
-        upload = self._uploads.add(skill.owner, f"{skill.name}.zip", FOR_SKILLS, content, "skillver")
+        upload = self._uploads.add(skill.owner, f"{skill.name}.zip", FOR_SKILLS, content, prefix="skillver")
         version = StoredSkillVersion(
             id=upload.id,
             owner=skill.owner,

@@ -11,6 +11,7 @@ import pytest
 from openai.types import FileObject
 from openai.types.containers import FileCreateResponse
 
+from agent_tools.containers.records import Upload
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import BOUNDARY, DRAW, HEAD, INCLUDE, code, in_container, outputs, post, stream
@@ -78,8 +79,30 @@ def test_uploads_are_listed_by_their_purpose_and_kept_as_long_as_the_gateway_say
         files.list(limit=10_001)
     more = [files.create(file=("b", b"b"), purpose="user_data").id for _ in range(20)]
     assert {each.id for each in files.list().data} == {*kept, *more}
-    with pytest.raises(openai.BadRequestError, match="retention"):
-        files.create(file=("a", b"a"), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600})
+
+
+def test_a_file_that_has_expired_is_gone(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({})
+    client, end = gateway.client(), {"anchor": "created_at", "seconds": 3_600}
+    upload = client.uploads.create(
+        bytes=1, filename="b", mime_type="text/plain", purpose="user_data", expires_after=end
+    )
+    part = client.uploads.parts.create(upload.id, data=b"b").id
+    made = [
+        client.files.create(file=("a", b"a"), purpose="user_data", expires_after=end),
+        client.uploads.complete(upload.id, part_ids=[part]).file,
+    ]
+    assert [(each.expires_at or 0) - each.created_at for each in made if each] == [3_600, 3_600]
+    assert client.files.create(file=("c", b"c"), purpose="user_data").expires_at is None
+    for seconds in (3_599, 2_592_001, "x"):
+        with pytest.raises(openai.BadRequestError, match="seconds"):
+            client.files.create(file=("a", b"a"), purpose="user_data", expires_after={**end, "seconds": seconds})
+    gateway.services.store.change(Upload, made[0].id, expires_at=1.0)
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made[0].id)
+    assert [each.filename for each in client.files.list()] == ["c", "b"]
+    gateway.services.uploads.sweep()
+    assert gateway.services.store.get(Upload, made[0].id) is None
 
 
 def test_links_in_a_container_lead_nowhere(new_gateway: NewGateway) -> None:
