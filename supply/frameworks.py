@@ -71,7 +71,7 @@ FRAMEWORKS = {
     "pydantic-ai": Framework(
         "Pydantic AI: a workspace, a capability with code, code mode over the agent's tools, and WorkspaceBackendSuite",
         ("pydantic-ai-slim==2.68.0",),
-        ("openai==3.54.0", "tiktoken==0.14.0"),
+        ("openai==3.57.0", "tiktoken==0.14.0"),
         modules=("pydantic_ai", "pydantic_ai_code_mode"),
     ),
     "smolagents": Framework(

@@ -61,7 +61,7 @@ CLIENTS = {
     ),
     "codex": Client(
         "Codex CLI, `codex exec`",
-        ("@openai/codex@0.169.0",),
+        ("@openai/codex@0.171.0",),
         "codex.mjs",
         ITS_OWN,
         ("unknown_tools=ignore",),
@@ -103,7 +103,7 @@ CLIENTS = {
         reason="It runs its agents' code itself: in our sandbox with [its adapter](integrations/smolagents.md).",
     ),
     "azure": Client("`openai.AzureOpenAI` with an `azure_endpoint`", ("openai==3.57.0",), "azure_client.py"),
-    "azure-node": Client("`AzureOpenAI` of `openai` for Node", ("openai@7.57.0",), "azure.mjs"),
+    "azure-node": Client("`AzureOpenAI` of `openai` for Node", ("openai@7.59.0",), "azure.mjs"),
     "langchain-js": Client(
         'LangChain.js, `ChatOpenAI` with `outputVersion: "v1"`',
         ("@langchain/openai@1.6.0", "@langchain/core@1.4.0"),

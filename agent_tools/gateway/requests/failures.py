@@ -129,3 +129,8 @@ def code_execution_refused(kind: str) -> ApiError:
 def stopped() -> ApiError:
     """Return the error for an answer that the gateway's stop cuts off."""
     return ApiError(503, "The gateway was stopped before the response's end.", code="gateway_stopped")
+
+
+def no_summary() -> ApiError:
+    """Return the error for a conversation that the model did not sum up."""
+    return ApiError(502, "The model wrote no summary, or not all of it.", code="no_summary")

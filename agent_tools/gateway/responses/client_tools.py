@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import AfterValidator, FailFast, Tag
 
@@ -19,6 +19,8 @@ from agent_tools.gateway.requests.fields import Given, Needed, at_most, by_type,
 from agent_tools.models.base import FunctionDefinition, JsonObject
 
 INPUT = "input"
+TOOL_SEARCH: Final = "tool_search"
+"""The type of a tool by which the model asks the client for further tools, and its name for the model."""
 MAX_NAME = 64  # characters of a function's name, which many servers refuse more of
 MAX_TOOLS = 512  # of a request, those of namespaces included
 MAX_NAMESPACE = 256  # characters of its name
@@ -44,6 +46,12 @@ class _Callable(Given):
 class _Function(_Callable):
     parameters: dict[str, Any] = {}
     strict: bool | None = None
+
+
+class _Search(Given):
+    execution: Literal["client"]
+    description: str = ""
+    parameters: dict[str, Any] = {}
 
 
 class _Custom(_Callable):
@@ -72,7 +80,7 @@ class _Namespace(Given):
 class ClientTool:
     """A tool that the client runs. The response repeats `shown`."""
 
-    kind: Literal["function", "custom"]
+    kind: Literal["function", "custom", "tool_search"]
     own_name: str
     namespace: str
     offered: FunctionDefinition
@@ -90,7 +98,12 @@ class ClientTool:
 
 
 def read_client_tools(tool: Mapping[str, Any], path: str = "") -> tuple[list[ClientTool], JsonObject]:
-    """Read a function, a custom tool, or all tools of a namespace; return what the response repeats, too."""
+    """Read a function, a custom tool, a search, or all tools of a namespace; return what the response repeats, too."""
+    if tool["type"] == TOOL_SEARCH:
+        search = read(_Search, tool, path)
+        offered = {"description": search.description, "parameters": search.parameters or _NO_PARAMETERS}
+        own = {"type": TOOL_SEARCH, "execution": search.execution, **offered}
+        return [ClientTool(TOOL_SEARCH, TOOL_SEARCH, "", {"name": TOOL_SEARCH, **offered}, own)], own
     if tool["type"] != "namespace":
         found = _tool(read(_Function, tool, path) if tool["type"] == "function" else read(_Custom, tool, path))
         return [found], found.shown

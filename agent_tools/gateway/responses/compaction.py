@@ -127,7 +127,7 @@ def _texts(values: Sequence[Any]) -> Iterator[str]:
 # replaces every item before it, as OpenAI's does.
 
 
-KIND = "compaction"
+KIND, TRIGGER = "compaction", "compaction_trigger"
 MAX_SUMMARY = 1_000_000  # characters
 ASKED = (
     "Summarise this conversation so that you can go on from the summary alone: it replaces all that was said. Keep "

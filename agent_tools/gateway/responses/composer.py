@@ -27,6 +27,7 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.responses.client_tools import TOOL_SEARCH
 from agent_tools.gateway.responses.history import LOCAL
 from agent_tools.gateway.responses.items import (
     CallItem,
@@ -45,6 +46,7 @@ from agent_tools.gateway.responses.items import (
     ShellCallItem,
     ShellOutputItem,
     SpokenItem,
+    ToolSearchItem,
 )
 from agent_tools.gateway.responses.outputs import Details, FindFile, ImageUrl, citations, outputs_of, status_of
 from agent_tools.gateway.responses.request import ResponseRequest
@@ -54,6 +56,7 @@ from agent_tools.models.reply import CONTEXT_TOO_LONG
 PADDED = 16  # characters; the length of a delta with its padding is a multiple of this
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "rounds": "max_messages"}
+_CLIENTS_ITEMS = {"function": FunctionItem, "custom": CustomItem, TOOL_SEARCH: ToolSearchItem}
 _Spoken = TypeVar("_Spoken", MessageItem, RefusalItem, ReasoningItem)
 
 
@@ -213,7 +216,7 @@ class Composer:
         if remote := self._remote.get(name):
             return (McpApprovalItem if remote.needs_approval else McpCallItem)(remote.label, remote.own_name)
         if tool := self._clients.get(name):
-            return (CustomItem if tool.kind == "custom" else FunctionItem)(id_, tool)
+            return _CLIENTS_ITEMS[tool.kind](id_, tool)
         return None
 
     def _run(self, id_: str) -> Iterator[Event]:

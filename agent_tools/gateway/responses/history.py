@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Given, LocalSkill, Needed, Texts, read, wrong
-from agent_tools.gateway.responses.client_tools import arguments_of_text, name_for_model
+from agent_tools.gateway.requests.fields import Given, LocalSkill, Needed, Objects, Texts, read, wrong
+from agent_tools.gateway.responses.client_tools import TOOL_SEARCH, arguments_of_text, name_for_model
 from agent_tools.gateway.responses.compaction import first_kept, read_summary, summary_message
 from agent_tools.gateway.responses.input_files import picture_part
 from agent_tools.gateway.responses.mcp_tools import asked, executed, model_name, read_decisions
@@ -35,8 +35,12 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_t
 _MADE = frozenset(  # by the model
     (
         *("code_interpreter_call", "custom_tool_call", "function_call", "reasoning", "shell_call", "apply_patch_call"),
-        *("mcp_call", "mcp_approval_request", "compaction"),
+        *("mcp_call", "mcp_approval_request", "compaction", "tool_search_call"),
     )
+)
+_OF_TOOLS = (
+    *("shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output"),
+    *("tool_search_call", "tool_search_output", "additional_tools"),
 )
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
@@ -49,6 +53,10 @@ class _Names(Given):
 
 class _Thought(Given):
     encrypted_content: str = ""
+
+
+class _Found(Given):
+    tools: Objects
 
 
 class _Patch(Given):
@@ -208,10 +216,8 @@ def _messages(item: Mapping[str, Any], param: str, past: CallHistory) -> Iterato
             yield Message(ASSISTANT, function_call=call, extra={CALL_ID: _text(item, "call_id", param)})
         case "code_interpreter_call":
             yield from _code_call(item, past)
-        case "shell_call" | "shell_call_output" as kind:
-            yield _of_shell(kind, item, param, past)
-        case "apply_patch_call" | "apply_patch_call_output" as kind:
-            yield _of_patch(kind, item, param)
+        case kind if kind in _OF_TOOLS:
+            yield from _of_tool(kind, item, param, past)
         case "mcp_call" | "mcp_approval_request" | "mcp_list_tools" | "mcp_approval_response" as kind:
             yield from _of_server(kind, item, param, past)
         case "compaction":
@@ -237,6 +243,15 @@ def _with_server_fields(
         yield message
 
 
+def _of_tool(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Iterator[Message]:
+    if kind.startswith("shell"):
+        yield _of_shell(kind, item, param, past)
+    elif kind.startswith("apply_patch"):
+        yield _of_patch(kind, item, param)
+    elif kind != "additional_tools":  # which are offered, and not spoken of: see tools.py
+        yield _of_search(kind, item, param)
+
+
 def _of_shell(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) -> Message:
     call_id = {CALL_ID: _text(item, "call_id", param)}
     if kind == "shell_call":
@@ -253,6 +268,16 @@ def _of_patch(kind: str, item: Mapping[str, Any], param: str) -> Message:
         return Message(ASSISTANT, function_call=call, extra=call_id)
     tool_answer = given.output or f"status: {item.get('status')!s:.20}"
     return Message(FUNCTION, tool_answer, PATCH_NAME, extra=call_id)
+
+
+def _of_search(kind: str, item: Mapping[str, Any], param: str) -> Message:
+    """Return a search for tools, or what it found; the tools are offered with all others."""
+    call_id = {CALL_ID: str(item.get("call_id") or "") or _text(item, "id", param)}
+    if kind == "tool_search_call":
+        arguments = json.dumps(item.get("arguments") or {}, ensure_ascii=False)
+        return Message(ASSISTANT, function_call=FunctionCall(TOOL_SEARCH, arguments), extra=call_id)
+    names = ", ".join(str(tool.get("name")) for tool in read(_Found, item, param).tools)
+    return Message(FUNCTION, f"Tools that can be called now: {names or 'none'}.", TOOL_SEARCH, extra=call_id)
 
 
 def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:

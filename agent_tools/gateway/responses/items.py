@@ -7,8 +7,10 @@ those of https://platform.openai.com/docs/api-reference/responses-streaming.
 from __future__ import annotations
 
 import copy
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,8 +69,12 @@ class Item:
 class CompactionItem(Item):
     """A summary in place of the conversation before it."""
 
-    def __init__(self, encrypted_content: str) -> None:
+    def __init__(self, encrypted_content: str = "") -> None:
         super().__init__("cmp", "compaction", encrypted_content=encrypted_content)
+
+    def begun(self) -> Iterator[Event]:
+        """Yield the event that the model writes the summary."""
+        yield self._event("response.compaction.compacting")
 
 
 # Text of the model.
@@ -220,6 +226,21 @@ class CustomItem(CallItem):
         if text:
             yield self._event("response.custom_tool_call_input.delta", delta=text)
         yield self._event("response.custom_tool_call_input.done", input=text)
+        yield from self.done()
+
+
+class ToolSearchItem(CallItem):
+    """A call of the client's search for tools. It has no events but those of every item."""
+
+    def __init__(self, call_id: str, _tool: ClientTool) -> None:
+        super().__init__(
+            "tsc", "tool_search_call", status="in_progress", call_id=call_id, execution="client", arguments={}
+        )
+
+    def written(self, ready: CallReady) -> Iterator[Event]:
+        """Set the whole arguments, with which the call is done."""
+        with suppress(ValueError, RecursionError):  # else none
+            self.value["arguments"] = json.loads(ready.call.arguments)
         yield from self.done()
 
 

@@ -23,7 +23,7 @@ from agent_tools.gateway.conversations.stored import Hidden
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure
 from agent_tools.gateway.remote_mcp.tool import McpConnection, McpConnections, RemoteFunction, RemoteTool
-from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.failures import ApiError, no_summary
 from agent_tools.gateway.responses import plan as planning
 from agent_tools.gateway.responses.compaction import Compactor, compaction_item, summary_message, too_long
 from agent_tools.gateway.responses.composer import Composer
@@ -196,7 +196,7 @@ def _own_name(tool: RemoteTool) -> tuple[str, str]:
 
 
 _log = logging.getLogger(__name__)
-_CALLS = ("function_call", "shell_call", "apply_patch_call")
+_CALLS = ("function_call", "shell_call", "apply_patch_call", "tool_search_call")
 """Items that a conversation could not go on from if they were cut off."""
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
@@ -238,6 +238,9 @@ class ResponseJob(TurnJob):
         if not self.plan.request.generates:
             yield from self._composer.feed(Finished("stop", Usage()))
             return
+        if self.plan.request.compacts:
+            yield from self._sum_up()
+            return
         turn = self.plan.turn
         with ExitStack() as ending:
             if self._remote:
@@ -261,16 +264,36 @@ class ResponseJob(TurnJob):
         long = too_long(self._conversation, threshold)
         if long is None:
             return
-        messages = [*self.plan.instructions, *long.before]
-        compactor = Compactor(self.plan.turn.model, self._services.config.turn_timeout)
-        summary = compactor.summarised(messages, self.cancel, partial(self._services.metrics.step, key=self._key_name))
-        self._summary_usage = compactor.usage
-        self._usage += compactor.usage
-        if summary:
+        if summary := self._summary(long.before):
             item = CompactionItem(compaction_item(summary, long.newest_text)["encrypted_content"])
             yield from self._composer.insert(item)
             yield from self._composer.placed(item, item.done())
             self._conversation = [summary_message(summary), *long.newest]
+
+    def _sum_up(self) -> Iterator[Event]:
+        """Make a response whose only item is a summary, as the request's last item asks for it."""
+        item = CompactionItem()
+        yield from self._composer.insert(item)
+        yield from self._composer.placed(item, item.begun())
+        summary = self._summary(self._conversation)
+        if not summary and self.cancel.is_set() and not self.is_stopped:
+            yield from self._composer.feed(Finished("cancelled", self._summary_usage))
+            return
+        if not summary:
+            raise no_summary()
+        item.value["encrypted_content"] = compaction_item(summary)["encrypted_content"]
+        yield from self._composer.placed(item, item.done())
+        self._conversation = [summary_message(summary)]
+        yield from self._composer.feed(Finished("stop", self._summary_usage))
+
+    def _summary(self, messages: Sequence[JsonObject]) -> str:
+        """Return the model's summary of messages, and count its tokens; '' if it wrote none, or was interrupted."""
+        compactor = Compactor(self.plan.turn.model, self._services.config.turn_timeout)
+        note = partial(self._services.metrics.step, key=self._key_name)
+        summary = compactor.summarised(answered([*self.plan.instructions, *messages]), self.cancel, note)
+        self._summary_usage = compactor.usage
+        self._usage += compactor.usage
+        return summary
 
     def _events_of(self, turn: ToolLoop, messages: Conversation) -> Iterator[Event]:
         for step in self.steps(turn, messages, self.plan.tools):

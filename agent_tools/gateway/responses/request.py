@@ -28,7 +28,8 @@ from agent_tools.gateway.requests.fields import (
     by_shape,
     read,
 )
-from agent_tools.gateway.responses.tools import Tools, Unknown, read_tools
+from agent_tools.gateway.responses.compaction import TRIGGER
+from agent_tools.gateway.responses.tools import Tools, Unknown, loaded_tools, read_tools
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.models.base import JsonObject
 
@@ -165,6 +166,7 @@ class ResponseRequest:
 
     Attributes:
         recent: the response before, where the client's connection has it and the store need not be asked.
+        compacts: the answer is a summary of the conversation, which replaces it.
         is_padded: the deltas of the stream are padded.
         generates: the model is asked; else the conversation is only made ready for the next response.
         ignored: the fields that have no meaning here and are not sent on.
@@ -179,6 +181,7 @@ class ResponseRequest:
     conversation: str | None = None
     max_tool_calls: int | None = None
     compact_threshold: int | None = None
+    compacts: bool = False
     store: bool = True
     stream: bool = False
     background: bool = False
@@ -229,7 +232,8 @@ def read_request(
         ApiError: 400; `param` names the field.
     """
     given = read(_Fields, body)
-    tools = read_tools(given.tools, given.tool_choice, unknown_tools, servers)
+    items, compacts = _without_trigger(_items(given))
+    tools = read_tools(given.tools, given.tool_choice, unknown_tools, servers, loaded_tools(items))
     if given.background and not given.store:
         raise invalid("A response in the background needs 'store' to be true.", "background")
     if given.conversation is not None and given.previous_response_id is not None:
@@ -239,7 +243,7 @@ def read_request(
     rules = given.context_management
     return ResponseRequest(
         model=given.model,
-        input=_items(given),
+        input=items,
         tools=tools,
         instructions=given.instructions,
         include=frozenset(given.include),
@@ -247,6 +251,7 @@ def read_request(
         conversation=named.id if isinstance(named, _ConversationName) else named,
         max_tool_calls=given.max_tool_calls,
         compact_threshold=rules[-1].compact_threshold if rules else None,
+        compacts=compacts,
         store=given.store,
         stream=given.stream,
         background=given.background,
@@ -275,6 +280,17 @@ def _items(given: _Fields) -> list[JsonObject]:
     if isinstance(given.input, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given.input}]}]
     return given.input
+
+
+def _without_trigger(items: list[JsonObject]) -> tuple[list[JsonObject], bool]:
+    """Return the items without the one that asks for a summary of all before it; and whether it is there."""
+    found = next((index for index, item in enumerate(items) if item.get("type") == TRIGGER), None)
+    if found is None:
+        return items, False
+    if found < len(items) - 1:
+        message = f"An item of type '{TRIGGER}' is the last one of 'input'."
+        raise invalid(message, f"input[{found}].type", "invalid_value")
+    return items[:-1], True
 
 
 def _options(given: _Fields, body: Mapping[str, Any], tools: Tools) -> JsonObject:

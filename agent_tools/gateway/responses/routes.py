@@ -35,7 +35,7 @@ from agent_tools.gateway.http import (
 )
 from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
-from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
+from agent_tools.gateway.requests.failures import ApiError, invalid, no_summary, not_found
 from agent_tools.gateway.responses.compaction import ASKED, compaction_item, count_tokens
 from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
 from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
@@ -368,7 +368,7 @@ def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: 
     messages = [item for item in body["output"] if item["type"] == "message"]
     summary = "".join(part.get("text", "") for item in messages for part in item["content"]).strip()
     if body["status"] != "completed" or not summary:
-        raise ApiError(502, "The model wrote no summary, or not all of it.", code="no_summary")
+        raise no_summary()
     most = services.config.max_conversation_bytes
     before = said_before(services.store, owner, wanted.previous_response_id, most)
     said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Annotated, Any, Literal, Union
@@ -19,19 +19,21 @@ from agent_tools.gateway.requests.fields import (
     GivenSkill,
     LocalSkill,
     Needed,
+    Objects,
     Unsupported,
     by_shape,
     by_type,
     read,
     wrong,
 )
-from agent_tools.gateway.responses.client_tools import MAX_TOOLS, ClientTool, read_client_tools
+from agent_tools.gateway.responses.client_tools import MAX_TOOLS, TOOL_SEARCH, ClientTool, read_client_tools
 from agent_tools.gateway.responses.mcp_tools import GivenServer, model_name, read_server
 from agent_tools.models.base import JsonObject
 from agent_tools.skills.shelf import MAX_SKILLS
 
 MAX_ID = 64
 CODE, SHELL, PATCH = "code_interpreter", "shell", "apply_patch"
+_CLIENTS = ("function", "custom", "namespace", TOOL_SEARCH)
 Unknown = Literal["refuse", "ignore"]
 """The treatment of tools that are not here."""
 _STAND_IN = "\0{}"
@@ -57,6 +59,10 @@ class _Kind(Given):
 
 class _Auto(ContainerFields):
     type: Literal["auto"]
+
+
+class _Loaded(Given):
+    tools: Objects
 
 
 class _Code(Given):
@@ -150,17 +156,22 @@ class Tools:
 
 
 def read_tools(
-    tools: list[dict[str, Any]], choice: Any = None, unknown: Unknown = "refuse", servers: AllowedServers | None = None
+    tools: list[dict[str, Any]],
+    choice: Any = None,
+    unknown: Unknown = "refuse",
+    servers: AllowedServers | None = None,
+    loaded: Iterable[tuple[str, JsonObject]] = (),
 ) -> Tools:
     """Read `tools` and `tool_choice`. Tools of other types are errors or left out, by `unknown`.
 
-    `servers` are the MCP servers that may be named; without it, `mcp` is such another type.
+    `servers` are the MCP servers that may be named; without it, `mcp` is such another type. `loaded` are the tools of
+    the input's items, see `loaded_tools`; tools that the client searches for are offered at once.
     """
     found = Tools(shown_choice="auto" if choice is None else choice)
     for index, tool in enumerate(tools):
         path = f"tools[{index}]"
         match read(_Kind, tool, path).type:
-            case "function" | "custom" | "namespace":
+            case kind if _is_clients(kind, tool):
                 found = _with_clients(found, *read_client_tools(tool, path), path)
             case "code_interpreter":
                 _add_built_in(found, CODE, *_container(tool, path))
@@ -173,6 +184,7 @@ def read_tools(
                 found = _with_server(found, read_server(tool, servers, path), servers.max_servers, path)
             case kind if unknown == "refuse":
                 raise _unknown_tool(kind, path)
+    found = _with_loaded(found, loaded, unknown)
     _check_callers(found)
     found = _chosen(choice, found)
     container = None
@@ -181,17 +193,45 @@ def read_tools(
     return replace(found, container=container) if container else found
 
 
+def loaded_tools(items: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the tools that items of an input bring, with their paths: those found by a search, and additional ones."""
+    for index, item in enumerate(items):
+        if item.get("type") in ("tool_search_output", "additional_tools"):
+            path = f"input[{index}]"
+            yield from ((f"{path}.tools[{n}]", tool) for n, tool in enumerate(read(_Loaded, item, path).tools))
+
+
+def _with_loaded(found: Tools, loaded: Iterable[tuple[str, JsonObject]], unknown: Unknown) -> Tools:
+    """Add tools that the response does not repeat; the same tool may come again."""
+    for path, tool in loaded:
+        kind = read(_Kind, tool, path).type
+        if _is_clients(kind, tool):
+            taken = {each.name for each in found.clients}
+            new = {each.name: each for each in read_client_tools(tool, path)[0] if each.name not in taken}
+            found = _with_clients(found, [*new.values()], None, path)
+        elif unknown == "refuse":
+            raise _unknown_tool(kind, path)
+    return found
+
+
+def _is_clients(kind: str, tool: Mapping[str, Any]) -> bool:
+    """Return whether the client runs a tool; a search for tools may also be its server's."""
+    return kind in _CLIENTS and (kind != TOOL_SEARCH or tool.get("execution") == "client")
+
+
 def _unknown_tool(kind: str, path: str) -> ApiError:
     if kind == "mcp":
         message = "MCP servers are not available here: the operator of the gateway can list some (mcp_servers)."
     else:
-        known = "'code_interpreter', 'shell', 'apply_patch', 'mcp', 'function', 'custom' and 'namespace' are."
+        known = "'code_interpreter', 'shell', 'apply_patch', 'mcp', 'function', 'custom', 'namespace' are."
+        if kind == TOOL_SEARCH:
+            known = "a search that the client executes is ('execution': 'client')."
         ignore = "The operator can have others ignored: --set unknown_tools=ignore."
         message = f"Tools of type {kind!r:.40} are not supported here; {known} {ignore}"
     return invalid(message, f"{path}.type", "unsupported_value")
 
 
-def _with_clients(found: Tools, tools: list[ClientTool], shown: JsonObject, path: str) -> Tools:
+def _with_clients(found: Tools, tools: list[ClientTool], shown: JsonObject | None, path: str) -> Tools:
     taken = {tool.name for tool in found.clients}
     for tool in tools:
         if tool.name in taken:
@@ -199,7 +239,8 @@ def _with_clients(found: Tools, tools: list[ClientTool], shown: JsonObject, path
         taken.add(tool.name)
     if len(taken) > MAX_TOOLS:
         raise invalid(f"There are more than {MAX_TOOLS} tools.", "tools", "invalid_value")
-    found.shown.append(shown)
+    if shown:
+        found.shown.append(shown)
     return replace(found, clients=(*found.clients, *tools))
 
 

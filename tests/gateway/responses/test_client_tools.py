@@ -156,3 +156,34 @@ def test_names_are_short_enough_for_every_server_and_differ() -> None:
 @pytest.mark.parametrize("arguments", ["*** Begin", '{"other": 1}', '["input"]', "[" * 50_000, '{"input": 3}'])
 def test_arguments_of_another_form_are_the_text(arguments: str) -> None:
     assert text_of_arguments(arguments) == arguments
+
+
+FIND = {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": {"type": "object"}}
+
+
+def test_the_model_searches_the_tools_of_the_client_and_calls_what_was_found(new_gateway: NewGateway) -> None:
+    reply = ScriptedReply(calls=[ScriptedCall("tool_search", {"goal": "work"}, "c1")])
+    gateway = new_gateway({"m": [reply, ScriptedReply(calls=[ScriptedCall("crew__spawn", {"n": 1}, "c2")])]})
+    events = stream(gateway, tools=[FIND])
+    (search,) = events[-1]["response"]["output"]
+    assert (search["type"], search["execution"], search["call_id"]) == ("tool_search_call", "client", "c1")
+    assert (search["arguments"], events[-1]["response"]["tools"]) == ({"goal": "work"}, [FIND])
+    found = {"type": "tool_search_output", "execution": "client", "call_id": "c1", "tools": [CREW]}
+    items = [{"role": "user", "content": "Go."}, search, found]
+    body = post(gateway, tools=[FIND], input=items).json()
+    check_response(body)
+    assert [(call["namespace"], call["name"]) for call in body["output"]] == [("crew", "spawn")]
+    assert body["tools"] == [FIND]
+    assert asked(gateway)[-1]["content"] == "Tools that can be called now: crew."
+
+
+def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": ["Ok."]})
+    more = {"type": "additional_tools", "role": "developer", "tools": [SPAWN, SPAWN]}
+    body = post(gateway, tools=[SPAWN], input=[more, {"role": "user", "content": "Go."}]).json()
+    assert [tool["function"]["name"] for tool in gateway.upstream.requests[0]["tools"]] == ["spawn"]
+    assert len(body["tools"]) == 1
+    other = post(gateway, tools=[], input=[{**more, "tools": [SEARCH]}]).json()["error"]
+    assert (other["param"], "unknown_tools=ignore" in other["message"]) == ("input[0].tools[0].type", True)
+    by_server = post(gateway, tools=[{"type": "tool_search"}]).json()["error"]
+    assert (by_server["param"], "'execution': 'client'" in by_server["message"]) == ("tools[0].type", True)

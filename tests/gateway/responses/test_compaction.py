@@ -45,6 +45,26 @@ def test_a_conversation_is_summed_up(new_gateway: NewGateway) -> None:
     assert told(gateway) == [summary, ("user", "Which?")]
 
 
+def test_a_trigger_makes_a_response_of_a_summary(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 42"), "Ok.", SUMMARY, "42.", ""]})
+    first = post(gateway, input=LONG).json()
+    trigger = {"type": "compaction_trigger"}
+    events = stream(gateway, input=[said("Sum up."), trigger], previous_response_id=first["id"], tools=[])
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert kinds[2:] == ["output_item.added", "compaction.compacting", "output_item.done", "completed"]
+    body = events[-1]["response"]
+    (item,) = body["output"]
+    compacting = {key: events[3][key] for key in ("item_id", "output_index", "sequence_number")}
+    assert compacting == {"item_id": item["id"], "output_index": 0, "sequence_number": 3}
+    assert (item["type"], body["usage"]["output_tokens"]) == ("compaction", 5)
+    summary = ("user", "(Summary of the conversation so far:)\n\nIt is 42.")
+    post(gateway, input="Which?", previous_response_id=body["id"], tools=[])
+    assert told(gateway) == [summary, ("user", "Which?")]
+    assert post(gateway, input=[said("a"), trigger], tools=[]).json()["error"]["code"] == "no_summary"
+    wrong = post(gateway, input=[trigger, said("b")], tools=[])
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "input[0].type")
+
+
 def test_what_the_user_said_comes_before_the_summary(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["One.", "Two.", SUMMARY]})
     first = post(gateway, input=[said("a"), {"role": "developer", "content": "Be brief."}, said("b")], tools=[]).json()
