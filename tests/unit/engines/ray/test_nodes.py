@@ -253,6 +253,7 @@ def test_unusable_answers_of_a_node_are_no_answers(answer: bytes) -> None:
 
         def serve() -> None:
             connection, _ = listener.accept()
+            listener.close()  # the node is asked once more
             with context.wrap_socket(connection, server_side=True) as caller:
                 link.read_exactly(caller, link.TOKEN_BYTES, time.monotonic() + 10)
                 link.read_message(caller, MIB, time.monotonic() + 10)
