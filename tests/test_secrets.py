@@ -53,8 +53,6 @@ def test_the_gateway_logs_no_key(new_gateway: NewGateway, logs: Callable[[], str
         log_level="debug",
         api_keys=KEYS,
         upstream_key="canary-upstream",
-        address="http://127.0.0.1:1",
-        shared_secret="canary-of-all",
     )
     turn = {"model": "m", "input": "Hi.", "tools": [CODE_TOOL]}
     chat = {"model": "chat", "messages": [{"role": "user", "content": "Hi."}]}
@@ -136,10 +134,8 @@ def test_chat_shows_no_key(command: tuple[str, ...], status: int, monkeypatch: p
     "read",
     [
         lambda: read_config({"upstream": "http://a/v1", "api_keys": "canary"}),
-        lambda: read_config({"upstream": "http://a/v1", "shared_secret": "canary-secret"}),
         lambda: read_config({"upstream": "http://a/v1", "upstream_key": ["canary-key"]}),
         lambda: read_config({"upstream": "http://me:canary@a/v1"}),
-        lambda: read_config({"upstream": "http://a/v1", "address": "http://me:canary@a", "shared_secret": "canary-1"}),
         lambda: McpConfig(api_keys="canary"),
         lambda: McpConfig(api_keys={"canary-key": 1}),
         lambda: NetworkPolicy.read({"allow": ["a.org"], "headers": {"a.org": {"Authorization": "canary\nx"}}}),
@@ -161,8 +157,6 @@ def test_no_setting_shows_its_secret() -> None:
             "upstream_key": "canary-key",
             "api_keys": "canary-client",
             "database": "postgresql://me:canary@a/b",
-            "address": "http://a",
-            "shared_secret": "canary-secret",
         }
     )
     policy = NetworkPolicy.read({"allow": ["a.org"], "headers": {"a.org": {"Authorization": "canary"}}})

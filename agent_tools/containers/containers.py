@@ -230,6 +230,7 @@ class Containers(Generic[Config]):
 
         Raises:
             ContainerNotFound: there is no such container.
+            ContainerElsewhere: another process has its sandbox.
             ContainerNotDeleted: some of its files could not be deleted yet; the container has ended anyway.
         """
         if not self.endings.delete(self.find(owner, id_)):
@@ -280,7 +281,7 @@ class Containers(Generic[Config]):
 
         Raises:
             ContainerExpired: the container has ended.
-            ContainerElsewhere: another process uses it, and has not released it in time.
+            ContainerElsewhere: another process has its sandbox.
             NoSandbox: no sandbox became free.
         """
         with nullcontext() if has_ticket else self.queue.place(self._owner(id_), id_, patience):
@@ -358,7 +359,6 @@ class Containers(Generic[Config]):
                 continue
             if live:
                 return live
-            self.leases.ask_for(id_, since)
 
     def start_soon(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
         """Start the sandbox of an acquired interpreter, in a thread. Return as for `Places.start`."""
@@ -386,7 +386,7 @@ class Containers(Generic[Config]):
 
     def gave_up(self, id_: str) -> None:
         """Release a container without a sandbox to other processes."""
-        with suppress(self._rows.failure):  # the process that wants it asks again
+        with suppress(self._rows.failure):  # others may take it once this process has ended
             self.leases.give_up(id_)
 
     def was_parked(self, id_: str) -> None:

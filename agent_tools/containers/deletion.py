@@ -55,7 +55,7 @@ class Remains:
         if ending == "deleting":
             self._rows.delete(ContainerRecord, id=id_)
         else:
-            self._rows.change(ContainerRecord, id_, status="expired", gateway="", wanted_by="")
+            self._rows.change(ContainerRecord, id_, status="expired", gateway="")
         return True
 
     def remove_files(self, id_: str) -> bool:
@@ -118,10 +118,12 @@ class Endings:
         return replace(row, status="expired")
 
     def delete(self, row: ContainerRecord) -> bool:
-        """End a container with everything in it; return False if some files are not removed yet."""
-        if self._leases.holder_elsewhere(row):
-            self.remains.begin(row.id, "deleting")
-            return self._leases.is_gone_soon(row.id)
+        """End a container with everything in it; return False if some files are not removed yet.
+
+        Raises:
+            ContainerElsewhere: another process has its sandbox.
+        """
+        self._leases.check_holder(row)
         return self._end(row.id, "deleting")
 
     def sweep(self, now: float) -> int:
@@ -133,21 +135,12 @@ class Endings:
         return failed
 
     def tend(self) -> None:
-        """Release containers that other processes ask for, end deleted ones, and drop those that were taken over."""
+        """Drop the sandboxes of containers that other processes took over."""
         there = self._places.generations()
         rows = {row.id: row for row in self._leases.of_this_process()}  # read later, so that it has all of them
         for id_, generation in there.items():
             if id_ not in rows or rows[id_].generation != generation:
                 self._places.drop(id_, generation)
-        for row in rows.values():
-            if row.wanted_by and row.status != "deleting":
-                failures(partial(self._places.hand_over, row.id))
-        for row in rows.values():
-            if row.status == "deleting":
-                failures(partial(self._end_deleted, row.id))
-
-    def _end_deleted(self, id_: str) -> None:
-        self._end(id_, "deleting")
 
     def clear(self, id_: str, close: Callable[[], None]) -> None:
         """Close a sandbox that had lost its place; remove files that it made again for an ended container."""

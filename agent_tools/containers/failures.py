@@ -73,10 +73,14 @@ class RowsAway(ContainersError):
 
 
 class ContainerElsewhere(ContainersError):
-    """Another gateway has the container's sandbox, and has not released it in time."""
+    """Another gateway, `gateway`, has the container's sandbox."""
 
-    def __init__(self) -> None:
-        super().__init__("The container is in use at another gateway; try again later.")
+    def __init__(self, gateway: str) -> None:
+        super().__init__(
+            f"The gateway {gateway} has the container's sandbox. Send all requests of a key to one gateway, as "
+            "deploy/nginx.conf does."
+        )
+        self.gateway = gateway
 
 
 class NoSandbox(ContainersError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ NAMED = "u-"
 class ContainerRecord(Record):
     """A container. `status` is active, expiring, deleting or expired; `network` lists domains separated by spaces.
 
-    `gateway` is the process that has its sandbox and `wanted_by` a process that waits for it, '' for none; `generation`
+    `gateway` is the process that has its sandbox ('' for none); `generation`
     counts how often a process took it. `skills` are its own, in the format of `ContainerSpec.skills_text`. `origin` is
     the part of the gateway that made it, '' if its client did; in an origin that begins with `NAMED`, an owner has at
     most one active container of each name.
@@ -51,7 +50,6 @@ class ContainerRecord(Record):
     has_run: bool
     bytes: int
     gateway: str = ""
-    wanted_by: str = ""
     generation: int = 0
     origin: str = ""
     skills: str = ""
@@ -248,92 +246,57 @@ def _fits(value: Any, wanted: Any) -> bool:
 #     process took it. Acquiring and releasing are single conditional updates of the row, so of two processes that try
 #     at once one fails. A holder keeps the container while it is alive, even if it is idle, since it has the variables.
 #
-#     A process that needs a container of another holder writes its own name into `wanted_by`. The holder sees this at
-#     its next check, saves the variables, and releases the container as soon as no code runs in it. If the holder is
-#     gone, the container is taken from it, with its last saved variables. A holder that only seemed gone finds another
+#     A holder that parks a container, its variables saved, has it no longer, so any process may take it then. From a
+#     holder that is gone the container is taken, with its last saved variables. One that only seemed gone finds another
 #     generation in the row, and drops its sandbox.
-
-ASK_EVERY = 0.1  # seconds between two checks of a container that another process should release
-DELETE_PATIENCE = 5.0  # seconds until another process has deleted one
-HANDOVER_PATIENCE = 30.0  # seconds until another process has released a container
 
 
 class ContainerLeases:
     """The leases of one process, `holder`. Thread-safe.
 
-    `is_alive` tells whether another holder runs and serves its containers.
+    `name_of` returns the name of another holder that runs and serves its containers, '' if it does not.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        holder: str = "here",
-        is_alive: Callable[[str], bool] = lambda _: False,
-        patience: float = HANDOVER_PATIENCE,
-    ) -> None:
+    def __init__(self, rows: Rows, holder: str = "here", name_of: Callable[[str], str] = lambda _: "") -> None:
         self.holder = holder
-        self.patience = patience
-        self.is_alive = is_alive
+        self._name_of = name_of
         self._rows = rows
-        self._pause = threading.Event()  # never set
 
     def holds(self, row: ContainerRecord) -> bool:
         """Return True if this process has the sandbox of a container."""
         return row.gateway == self.holder
 
     def holder_elsewhere(self, row: ContainerRecord) -> str:
-        """Return the living process that has a container's sandbox; '' for this process or none."""
-        other = "" if self.holds(row) else row.gateway
-        return other if other and self.is_alive(other) else ""
+        """Return the name of the living process that has a container's sandbox; '' for this process or none."""
+        return self._name_of(row.gateway) if row.gateway and not self.holds(row) else ""
+
+    def check_holder(self, row: ContainerRecord) -> None:
+        """Check that no other process has a container's sandbox. Raises ContainerElsewhere."""
+        if name := self.holder_elsewhere(row):
+            raise ContainerElsewhere(name)
 
     def take(self, id_: str, now: float) -> ContainerRecord | None:
         """Acquire a container for a call; return its previous row, with the new generation.
 
-        Return None if another process has it, or has just changed its row.
+        Return None if another process has just changed its row.
 
         Raises:
             ContainerExpired: the container has ended.
+            ContainerElsewhere: another process has it.
         """
         row = self._rows.get(ContainerRecord, id_, status="active")
         if row is None:
             raise ContainerExpired()
-        if self.holder_elsewhere(row):
-            return None
+        self.check_holder(row)
         generation = row.generation + (not self.holds(row))
         as_it_was = {"status": "active", "gateway": row.gateway, "generation": row.generation}
         taken = {"gateway": self.holder, "generation": generation, "has_run": True, "last_active_at": now}
-        wanted_by = "" if row.wanted_by == self.holder else row.wanted_by
-        is_taken = self._rows.change(ContainerRecord, id_, as_it_was, **taken, wanted_by=wanted_by)
+        is_taken = self._rows.change(ContainerRecord, id_, as_it_was, **taken)
         return replace(row, generation=generation) if is_taken else None
-
-    def ask_for(self, id_: str, since: float) -> None:
-        """Ask another process to release a container, and wait a moment.
-
-        `since` is the time of the first request (monotonic).
-
-        Raises:
-            ContainerElsewhere: the other process has not released it in time.
-        """
-        row = self._rows.get(ContainerRecord, id_, status="active")
-        if row and (other := self.holder_elsewhere(row)):
-            if time.monotonic() >= since + self.patience:
-                raise ContainerElsewhere()
-            if row.wanted_by != self.holder:
-                self._rows.change(ContainerRecord, id_, {"gateway": other}, wanted_by=self.holder)
-            self._pause.wait(ASK_EVERY)
 
     def give_up(self, id_: str) -> None:
         """Release a container that has no sandbox in this process any more."""
-        self._rows.change(ContainerRecord, id_, {"gateway": self.holder}, gateway="", wanted_by="")
-
-    def is_gone_soon(self, id_: str) -> bool:
-        """Wait until its holder has deleted a container; return False if the row is still there."""
-        until = time.monotonic() + DELETE_PATIENCE
-        while is_there := self._rows.get(ContainerRecord, id_) is not None:
-            if time.monotonic() >= until:
-                break
-            self._pause.wait(ASK_EVERY)
-        return not is_there
+        self._rows.change(ContainerRecord, id_, {"gateway": self.holder}, gateway="")
 
     def of_this_process(self) -> list[ContainerRecord]:
         """List the rows of the containers whose sandbox this process has."""

@@ -51,7 +51,6 @@ class Places:
 
     Attributes:
         parked: the number of sandboxes that made room for others, since the start.
-        handed_over: how many of them were released to another process.
     """
 
     def __init__(self, config: ContainersConfig, variables: KeptVariables, owner: SlotOwner) -> None:
@@ -64,11 +63,12 @@ class Places:
         self._change = self._turns.lock
         self._live: dict[str, LiveContainer] = {}
         self._relieving = 0
-        self.parked = self.handed_over = 0
+        self.parked = 0
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
     def take(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
-        """Acquire a container, which keeps its place until each use is released; None if another process has it.
+        """Acquire a container, which keeps its place until each use is released; None if another process
+        has just taken it.
 
         `called` acquires its lease, and raises if the container has ended.
 
@@ -231,22 +231,6 @@ class Places:
                 return
             del self._live[id_]
         live.interpreter.close()
-
-    def hand_over(self, id_: str) -> None:
-        """Park a container that another process waits for, as soon as it is not in use here."""
-        with self._change:
-            live = self._live.get(id_)
-            if id_ in self._turns or (live and not live.is_idle):
-                return
-            self._chosen([id_])
-            self.handed_over += live is not None
-        if live:
-            self._surely(partial(self._park, id_, live))
-            return
-        try:
-            self._owner.gave_up(id_)
-        finally:
-            self._turns.end(id_)
 
     def running(self) -> Mapping[str, bool]:
         """Return the containers that have a sandbox, each with True while it is in use."""

@@ -118,7 +118,6 @@ async def _lifespan(
         await app.state.sockets.close()
         await app.state.jobs.close()
         await services.upstream.aclose()
-        await services.peers.aclose()
         await run_in_threadpool(services.close)
 
 

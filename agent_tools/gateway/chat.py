@@ -32,7 +32,6 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
-from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.requests.failures import ApiError, invalid, revoked
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.services import Services
@@ -284,8 +283,6 @@ async def create_completion(request: Request) -> Response:
     wanted = await read_json(body, lambda given: read_chat_request(given, services.config))
     if wanted is None:
         return await services.upstream.pass_on(request, "chat/completions", body, is_wanted(request))
-    if answer := await _answered_elsewhere(request, wanted, body):
-        return answer
     job = await _started(request, wanted)
     if not wanted.stream:
         if not await ended(job.log, request):
@@ -317,29 +314,19 @@ async def retrieve_model(request: Request) -> Response:
     return await services_of(request).upstream.pass_on(request, path)
 
 
-async def _answered_elsewhere(request: Request, wanted: ChatRequest, body: bytes) -> Response | None:
-    """Forward to the gateway with the conversation's container; None if it is this one, or cannot be reached."""
-    services = services_of(request)
-    if request.scope["is_forwarded"] or not services.peers.are_there:
-        return None
-    session = services.conversations.session(request.headers)
-    try:
-        await run_in_threadpool(_look, services, wanted, owner_of(request), session)
-    except Elsewhere as exc:
-        return await services.peers.forward(request, body, exc.gateway)
-    return None
-
-
-def _look(services: Services, wanted: ChatRequest, owner: str, session: str) -> None:
+def _check_holder(services: Services, wanted: ChatRequest, owner: str, session: str) -> None:
+    """Check that no other gateway has the conversation's sandbox. Raises ContainerElsewhere."""
     lease = ChatContainer(services, wanted, owner, session).lease
     if row := services.store.get(ContainerRecord, lease.container_id):
-        services.peers.look_for_holder(row)
+        services.containers.leases.check_holder(row)
 
 
 async def _started(request: Request, wanted: ChatRequest) -> ChatJob:
     services, jobs = services_of(request), jobs_of(request)
     key = services.upstream.key(request.headers)
     session = services.conversations.session(request.headers)
+    if services.presence.has_others:
+        await run_in_threadpool(_check_holder, services, wanted, owner_of(request), session)
     place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     job = ChatJob(services, wanted, owner_of(request), key, session)
     jobs.follow(job, place)

@@ -91,7 +91,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerNotDeleted: (503, "container_not_deleted", None),
     containers.TooManyContainers: (429, "too_many", None),
     containers.RowsAway: (503, "database_unavailable", None),
-    containers.ContainerElsewhere: (503, "container_in_use", None),
+    containers.ContainerElsewhere: (421, "container_elsewhere", None),
     containers.NoSandbox: (503, "overloaded", None),
     containers.MemoryRefused: (400, None, "memory_limit"),
     containers.NetworkRefused: (400, "unsupported_value", "network_policy"),

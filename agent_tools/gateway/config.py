@@ -14,7 +14,7 @@ from pydantic import ConfigDict, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
 from agent_tools.containers.config import ContainersConfig, Count, LogLevel, Port, Seconds, Size, Texts, read_as
-from agent_tools.containers.keys import MIN_KEY_CHARS, check_keys
+from agent_tools.containers.keys import check_keys
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import pip_install
@@ -52,7 +52,6 @@ BESIDE_V1 = frozenset(("detokenize", "tokenize"))
 
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
-_SECRET = re.compile(rf"[!-~]{{{MIN_KEY_CHARS},256}}")
 MAX_PICTURES_SHOWN = 4  # of one round, the first ones
 DATABASE = "gateway.db"  # the name of SQLite's file in `data_dir`
 PASSED_FIELDS = (
@@ -107,11 +106,6 @@ class GatewayConfig(ContainersConfig):
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
     """An SQLAlchemy URL; '' for SQLite in `data_dir`."""
-    address: str = ""
-    """The URL at which other gateways on the same database reach this one, e.g. http://10.0.0.5:8080; '' if they do
-    not."""
-    shared_secret: str = field(default="", repr=False)
-    """A secret by which gateways with an `address` recognise each other; the same for all of them."""
     database_timeout: Seconds = 10.0
     """The time that a write waits for another process's lock on the SQLite file; once one failed, others fail soon."""
     tool_name: str = "python"
@@ -266,12 +260,6 @@ class GatewayConfig(ContainersConfig):
     def _check_names_and_keys(self) -> GatewayConfig:
         advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
         check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
-        secret = self.shared_secret
-        if bool(self.address) != bool(secret) or (secret and not _SECRET.fullmatch(secret)):
-            raise InvalidParams(
-                f"address and shared_secret go together: give both, and a secret of at least {MIN_KEY_CHARS} letters, "
-                "digits or marks of ASCII, the same to all gateways of this database."
-            )
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         return self

@@ -172,10 +172,9 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Co
         services.keys.refuse_strangers(headers)
         scope["owner"], scope["for_users"] = "", False
     elif scope["path"].startswith(owned):
-        scope["is_forwarded"] = services.peers.has_sent(headers)
         caller = services.keys.caller(headers)
         scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
-        if scope["type"] == "http" and scope["path"] != _POLLED and not scope["is_forwarded"]:
+        if scope["type"] == "http" and scope["path"] != _POLLED:
             services.rates.check(caller)  # of a WebSocket, each of its responses is counted
     else:
         services.keys.refuse_strangers(headers, may_link=scope.get("method") == "GET")

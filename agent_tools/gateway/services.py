@@ -29,7 +29,7 @@ from agent_tools.gateway.conversations.stored import RecentFields, StoredConvers
 from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
-from agent_tools.gateway.peers import BEAT_EVERY, Peers, Presence
+from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
@@ -162,8 +162,9 @@ class Services:
         self.presence = Presence(config, self.store)
         self.presence.join()
         undo.callback(failures, self.presence.leave)
-        self._repeat(undo, self.presence.beat, BEAT_EVERY)  # until all is closed: others wait for what is saved
-        self.peers = Peers(config, self.presence)
+        self._repeat(
+            undo, self.presence.beat, BEAT_EVERY
+        )  # until all is closed: what is being saved is not for others yet
         self.background = BackgroundResponses(self.store, self.presence.id, self.presence.is_alive)
 
     def _let_in(self) -> None:
@@ -177,7 +178,7 @@ class Services:
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Make the services for containers and files, and for finding their conversations."""
-        config, leases = self.config, ContainerLeases(self.store, self.presence.id, self.presence.is_alive)
+        config, leases = self.config, ContainerLeases(self.store, self.presence.id, self.presence.name_of)
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
         undo.callback(self.containers.close)
@@ -200,14 +201,12 @@ class Services:
             "agent_tools_sweep_failures": lambda: self.sweep_failures,
             "agent_tools_store_failures": lambda: self.store.failures,
             "agent_tools_parked": lambda: places.parked,
-            "agent_tools_handed_over": lambda: places.handed_over,
-            "agent_tools_forwarded": lambda: self.peers.forwarded,
         }
         self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
         self.containers.queue.waited = self.metrics.queue_seconds.observe
 
     def close(self) -> None:
-        """Release everything but the connections to the upstream and to peers, which their loop closes."""
+        """Release everything but the connections to the upstream, which their loop closes."""
         self._undo.close()
 
     def sweep(self) -> int:
@@ -240,7 +239,7 @@ class Services:
             self._revoked = frozenset()
 
     def _tend(self) -> None:
-        """Do the work that other gateways wait for."""
+        """Drop what other gateways took over."""
         if self.presence.has_others:
             self.containers.endings.tend()
 

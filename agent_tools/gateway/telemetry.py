@@ -143,8 +143,6 @@ _GROWING = {
     "agent_tools_sweep_failures": "Objects that a sweep could not remove; the next one retries.",
     "agent_tools_store_failures": "Transactions that failed because the database was unreachable, locked or full.",
     "agent_tools_parked": "Containers whose sandbox made room for another's, or for the machine's memory.",
-    "agent_tools_handed_over": "Containers that another gateway asked for and got.",
-    "agent_tools_forwarded": "Requests that were forwarded to the gateway that has their container.",
 }
 READINESS_SECONDS = 10.0  # between two questions that scrapes lead to
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))

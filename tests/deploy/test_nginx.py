@@ -16,7 +16,7 @@ import pytest
 
 from agent_tools.testing import ScriptedReply
 from tests.deploy.conftest import debian_program
-from tests.gateway.asking import KEYS, until
+from tests.gateway.asking import KEYS, beside, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.recorder import Answer, Recorder, Seen
 
@@ -25,7 +25,7 @@ MAIN = """\
 daemon off; worker_processes 1; pid {folder}/pid; error_log stderr;
 events {{ worker_connections 64; }}
 http {{
-    access_log off;
+    access_log off; {before}
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     server {{ listen 127.0.0.1:{port}; include {folder}/agent-tools.conf; }}
@@ -44,18 +44,18 @@ def proxied(new_gateway: NewGateway, work_dir: Path) -> Iterator[tuple[Gateway, 
     go_on = threading.Event()
     answer = ScriptedReply(text="Half of it, and the rest.", piece=2, wait_midway=go_on)
     gateway = new_gateway({"m": [answer]}, api_keys=KEYS, root_path="/code")
-    with nginx_before(gateway, work_dir) as url:
+    with nginx_before(gateway.url, work_dir) as url:
         yield gateway, url, go_on
 
 
 @contextlib.contextmanager
-def nginx_before(gateway: Gateway, folder: Path, extra: str = "", in_location: str = "") -> Iterator[str]:
-    """nginx with the configuration of deploy/ and more; yields the gateway's URL through it."""
+def nginx_before(gateway: str, folder: Path, extra: str = "", in_location: str = "", before: str = "") -> Iterator[str]:
+    """nginx with the configuration of deploy/ and more; yields the URL through it of the gateway at a URL."""
     port = free_port()
-    given = (ROOT / "deploy" / "nginx.conf").read_text().replace("http://127.0.0.1:8080", gateway.url)
+    given = (ROOT / "deploy" / "nginx.conf").read_text().replace("http://127.0.0.1:8080", gateway)
     given = given.replace("    proxy_http_version", f"    {in_location}\n    proxy_http_version", 1)
     (folder / "agent-tools.conf").write_text(f"{extra}\n{given}")
-    (folder / "nginx.conf").write_text(MAIN.format(folder=folder, port=port))
+    (folder / "nginx.conf").write_text(MAIN.format(folder=folder, port=port, before=before))
     nginx = debian_program("nginx", "nginx")
     command = [nginx, "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", "stderr"]
     with open(folder / "log", "wb") as log, subprocess.Popen(command, stderr=log) as process:
@@ -173,7 +173,7 @@ def test_people_sign_in_before_the_page_and_share_one_key(new_gateway: NewGatewa
         sso = (ROOT / "deploy" / "nginx-sso.conf").read_text()
         assert key.replace(KEYS[0], "KEY") in sso
         sso = sso.replace("http://127.0.0.1:4180", proxy.base_url.removesuffix("/v1"))
-        with nginx_before(gateway, work_dir, sso, key) as url:
+        with nginx_before(gateway.url, work_dir, sso, key) as url:
             page = httpx.get(f"{url}/", headers={"Accept": "text/html,*/*"})
             assert (page.status_code, page.headers["location"].partition("/oauth2")[2]) == (302, "/sign_in?rd=/code/")
             assert httpx.get(page.headers["location"]).text == "Sign in"
@@ -190,3 +190,32 @@ def test_people_sign_in_before_the_page_and_share_one_key(new_gateway: NewGatewa
             answer = httpx.post(f"{url}/v1/responses", json=asked, headers={**SIGNED_IN, "Authorization": "Bearer own"})
             assert "Half of it, and the rest." in answer.text
         assert not any(seen.body for seen in proxy.seen)
+
+
+def test_all_requests_of_a_key_go_to_one_of_several_gateways_and_to_another_when_it_ends(
+    new_gateway: NewGateway, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = new_gateway({}, api_keys=KEYS)
+    both = (one, beside(new_gateway, one, api_keys=KEYS))
+    upstream = (ROOT / "deploy" / "nginx-several.conf").read_text()
+    answered: list[int] = []
+    for place, gateway in enumerate(both):
+        upstream = upstream.replace(f"10.0.0.{5 + place}:8080", gateway.url.removeprefix("http://"))
+        monkeypatch.setattr(gateway.services.containers, "all_of", lambda _, place=place: answered.append(place) or [])
+    (work_dir / "several.conf").write_text(upstream)
+    with nginx_before("http://agent_tools", work_dir, before=f"include {work_dir}/several.conf;") as url:
+
+        def answering(**headers: str) -> set[int]:
+            answered.clear()
+            for _ in range(3):
+                sent = {"Authorization": f"Bearer {KEYS[0]}", **headers}
+                assert httpx.get(f"{url}/v1/containers", headers=sent).status_code == 200
+            return set(answered)
+
+        found = [answering(**{"X-Api-Key": f"key-{number}"}) for number in range(16)]
+        assert {len(each) for each in found} == {1}
+        assert set.union(*found) == {0, 1}
+        (first,) = answering()
+        both[first]._server.stop()
+        both[first]._thread.join()
+        assert answering() == {1 - first}

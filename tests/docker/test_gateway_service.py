@@ -1,4 +1,4 @@
-"""Containers that are kept, stopped and handed over, on real sandboxes."""
+"""Containers that are kept, stopped and used by another gateway, on real sandboxes."""
 
 from __future__ import annotations
 
@@ -54,8 +54,5 @@ def test_a_container_goes_to_another_gateway_with_its_variables_and_files(
     two = beside(new_gateway, one, runtime=docker_runtime)
     id_ = one.client().containers.create(name="c").id
     run(one, id_, "x = 1; open('kept', 'w').write('k')")
-    for number, gateway in enumerate((two, one, two), start=2):
-        assert run(gateway, id_, "x += 1; print(x, open('kept').read())") == f"{number} k\n"
-    assert one.services.containers.running() == {}
-    handed_over = [gateway.services.containers.places.handed_over for gateway in (one, two)]
-    assert handed_over == [2, 1]
+    one.services.containers.close()  # as when it stops: variables are saved
+    assert run(two, id_, "x += 1; print(x, open('kept').read())") == "2 k\n"

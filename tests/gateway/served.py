@@ -49,7 +49,7 @@ class Served:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        given = {"port": port, "pool": 0, "shutdown_grace": 0.1, "address": self.url, "shared_secret": "our-secret"}
+        given = {"port": port, "pool": 0, "shutdown_grace": 0.1}
         self._said = tempfile.NamedTemporaryFile("r")  # noqa: SIM115  (it is gone with this object)
         self.process = FORKS.Process(target=main, args=({**given, **settings}, self._said.name))
         self.process.start()

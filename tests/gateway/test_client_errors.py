@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.containers.failures import (
-    ContainerElsewhere,
     ContainerExists,
     ContainerExpired,
     ContainersError,
@@ -50,7 +49,7 @@ def failures_of_containers(kind: type[ContainersError] = ContainersError) -> Ite
 
 @pytest.mark.parametrize("kind", [*failures_of_containers()], ids=lambda kind: kind.__name__)
 def test_every_failure_of_containers_has_its_error(kind: type[ContainersError]) -> None:
-    has_own_words = kind in (ContainerElsewhere, ContainerExists, ContainerExpired, RowsAway)
+    has_own_words = kind in (ContainerExists, ContainerExpired, RowsAway)
     failure = kind() if has_own_words else kind("some words")
     error = client_error(failure)
     assert 400 <= error.status < 600

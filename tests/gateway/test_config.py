@@ -23,8 +23,6 @@ def test_settings_are_read_from_text_and_secrets_are_not_shown(work_dir: Path) -
             "memory": "4g",
             "upstream_key": "secret-up",
             "database": "postgresql://secret-user@h/d",
-            "address": "http://a:1",
-            "shared_secret": "secret-of-all",
         }
     )
     assert (config.port, config.timeout, config.memory) == (81, 2.5, "4g")

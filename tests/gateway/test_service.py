@@ -1,21 +1,21 @@
-"""Several gateways on one database are one service."""
+"""Several gateways on one database: any serves what is stored, and one has a container while its sandbox lives."""
 
 from __future__ import annotations
 
-import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
-from agent_tools.containers.records import ContainerRecord
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.data_dir import folder_id
-from agent_tools.gateway.peers import FORWARDED, MAX_SILENCE, PATIENCE, Presence, check_others
+from agent_tools.gateway.presence import MAX_SILENCE, PATIENCE, Presence, check_others
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.testing import ScriptedReply, ScriptedServer
@@ -34,16 +34,6 @@ def obey(request: dict[str, Any]) -> ScriptedReply:
 
 def logs(answer: dict[str, Any]) -> str:
     return "".join(each["logs"] for call in outputs(answer) for each in call["outputs"])
-
-
-def with_address(gateway: Gateway) -> Gateway:
-    """Let others know where it is; the test's own port is not known before it starts."""
-    services = gateway.services
-    for config in (services.config, services.peers._config):
-        object.__setattr__(config, "address", gateway.url)
-        object.__setattr__(config, "shared_secret", "our-secret")
-    services.store.change(GatewayRow, services.presence.id, address=gateway.url)
-    return gateway
 
 
 # -- who may share ----------------------------------------------------------------------------------------------------
@@ -103,22 +93,6 @@ def test_a_gateway_that_was_taken_for_gone_comes_back(work_dir: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"address": "http://a:1"},
-        {"shared_secret": "long-enough"},
-        {"address": "http://a:1", "shared_secret": "short"},
-        {"address": "http://a:1", "shared_secret": "two lines\nof it"},
-        {"address": "a:1", "shared_secret": "long-enough"},
-        {"address": "http://me@a:1", "shared_secret": "long-enough"},
-    ],
-)
-def test_an_address_that_cannot_be_used_is_refused(options: dict[str, str]) -> None:
-    with pytest.raises(InvalidParams, match="address"):
-        GatewayConfig("http://u", **options)
-
-
 # -- files and containers ---------------------------------------------------------------------------------------------
 
 
@@ -135,114 +109,58 @@ def test_files_of_one_are_those_of_the_other(new_gateway: NewGateway) -> None:
     assert one.client().containers.files.content.retrieve(listed.id, container_id=call["container_id"]).read() == b"abc"
 
 
-def test_a_container_that_is_deleted_at_the_other_leaves_nothing(new_gateway: NewGateway) -> None:
-    one = new_gateway({"m": obey})
-    two = beside(new_gateway, one)
-    id_ = one.client().containers.create(name="c").id
-    post(one, tools=in_container(id_), input="open('f', 'w').write('x')")
-    assert list(one.services.containers.running()) == [id_]
-    until(lambda: one.services.presence.has_others)
-    two.client().containers.delete(id_)
-    assert one.services.containers.running() == {}
-    assert not one.services.containers.folder(id_).exists()
-    assert one.services.store.get(ContainerRecord, id_) is None
-
-
 # -- requests that land elsewhere -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def pair(new_gateway: NewGateway) -> tuple[Gateway, Gateway]:
-    one = with_address(new_gateway({"m": obey, "slow": lambda _: code(SLEEP)}))
-    two = with_address(beside(new_gateway, one))
+    one = new_gateway({"m": obey, "slow": lambda _: code(SLEEP)})
+    two = beside(new_gateway, one)
     for each in (one, two):
         each.services.presence.beat()
-        assert each.services.peers.are_there
+        assert each.services.presence.has_others
     return one, two
 
 
-LIVE = "import threading; lock = threading.Lock()"
-TYPE = "print(type(lock).__name__)"
+def told_elsewhere(answer: httpx.Response, kind: str, gateway: Gateway) -> bool:
+    """Return True if an answer names another gateway and says why."""
+    error = answer.json()["error"]
+    name = f"{socket.gethostname()}:{gateway.services.config.port}"
+    return (answer.status_code, error["code"], name in error["message"]) == (421, kind, True)
 
 
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_a_request_is_answered_where_the_variables_are(pair: tuple[Gateway, Gateway], is_stream: bool) -> None:
-    one, two = pair
-    first = post(one, input=LIVE).json()
-    answer = post(two, previous_response_id=first["id"], input=TYPE, include=INCLUDE, stream=is_stream)
-    assert answer.status_code == 200
-    assert "lock" in answer.text
-    assert '"logs":"lock\\n"' in answer.text.replace(" ", "")
-    assert answer.headers["content-type"].startswith("text/event-stream" if is_stream else "application/json")
-    assert len(answer.headers.get_list("x-request-id")) == 1
-    assert two.services.containers.running() == {}
-    assert "agent_tools_forwarded_total 1.0" in httpx.get(f"{two.url}/metrics").text
-
-
-@pytest.mark.parametrize("by", ["previous_response_id", "id"])
-def test_who_is_sent_on_needs_no_place_here(new_gateway: NewGateway, by: str) -> None:
-    one = with_address(new_gateway({"m": obey, "slow": lambda _: code(SLEEP)}))
-    two = with_address(beside(new_gateway, one, max_sandboxes=1, queue_timeout=0.2))
-    two.services.presence.beat()
-    id_ = one.client().containers.create(name="c").id
-    first = post(one, tools=in_container(id_), input=LIVE).json()
-    slow = post(two, model="slow", background=True).json()["id"]
-    assert post(two, input="1").status_code == 503  # the only place is taken
-    more = {"tools": in_container(id_)} if by == "id" else {"previous_response_id": first["id"]}
-    answer = post(two, input=TYPE, include=INCLUDE, **more)
-    assert (answer.status_code, logs(answer.json())) == (200, "lock\n")
-    assert id_ not in two.services.containers.running()
-    httpx.post(f"{two.url}/v1/responses/{slow}/cancel", timeout=60)
-
-
-def test_a_container_by_its_id_and_a_chat_are_found_at_the_other(pair: tuple[Gateway, Gateway]) -> None:
+def test_what_needs_the_sandbox_of_another_is_told_where_it_is(pair: tuple[Gateway, Gateway]) -> None:
     one, two = pair
     id_ = one.client().containers.create(name="c").id
-    post(one, tools=in_container(id_), input=LIVE)
-    assert logs(post(two, tools=in_container(id_), input=TYPE, include=INCLUDE).json()) == "lock\n"
-    headers = {"X-Conversation-Id": "talk"}
-    for gateway, text in ((one, LIVE), (two, TYPE)):
-        asked = {"model": "m", "messages": [{"role": "user", "content": text}], "tools": [{"type": "code_interpreter"}]}
-        answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=asked, headers=headers, timeout=60)
-        assert answer.status_code == 200, answer.text
+    first = post(one, tools=in_container(id_), input="x = 1").json()
+    chat = {"model": "m", "messages": [{"role": "user", "content": "1"}], "tools": [{"type": "code_interpreter"}]}
+    talk = {"headers": {"X-Conversation-Id": "talk"}, "json": chat, "timeout": 60}
+    assert httpx.post(f"{one.url}/v1/chat/completions", **talk).status_code == 200
+    answers = [
+        post(two, tools=in_container(id_), input="x"),
+        post(two, tools=in_container(id_), input="x", stream=True),
+        post(two, tools=in_container(id_), input="x", background=True),
+        post(two, previous_response_id=first["id"], input="x"),
+        httpx.delete(f"{two.url}/v1/containers/{id_}"),
+        httpx.post(f"{two.url}/v1/chat/completions", **talk),
+    ]
+    assert [told_elsewhere(each, "container_elsewhere", one) for each in answers] == [True] * len(answers)
     assert two.services.containers.running() == {}
-    assert "lock" in json.dumps(one.upstream.requests[-1]["messages"])  # type: ignore[attr-defined]
+    assert two.client().containers.retrieve(id_).status == "running"
+    assert logs(post(one, tools=in_container(id_), input="print(x)", include=INCLUDE).json()) == "1\n"
 
 
-def test_one_under_way_is_cancelled_and_resumed_at_the_other(pair: tuple[Gateway, Gateway]) -> None:
+def test_a_response_under_way_is_told_and_cancelled_where_it_runs(pair: tuple[Gateway, Gateway]) -> None:
     one, two = pair
     id_ = post(one, model="slow", background=True).json()["id"]
     until(lambda: one.services.containers.running())
-    with httpx.stream("GET", f"{two.url}/v1/responses/{id_}?stream=true", timeout=60) as resumed:
-        lines = resumed.iter_lines()
-        assert next(lines) == "event: response.created"
-        answer = httpx.post(f"{two.url}/v1/responses/{id_}/cancel", timeout=60)
-        assert answer.json()["status"] == "cancelled"
-        assert "data: [DONE]" in list(lines)
-
-
-def test_one_that_cannot_be_reached_is_asked_for_the_container_instead(pair: tuple[Gateway, Gateway]) -> None:
-    one, two = pair
-    first = post(one, input="x = 1").json()
-    one.services.store.change(GatewayRow, one.services.presence.id, address="http://127.0.0.1:9")
-    two.services.presence.beat()
-    answer = post(two, previous_response_id=first["id"], input="print(x)", include=INCLUDE).json()
-    assert logs(answer) == "1\n"
-    assert list(two.services.containers.running())
-    assert "agent_tools_handed_over_total 1.0" in httpx.get(f"{one.url}/metrics").text
-
-
-def test_a_request_is_sent_on_once_and_by_those_who_know_the_secret(pair: tuple[Gateway, Gateway]) -> None:
-    one, two = pair
-    id_ = one.client().containers.create(name="c").id
-    post(one, tools=in_container(id_), input="x = 1")
-    body = {"model": "m", "input": "print(x)", "tools": in_container(id_), "include": INCLUDE}
-    answer = httpx.post(f"{two.url}/v1/responses", json=body, headers={FORWARDED: "our-secret"}, timeout=60)
-    assert logs(answer.json()) == "1\n"
-    assert list(two.services.containers.running()) == [id_]  # it was handed over
-    for secret in ("", "another", "\xff"):
-        answer = httpx.get(f"{two.url}/v1/containers", headers={FORWARDED: secret.encode("latin-1")})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "wrong_shared_secret")
+    url = f"{two.url}/v1/responses/{id_}"
+    assert httpx.get(url).json()["status"] == "in_progress"
+    answers = [httpx.get(f"{url}?stream=true"), httpx.post(f"{url}/cancel"), httpx.delete(url)]
+    assert [told_elsewhere(each, "response_elsewhere", one) for each in answers] == [True] * len(answers)
+    assert httpx.post(f"{one.url}/v1/responses/{id_}/cancel", timeout=60).json()["status"] == "cancelled"
+    assert httpx.get(url).json()["status"] == "cancelled"
+    assert "data: [DONE]" in httpx.get(f"{url}?stream=true").text
 
 
 # -- as processes -----------------------------------------------------------------------------------------------------
@@ -275,14 +193,14 @@ def test_two_processes_are_one_service_and_one_outlives_the_other(
     try:
         one.wait()
         two.wait()
-        first, _ = ask(one, f"{LIVE}; open('kept', 'w').write('k')")
-        second, told = ask(two, TYPE, previous_response_id=first)
-        assert told == "lock\n"
+        first, _ = ask(one, "import threading; lock = threading.Lock(); open('kept', 'w').write('k')")
+        with pytest.raises(openai.APIStatusError, match="has the container's sandbox"):
+            ask(two, "1", previous_response_id=first)
         stranger = Served(**{**settings, "data_dir": work_dir / "another"})
         assert "Give both the same folder" in stranger.last_words
         one.kill()
         last = "print(open('kept').read(), 'lock' in globals())"
-        _, told = ask(two, last, previous_response_id=second)
+        _, told = ask(two, last, previous_response_id=first)
         assert told == "k False\n"
     finally:
         for each in (one, two):

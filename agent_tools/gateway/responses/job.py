@@ -38,7 +38,7 @@ from agent_tools.gateway.responses.mcp_tools import (
     model_name,
     open_calls,
 )
-from agent_tools.gateway.responses.plan import Look, Plan
+from agent_tools.gateway.responses.plan import Plan
 from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
 from agent_tools.gateway.responses.storage import ResponseStorage, Snapshot
 from agent_tools.gateway.responses.stored_items import note_recent
@@ -427,16 +427,12 @@ def request_reader(services: Services) -> Callable[[JsonObject], ResponseRequest
 
 @dataclass(frozen=True)
 class Submission:
-    """A request for a response with its sender; `receive` waits until the client hangs up.
-
-    It `may_forward` if another gateway may answer it.
-    """
+    """A request for a response with its sender; `receive` waits until the client hangs up."""
 
     request: ResponseRequest
     owner: str
     headers: Mapping[str, str]
     receive: Receive
-    may_forward: bool = False
 
 
 async def start_job(services: Services, jobs: Jobs, submission: Submission) -> ResponseJob:
@@ -444,19 +440,15 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
 
     Raises:
         ApiError: it cannot be made, or not now; 499, the client has hung up.
-        Elsewhere: it is for another gateway.
     """
     request, owner = submission.request, submission.owner
     session = services.conversations.session(submission.headers)
-    look_at = services.peers.look_for_holder if submission.may_forward else (lambda _: None)
-    if submission.may_forward and services.peers.are_there:  # first: a forwarded request needs no place here
-        await run_in_threadpool(_look, services, owner, request, session, look_at)
     needs_sandbox = request.tools.container is not None
     place = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), submission.receive)
     try:
         log = EventLog(services.config.max_response_bytes)
         key = services.upstream.key(submission.headers)
-        job = await run_in_threadpool(_made, services, submission, session, look_at, key, log)
+        job = await run_in_threadpool(_made, services, submission, session, key, log)
     except BaseException:
         jobs.leave(place)
         raise
@@ -464,20 +456,13 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     return job
 
 
-def _look(services: Services, owner: str, request: ResponseRequest, session: str, look_at: Look) -> None:
-    if request.tools.container:
-        planning.look(services, planning.find(services, owner, request, session), look_at)
-
-
-def _made(
-    services: Services, submission: Submission, session: str, look_at: Look, upstream_key: str, log: EventLog
-) -> ResponseJob:
+def _made(services: Services, submission: Submission, session: str, upstream_key: str, log: EventLog) -> ResponseJob:
     """Plan a response, and store its start if it is made in the background. For a thread."""
     owner = submission.owner
     with services.compute.computing(is_urgent=submission.request.tools.container is None):
         request = planning.check_request(services, owner, submission.request)
         found = planning.find(services, owner, request, session)
-        chosen = planning.choose(services, found, look_at)
+        chosen = planning.choose(services, found)
         try:
             job = ResponseJob(services, planning.plan(services, found, chosen, upstream_key), log)
             if request.background:

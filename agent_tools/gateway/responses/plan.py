@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
@@ -56,8 +56,6 @@ LOST = (
     "The container that earlier calls ran in is gone: its variables and files are lost; a new one is used from now on."
 )
 FILES_BACK = "The user's files were copied into it again, in their original state."
-Look = Callable[[ContainerRecord], None]
-"""Called with the container that a conversation has; raises `Elsewhere` if another gateway should answer."""
 
 
 @dataclass(frozen=True)
@@ -189,29 +187,18 @@ class _Place:
     skills: str = ""
 
 
-def look(services: Services, found: Found, look_at: Look) -> None:
-    """Find the container of the conversation without changing or making anything.
-
-    Raises:
-        ApiError, ContainersError, Elsewhere: as for `choose`.
-    """
-    if choice := found.request.tools.container:
-        _place(services, found, choice, look_at)
-
-
-def choose(services: Services, found: Found, look_at: Look = lambda _: None) -> Chosen:
+def choose(services: Services, found: Found) -> Chosen:
     """Choose the container of a response; one that gets files is made now, another new one at the first call.
 
     Raises:
         ApiError: the request describes a container that cannot be had.
-        ContainersError: its container cannot be used or made.
-        Elsewhere: another gateway has its container.
+        ContainersError: its container cannot be used or made, or another gateway has its sandbox.
     """
     choice = found.request.tools.container
     if choice is None:
         return Chosen()
     containers, owner = services.containers, found.owner
-    place = _place(services, found, choice, look_at)
+    place = _place(services, found, choice)
     new_skills = {} if place.id else services.skills.resolve(owner, choice.skills, f"{choice.path}.skills")
     skills = services.skills.of_container(place.skills) if place.id else tuple(new_skills.values())
     id_, notes, files = place.id or new_id("cntr"), [], list[list[JsonObject]]()
@@ -249,10 +236,10 @@ def discard(services: Services, owner: str, lease: ContainerLease | None) -> Non
         services.containers.discard(owner, lease.container_id)
 
 
-def _place(services: Services, found: Found, choice: ContainerChoice, look_at: Look) -> _Place:
+def _place(services: Services, found: Found, choice: ContainerChoice) -> _Place:
     if choice.id is not None:
         row = services.containers.active(found.owner, choice.id)
-        look_at(row)
+        services.containers.leases.check_holder(row)
         return _Place(row.id, row.memory_limit, row.network, skills=row.skills)
     config = services.containers.config
     try:
@@ -268,7 +255,7 @@ def _place(services: Services, found: Found, choice: ContainerChoice, look_at: L
     with contextlib.suppress(ContainerNotFound, ContainerExpired):
         row = services.containers.active(found.owner, named)
         if row.network == new.network and list(skill_copies(row.skills)) == [each.key for each in choice.skills]:
-            look_at(row)
+            services.containers.leases.check_holder(row)
             return replace(new, id=row.id, skills=row.skills)
     return replace(new, was_lost=True)
 

@@ -33,7 +33,6 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
-from agent_tools.gateway.peers import Elsewhere
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError, invalid, no_summary, not_found
 from agent_tools.gateway.responses.compaction import ASKED, compaction_item, count_tokens
@@ -110,14 +109,7 @@ async def create_response(request: Request) -> Response:
     services, jobs = services_of(request), jobs_of(request)
     body = await raw_body(request)
     wanted = await read_json(body, request_reader(services))
-    may_forward = not request.scope["is_forwarded"]
-    submission = Submission(wanted, owner_of(request), request.headers, request.receive, may_forward)
-    try:
-        job = await start_job(services, jobs, submission)
-    except Elsewhere as exc:
-        if answer := await services.peers.forward(request, body, exc.gateway):
-            return answer
-        job = await start_job(services, jobs, replace(submission, may_forward=False))
+    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers, request.receive))
     if wanted.stream:
         if not wanted.background:
             await _await_refusal(request, job)
@@ -165,8 +157,8 @@ async def delete_response(request: Request) -> Response:
     job, head = await _job_and_head(request)
     if job:
         jobs_of(request).abandon(job)
-    elif head.status in ACTIVE and (answer := await _from_its_gateway(request, head)):
-        return answer
+    elif head.status in ACTIVE:
+        await _refuse_elsewhere(request, head)
     await run_in_threadpool(forget, services_of(request).store, head.id)
     return JsonResponse({"id": head.id, "object": "response.deleted", "deleted": True})
 
@@ -177,7 +169,7 @@ async def cancel_response(request: Request) -> Response:
     if head is None or not head.background:
         raise invalid("Cannot cancel a synchronous response.")
     if job is None and head.status in ACTIVE:
-        return await _from_its_gateway(request, head) or _elsewhere()
+        await _refuse_elsewhere(request, head)
     if job and not job.log.is_closed:
         jobs_of(request).abandon(job)
         await ended(job.log, request)
@@ -257,7 +249,7 @@ def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Re
 async def _stream_again(request: Request, head: ResponseHead, start: int) -> Response:
     """Stream stored events; of a response whose gateway was lost, only its end is known."""
     if head.status in ACTIVE:
-        return await _from_its_gateway(request, head) or _elsewhere()
+        await _refuse_elsewhere(request, head)
     if not head.background:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
     services = services_of(request)
@@ -278,19 +270,14 @@ def _end(now: ResponseBody, number: int) -> Logged:
     return Logged(kind, f'{{"type":"{kind}","response":{now.body},"sequence_number":{number}}}'.encode())
 
 
-async def _from_its_gateway(request: Request, head: ResponseHead) -> Response | None:
-    """Forward the request to the gateway that makes the response; None if it cannot be reached."""
-    services = services_of(request)
-    try:
-        if not request.scope["is_forwarded"]:
-            await run_in_threadpool(services.peers.look, head.gateway)
-    except Elsewhere as exc:
-        return await services.peers.forward(request, b"", exc.gateway)
-    return None
-
-
-def _elsewhere() -> NoReturn:
-    raise ApiError(409, "The response runs in another gateway; poll it, or ask that one.", code="under_way")
+async def _refuse_elsewhere(request: Request, head: ResponseHead) -> NoReturn:
+    """Refuse what only the gateway that makes a response can do."""
+    name = await run_in_threadpool(services_of(request).presence.name_of, head.gateway)
+    raise ApiError(
+        421,
+        f"The response runs in the gateway {name or 'that has just ended'}. Ask that one, or poll the response here.",
+        code="response_elsewhere",
+    )
 
 
 def _stream(request: Request, job: ResponseJob, start: int) -> EventStreamResponse:

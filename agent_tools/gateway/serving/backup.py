@@ -28,7 +28,7 @@ from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import DATABASE, GatewayConfig
 from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.named_keys import READ_EVERY
-from agent_tools.gateway.peers import is_gone
+from agent_tools.gateway.presence import is_gone
 from agent_tools.gateway.skills import sweep_copies
 from agent_tools.gateway.store.records import GatewayRow, StoredEvents, metadata
 from agent_tools.gateway.store.store import Store

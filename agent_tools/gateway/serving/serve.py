@@ -26,7 +26,7 @@ from agent_tools.gateway.client_errors import log_config
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
-from agent_tools.gateway.peers import check_others
+from agent_tools.gateway.presence import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.connection import Connections, HttpConnection, Socket
 from agent_tools.gateway.sse import SEND_PATIENCE

@@ -129,7 +129,7 @@ class StoredMark(Record):
 class GatewayRow(Record):
     """A gateway that is alive: its process, as labels tell it, the id of its `data_dir`, and its last sign of life.
 
-    `address` is the URL at which the other gateways reach it, '' if they do not.
+    `address` is its host name and port, by which it is named to people.
     """
 
     table = "gateways"
