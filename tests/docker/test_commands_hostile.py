@@ -42,18 +42,13 @@ END_SLEEPERS = 'for each in /proc/[0-9]*; do [ "$(cat $each/comm)" = sleep ] && 
 NewSandbox = Callable[..., Sandbox]
 
 
-@pytest.fixture(scope="module", params=["sockets", "stdio"])
-def transport(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def new_sandbox(docker_runtime: Runtime, transport: str) -> Iterator[NewSandbox]:
-    """Makes sandboxes over either transport; they are closed after the test."""
+def new_sandbox(docker_runtime: Runtime) -> Iterator[NewSandbox]:
+    """Makes sandboxes; they are closed after the test."""
     made: list[Sandbox] = []
 
     def make(**cfg: object) -> Sandbox:
-        made.append(Sandbox({"transport": transport, **cfg}, runtime=docker_runtime))
+        made.append(Sandbox(cfg, runtime=docker_runtime))
         return made[-1]
 
     yield make
@@ -71,19 +66,19 @@ def own_sandbox(new_sandbox: NewSandbox) -> Sandbox:
 
 
 @pytest.fixture(scope="module")
-def used_sandbox(docker_runtime: Runtime, transport: str) -> Iterator[Sandbox]:
+def used_sandbox(docker_runtime: Runtime) -> Iterator[Sandbox]:
     """One that tests have one after another: whatever a command does, the sandbox serves on."""
-    with Sandbox({"transport": transport}, runtime=docker_runtime) as made:
+    with Sandbox(runtime=docker_runtime) as made:
         made.run_code("0")  # what it holds is the fixture's, and not the first test's
         yield made
     docker_runtime.settle()
 
 
 @pytest.fixture(scope="module")
-def used_cramped(docker_runtime: Runtime, transport: str) -> Iterator[Sandbox]:
+def used_cramped(docker_runtime: Runtime) -> Iterator[Sandbox]:
     """One with little room that tests have one after another: whatever runs into a limit of it, it serves on."""
     cfg = {"pids": 64, "memory": 256 * MIB, "limits": {"max_work_dir_bytes": 50 * MIB}}
-    with Sandbox({"transport": transport, **cfg}, runtime=docker_runtime) as made:
+    with Sandbox(cfg, runtime=docker_runtime) as made:
         made.run_code("0")
         yield made
     docker_runtime.settle()

@@ -14,10 +14,10 @@ from tests.docker.lasting import lasting_tool
 pytestmark = pytest.mark.docker
 
 
-@pytest.fixture(scope="module", params=["sockets", "stdio"])
-def tool(request: pytest.FixtureRequest, docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
+@pytest.fixture(scope="module")
+def tool(docker_runtime: Runtime) -> Iterator[CodeInterpreter]:
     """A tool that tests have one after another: none touches the names that the others ask for."""
-    with lasting_tool(docker_runtime, {"transport": request.param}) as tool:
+    with lasting_tool(docker_runtime) as tool:
         yield tool
 
 

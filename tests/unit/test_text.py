@@ -99,6 +99,7 @@ def test_no_format_character_passes_between_letters() -> None:
     assert [char for char in hidden if char in neutralise(f"a{char}b")] == []
 
 
+@pytest.mark.cost
 def test_neutralising_costs_in_proportion_to_the_text() -> None:
     def seconds(text: str) -> float:
         start = time.process_time()

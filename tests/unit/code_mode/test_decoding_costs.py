@@ -52,6 +52,8 @@ from agent_tools.guest.wire.frames import (
 )
 from agent_tools.guest.wire.values import MAX_DECIMAL_EXPONENT, NotEncodable, decode, encode
 
+pytestmark = pytest.mark.cost
+
 ONE_HASH = 2**61 - 1  # its multiples all have the hash 0
 COLLIDING = 10_000  # a set of so many of them takes a second, and twice as many four
 

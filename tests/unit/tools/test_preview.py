@@ -185,6 +185,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_file_costs_more_than_a_few_times_what_is_read(name: str) -> None:
     """In a child, whose peak of memory is its own."""

@@ -141,6 +141,7 @@ def test_a_folder_of_the_host_is_copied_with_the_rights_to_execute(files: GuestF
 COMPRESS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
 def test_a_compressed_archive_of_four_times_the_size_costs_four_times_as_much(
     compress: Callable[[bytes], bytes],

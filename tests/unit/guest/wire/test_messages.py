@@ -271,6 +271,7 @@ def test_what_was_delivered_is_not_kept() -> None:
     assert peak < 5 * MIB
 
 
+@pytest.mark.cost
 def test_a_message_that_comes_byte_by_byte_costs_time_by_its_size() -> None:
     def seconds(size: int) -> float:
         reader, data = MessageReader(LIMIT), message(IOPUB, four(bytes(size)))

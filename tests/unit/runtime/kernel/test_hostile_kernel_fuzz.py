@@ -18,6 +18,8 @@ from agent_tools.tools.code_interpreter import markdown
 from tests.fake_kernel import ATTACK, CHANNELS, FakeEngine, FakeKernel, Turn, message, sizes
 from tests.under_attack import NewTool, assert_is_safe, tools_to_attack
 
+pytestmark = pytest.mark.cost
+
 LIMITS = {"start_timeout": 5.0}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0\0\0\1" * 2 + bytes(9)).decode()
 HOSTILE = "a\x1b[31m\x1b]52;c;eA==\x07\ud800\x00\u202e\x9bm\r\b```\n\n![x](http://evil)"

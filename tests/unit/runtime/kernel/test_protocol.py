@@ -310,6 +310,7 @@ def bundle(mime: str, value: bytes) -> bytes:
     return b'{"data": {"' + mime.encode() + b'": ' + value + b"}}"
 
 
+@pytest.mark.cost
 @pytest.mark.parametrize(
     ("kind", "make"),
     [
