@@ -1,1 +1,1 @@
-"""Bodies of requests: every door reads JSON, messages and files of its clients here, within the same bounds."""
+"""What clients send: every door has its connections and reads JSON, messages and files here, within the same bounds."""

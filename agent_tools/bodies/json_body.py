@@ -20,6 +20,7 @@ from agent_tools.limits import KIB
 from agent_tools.text import has_more_parts
 
 MAX_PARTS = 200_000  # commas and opening brackets outside texts; each costs up to 250 bytes once parsed
+MAX_ESCAPES = 6_000_000  # backslashes; each takes about 25 ns to parse, during which no other thread runs
 MAX_LEVELS = 100  # of arrays and objects within each other
 SMALL = 16 * KIB  # bytes of JSON; more is neither parsed nor written in the event loop
 LARGE = 256 * KIB  # bytes of JSON; more waits for one of a few places
@@ -82,11 +83,14 @@ def parsed(body: bytes | bytearray) -> Any:
 
 
 def check_parts(body: bytes | bytearray, most: int = MAX_PARTS) -> None:
-    """Check that parsing a body costs little.
+    """Check that parsing a body costs little memory, and does not stop other threads for long.
 
     Raises:
-        BodyRefused: 413, it has more than `most` parts.
+        BodyRefused: 413, it has more than `most` parts, or too many escapes.
     """
+    if len(body) > MAX_ESCAPES and body.count(b"\\") > MAX_ESCAPES:
+        message = f"The JSON of the request has more than {MAX_ESCAPES:,} backslashes."
+        raise BodyRefused(413, f"{message} Send large data as a file (POST /v1/files).", "too_many_escapes")
     if has_more_parts(body, most, beside_texts=b"\0" not in body):  # UTF-8, where quotes and escapes are bytes
         message = f"The JSON of the request has more than {most:,} commas and opening brackets."
         raise BodyRefused(413, f"{message} Send large data as a file (POST /v1/files).", "too_many_parts")

@@ -160,7 +160,7 @@ class GatewayConfig(ContainersConfig):
     min_body_rate: Count = 4 * KIB
     """Bytes of a body that buy it one second more."""
     max_connections: Count = 512
-    """Clients' connections at once. One more takes the place of one without a request, or is refused."""
+    """Clients' connections at once. One more takes the place of one that serves no key, or is refused."""
     max_response_bytes: Size = 64 * MIB
     """Bytes of all events of one response; a larger response fails."""
     max_reply_bytes: Size = MAX_REPLY_BYTES

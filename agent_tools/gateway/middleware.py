@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -68,14 +68,17 @@ class GatewayMiddleware:
         scope["notes"] = answer.notes
         received: object = body
         started = time.monotonic()
-        counted = nullcontext() if is_socket else services.metrics.in_flight.track_inprogress()
         if services.tracing:
             continue_trace(Headers(scope=scope))
-        with counted:
+        with ExitStack() as counted:
+            if not is_socket:
+                counted.enter_context(services.metrics.in_flight.track_inprogress())
             try:
                 _let_in(services, scope, self._owned, self._public)
-                if is_socket:
+                if owner := scope.get("owner"):
+                    counted.enter_context(services.in_progress.place(owner))
                     scope["has_owner"]()
+                if is_socket:
                     await self._app(scope, receive, answer)
                 else:
                     scope, received = unpacked(scope, body, services.config, services.unpacked)
@@ -95,9 +98,12 @@ class GatewayMiddleware:
         """Serve a WebSocket of a mount. Without a key in its head, the mount calls `let_in` with that of a message."""
         started, sockets = time.monotonic(), scope["app"].state.sockets
         with ExitStack() as stack:
-            scope["let_in"] = let_in = partial(
-                _let_socket_in, services, scope, lambda owner: stack.enter_context(sockets.place(owner))
-            )
+
+            def enter(owner: str) -> None:
+                stack.enter_context(services.in_progress.place(owner))
+                stack.enter_context(sockets.place(owner))
+
+            scope["let_in"] = let_in = partial(_let_socket_in, services, scope, enter)
             if (key := key_of(Headers(scope=scope))) and not let_in(key):
                 await send({"type": "websocket.close"})  # answers 403
             else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from agent_tools.bodies.connections import InProgress
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.deletion import failures
 from agent_tools.containers.records import Before, ContainerLeases, Record
@@ -33,7 +34,7 @@ from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
-from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.requests.failures import busy, invalid
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
 from agent_tools.gateway.store.store import Store
@@ -174,6 +175,9 @@ class Services:
         if config.named_keys:
             NamedKeys(self.store).read_into(self.keys)
         self.rates = Rates(config.max_requests_per_minute)
+        most = config.max_connections
+        too_many = partial(busy, 429, "Your key has too many requests in progress; end some, or try again later.", 5)
+        self.in_progress = InProgress(most, config.most_of_key(most), too_many)
         self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
 
     def _have_containers(self, undo: ExitStack) -> None:

@@ -16,6 +16,7 @@ from traitlets.config import Config as TraitsConfig
 
 from agent_tools.jupyter.connection import make_private_folder
 from agent_tools.jupyter.kernelspec import NAME, KernelSpec
+from agent_tools.jupyter.unknown_clients import UnknownClients
 from agent_tools.machine.removal import remove_tree
 
 NAMES = (NAME, "python3")  # under which the one kernel is offered: many clients ask for the second
@@ -97,10 +98,16 @@ class _Server(KernelGatewayApp):  # type: ignore[misc,unused-ignore]
             scheme, _, token = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() == "bearer":
                 request.headers["Authorization"] = f"token {token}"
+            self._unknown.look_at(request)
             request.uri = request.path  # what the log shows; handlers read the query's arguments, parsed before this
             return find_handler(request, **options)
 
         self.web_app.find_handler = with_token
+
+    def init_http_server(self) -> None:
+        """Listen, and limit clients that do not have the token."""
+        super().init_http_server()
+        self._unknown = UnknownClients(self.http_server, self.auth_token)
 
 
 class OneKernelSpec(stock.KernelSpecManager):  # type: ignore[misc,unused-ignore]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -13,11 +14,13 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.bodies.bounded_app import BoundedBodies
+from agent_tools.bodies.connections import Connections, HttpConnection, InProgress
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 MAX_SESSIONS = 1_000  # of clients that speak a protocol older than 2026-07-28, at once
+MAX_CONNECTIONS = 1_000  # at once
+HEAD_TIMEOUT = 10.0  # seconds in which the head of a request must come
 LAST_SECONDS = 2  # for calls that are under way when the server stops
 
 
@@ -78,14 +83,20 @@ MOUNT = Mount(PATH, _mounted)
 def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
     """Serve until SIGINT or SIGTERM; then end everything that runs."""
     app = create_app(config, runtime, prepare)
-    options: dict[str, Any] = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
-    uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **options)
+    uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **server_options())
+
+
+def server_options(max_connections: int = MAX_CONNECTIONS) -> dict[str, Any]:
+    """Return uvicorn's options for the application of `create_app`."""
+    connections = Connections(max_connections, HEAD_TIMEOUT, lambda _: None)
+    options = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
+    return {**options, "http": partial(HttpConnection, connections)}
 
 
 def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare, max_sessions: int = MAX_SESSIONS) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
     log_no_queries()
-    door = _Door(Keys(config.api_keys))
+    door = _Door(Keys(config.api_keys), config.most_of_key(MAX_CONNECTIONS))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -103,9 +114,11 @@ def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare, max_sessio
 class _Door:
     """Answers requests with a key; without any keys, only requests of programs of this machine."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, most_of_key: int) -> None:
         self.inner: ASGIApp
         self._keys = keys
+        too_many = partial(HTTPException, 429, "Your key has too many requests in progress.", {"Retry-After": "5"})
+        self._in_progress = InProgress(MAX_CONNECTIONS, most_of_key, too_many)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -117,4 +130,6 @@ class _Door:
             answer = PlainTextResponse("Send a key: 'Authorization: Bearer KEY'.", 401, {"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
         else:
-            await self.inner({**scope, "owner": owner}, receive, send)
+            with self._in_progress.place(owner):
+                scope["has_owner"]()
+                await self.inner({**scope, "owner": owner}, receive, send)

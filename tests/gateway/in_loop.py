@@ -22,9 +22,13 @@ from agent_tools.runtime.runtime import Runtime
 @contextlib.asynccontextmanager
 async def serving(config: GatewayConfig, runtime: Runtime) -> AsyncIterator[tuple[httpx.AsyncClient, Starlette]]:
     app = create_app(config, runtime)
+
+    async def connected(scope: Any, *channels: Any) -> None:
+        await app({**scope, "has_owner": lambda: None}, *channels)  # as a connection of the server does
+
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60) as client,
+        httpx.AsyncClient(transport=httpx.ASGITransport(connected), base_url="http://localhost", timeout=60) as client,
     ):
         yield client, app
 

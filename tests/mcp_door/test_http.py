@@ -23,12 +23,13 @@ from mcp.client.streamable_http import streamable_http_client
 from agent_tools.bodies.bounded_app import MAX_PARTS
 from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
-from agent_tools.mcp.http import MAX_SESSIONS, create_app
+from agent_tools.mcp.http import MAX_CONNECTIONS, MAX_SESSIONS, create_app, server_options
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
 from tests.mcp_door.conftest import FOREVER, text_of
 from tests.mcp_door.test_tasks import Tasks, ask, begun, ended
+from tests.recorder import connect, read_all
 
 KEYS = ("first-key-123", "second-key-123")
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -42,10 +43,16 @@ def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
     """Starts servers on ports of this machine; returns their URLs."""
     with contextlib.ExitStack() as stack:
 
-        def make(log_level: str = "warning", max_sessions: int = MAX_SESSIONS, **settings: Any) -> str:
+        def make(
+            log_level: str = "warning",
+            max_sessions: int = MAX_SESSIONS,
+            max_connections: int = MAX_CONNECTIONS,
+            **settings: Any,
+        ) -> str:
             app = create_app(McpConfig(**settings), process_runtime, lambda told: None, max_sessions)
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            config = uvicorn.Config(app, log_level=log_level, lifespan="on", timeout_graceful_shutdown=1)
+            options = {**server_options(max_connections), "timeout_graceful_shutdown": 1}
+            config = uvicorn.Config(app, log_level=log_level, lifespan="on", **options)
             server = uvicorn.Server(config)
             thread = threading.Thread(target=server.run, args=([listening],))
             thread.start()
@@ -248,3 +255,12 @@ def test_a_task_is_seen_and_ended_by_its_key_alone(new_server: Callable[..., str
                 await ask(theirs, "get", task)
 
     asyncio.run(main())
+
+
+def test_connections_that_ask_for_nothing_make_room_for_others(new_server: Callable[..., str]) -> None:
+    url = new_server(api_keys=KEYS, max_connections=10)
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(connect(url)) for _ in range(40)]
+        answer = httpx.post(url, json=HELLO, headers={**HEADERS, "Authorization": f"Bearer {KEYS[0]}"})
+        assert answer.status_code == 200
+        assert read_all(crowd[0]) in (b"", b"(reset)")

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from agent_tools.bodies.connections import InProgress
 from agent_tools.bodies.json_body import BodyRefused, LargeJson
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error, request_id
@@ -69,16 +71,16 @@ class ResponseSockets:
     def __init__(self, config: GatewayConfig) -> None:
         self.lifetime = LIFETIME
         self.closing = asyncio.Event()
-        self._most = max(1, config.max_connections // 2)
-        self._most_of_one = config.most_of_key(self._most)
-        self._by_owner: Counter[str] = Counter()
+        most = max(1, config.max_connections // 2)
+        too_many = partial(busy, 429, "Too many WebSocket connections are open; close some, or try again later.", 5)
+        self._places = InProgress(most, config.most_of_key(most), too_many)
         self._recent: OrderedDict[tuple[object, str], ResponseEnd] = OrderedDict()  # the oldest first
         self._bytes = 0
 
     @property
     def open(self) -> int:
         """The number of connections."""
-        return sum(self._by_owner.values())
+        return self._places.number
 
     @contextmanager
     def place(self, owner: str) -> Iterator[None]:
@@ -89,13 +91,8 @@ class ResponseSockets:
         """
         if self.closing.is_set():
             raise stopped()
-        if self.open >= self._most or self._by_owner[owner] >= self._most_of_one:
-            raise busy(429, "Too many WebSocket connections are open; close some, or try again later.", 5)
-        self._by_owner[owner] += 1
-        try:
+        with self._places.place(owner):
             yield
-        finally:
-            self._by_owner[owner] -= 1
 
     def remember(self, socket: object, end: ResponseEnd) -> None:
         """Store the end of a response for the next one; the oldest ones are dropped."""

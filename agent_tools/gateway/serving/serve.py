@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools import settings
+from agent_tools.bodies.connections import Connections, HttpConnection
 from agent_tools.containers.contents import Mount
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
@@ -28,7 +29,7 @@ from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
 from agent_tools.gateway.presence import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.serving.connection import Connections, HttpConnection, Socket
+from agent_tools.gateway.serving.web_socket import Socket
 from agent_tools.gateway.sse import SEND_PATIENCE
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
@@ -36,6 +37,7 @@ from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime
 
+SOCKET_PATH = "/responses"  # the end of the one path of the gateway's own that has WebSockets
 SWITCH_SECONDS = 0.0005
 """The time that a thread computes before another has its turn, a tenth of Python's own: an event waits for several."""
 
@@ -82,11 +84,17 @@ class Server(uvicorn.Server):
         self, config: GatewayConfig, app: Starlette, ready: Callable[[int], None] = lambda _: None, **options: Any
     ) -> None:
         grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
-        connections = Connections(config.max_connections, config.head_timeout, self._note, app.state.trees)
+        trees: tuple[str, ...] = app.state.trees
+        connections = Connections(
+            config.max_connections,
+            config.head_timeout,
+            self._note,
+            lambda path: path.endswith(SOCKET_PATH) or any(tree in path for tree in trees),
+        )
         kind: Any = partial(HttpConnection, connections)
         own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
         sockets = {
-            "ws": partial(Socket, config, connections),
+            "ws": partial(Socket, config, connections, trees),
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,

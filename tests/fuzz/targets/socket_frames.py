@@ -12,8 +12,9 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from agent_tools.bodies.connections import Connections
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.serving.connection import BURST, BYTES_A_FRAME, Connections, Socket
+from agent_tools.gateway.serving.web_socket import BURST, BYTES_A_FRAME, Socket
 from agent_tools.limits import KIB
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -62,7 +63,7 @@ async def _hear(parts: Parts) -> None:
     config.load()
     config.loaded_app = application
     transport, state = _Transport(), ServerState()
-    client = Socket(LIMITS, Connections(1, 1, lambda event: None), config=config, server_state=state, app_state={})
+    client = Socket(LIMITS, Connections(1, 1, lambda _: None), (), config=config, server_state=state, app_state={})
     client.connection_made(transport)
     client.data_received(HEAD)
     frames = 0

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_PARTS, BodyRefused, LargeJson, parsed
+from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, LargeJson, parsed
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.request import read_request
@@ -57,6 +57,13 @@ def test_texts_have_as_many_commas_as_they_like() -> None:
     assert parsed(json.dumps({"text": "," * MAX_PARTS * 2}).encode())
     with pytest.raises(BodyRefused):
         parsed(json.dumps("," * MAX_PARTS * 2).encode("utf-16"))
+
+
+def test_texts_have_a_bounded_number_of_escapes() -> None:
+    assert parsed(b'"' + b"\\n" * MAX_ESCAPES + b'"') == "\n" * MAX_ESCAPES
+    with pytest.raises(BodyRefused, match="6,000,000 backslashes") as refusal:
+        parsed(b'"' + b"\\n" * (MAX_ESCAPES + 1) + b'"')
+    assert refusal.value.status_code == 413
 
 
 @pytest.mark.parametrize("field", ["input", "tools", "context_management"])

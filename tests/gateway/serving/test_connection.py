@@ -12,8 +12,9 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from agent_tools.gateway.serving.connection import FAREWELL, MAX_DROPPED, Farewell
+from agent_tools.bodies.connections import FAREWELL, MAX_DROPPED, Farewell
 from agent_tools.testing import ScriptedReply
+from tests.gateway.asking import KEYS
 from tests.gateway.conftest import NewGateway
 from tests.gateway.connections import HEALTH, QUICK, counted, is_served
 from tests.recorder import connect, read_all, said_to
@@ -147,6 +148,33 @@ def test_one_connection_more_than_can_be_served_is_told_so(new_gateway: NewGatew
         assert code_of(said_to(gateway.url, HEALTH)) == (503, "overloaded")
         half.set()
         assert all("data: [DONE]" in list(lines) for lines in streams)
+
+
+def test_refused_requests_whose_clients_go_on_sending_make_room_for_others(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=("key-of-the-test",), max_connections=10)
+    with ExitStack() as stack:
+        for _ in range(30):
+            each = stack.enter_context(connect(gateway.url))
+            each.sendall(POST + b"Content-Length: 2000000\r\n\r\n{")
+            assert code_of(read_all(each)) == (401, "invalid_api_key")
+        assert httpx.get(f"{gateway.url}/health").status_code == 200
+
+
+def test_requests_of_one_key_leave_room_for_others(new_gateway: NewGateway) -> None:
+    half = threading.Event()
+    reply = ScriptedReply(text="abcd", piece=1, wait_midway=half)
+    gateway = new_gateway({"m": lambda _: reply}, api_keys=KEYS, max_connections=4)  # 3 of them for one key
+    body, url = {"model": "m", "input": "Hi.", "stream": True}, f"{gateway.url}/v1/responses"
+    first, second = ({"Authorization": f"Bearer {key}"} for key in KEYS)
+    with ExitStack() as stack:
+        stack.callback(half.set)
+        options = {"json": body, "headers": first, "timeout": 60}
+        answers = [stack.enter_context(httpx.stream("POST", url, **options)) for _ in range(3)]
+        streams = [answer.iter_lines() for answer in answers]
+        assert [next(lines) for lines in streams] == ["event: response.created"] * 3
+        refused = httpx.get(f"{gateway.url}/v1/containers", headers=first)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert httpx.get(f"{gateway.url}/v1/containers", headers=second).status_code == 200
 
 
 def sent_until_refused(connection: socket.socket, piece: bytes) -> int:

@@ -193,4 +193,4 @@ def test_many_connections_leave_nothing_behind(new_gateway: NewGateway) -> None:
     for each in visitors:
         each.join()
     until(lambda: gateway.app.state.sockets.open == 0)
-    assert not gateway.app.state.sockets._by_owner.total()
+    assert not gateway.app.state.services.in_progress.number
