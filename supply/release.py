@@ -24,8 +24,9 @@ from pathlib import Path
 
 from agent_tools.engines.context import context_files, packed_context, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import REGISTRY_BASE, RELEASED, push
+from agent_tools.engines.docker.image import REGISTRY_BASE, RELEASED, ensure
 from agent_tools.engines.engine import FLAVOURS, Recipe
+from agent_tools.errors import EngineError
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.version import __version__
 
@@ -112,6 +113,28 @@ def _push(repository: str, recipe: Recipe) -> str:
     reference = push(engine, repository, recipe)
     digests = [each for each in engine.image_facts(reference)["RepoDigests"] if each.startswith(f"{repository}@")]
     return str(digests[0]).partition("@")[2]
+
+
+def push(engine: DockerEngine, repository: str, recipe: Recipe) -> str:
+    """Push an image, made first if it is missing, under its fingerprint; return the reference.
+
+    Credentials are those of `docker login`.
+
+    Raises:
+        EngineError: the registry rejects it.
+    """
+    tag = ensure(engine, recipe)
+    fingerprint = tag.partition(":")[2]
+    api = engine.connection.api(is_patient=True)
+    api.tag(tag, repository, fingerprint)
+    try:
+        for line in api.push(repository, fingerprint, stream=True, decode=True):
+            if "error" in line:
+                raise EngineError(f"{repository}:{fingerprint} could not be pushed: {line['error']}")
+    except BaseException:
+        engine.remove_image(f"{repository}:{fingerprint}")  # the name alone: the image has another
+        raise
+    return f"{repository}:{fingerprint}"
 
 
 def _push_by_buildx(platforms: str, repository: str, recipe: Recipe) -> str:

@@ -41,7 +41,9 @@ ADD_PYTHON = """
 cp /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/"
 mkdir "$1/opt/repo" && tar -xf "$CHECKOUT" -C "$1/opt/repo"
 chroot "$1" sh -ec 'cd /opt && python3 -m venv venv && venv/bin/pip install -q uv
-    venv/bin/uv pip install -q --no-cache --compile-bytecode --python venv/bin/python -e "./repo[test]" && rm -r repo'
+    extras=code-mode,gateway,kubernetes,mcp,postgresql,ssh
+    venv/bin/uv pip install -q --no-cache --compile-bytecode --python venv/bin/python \
+        -e "./repo[$extras]" --group repo/pyproject.toml:test && rm -r repo'
 """
 """The package is installed from /opt/repo, where each machine unpacks the checkout of its time."""
 SET_UP = """

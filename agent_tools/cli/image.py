@@ -1,4 +1,4 @@
-"""`agent-tools image`: build, pull, save, load, push, show, list and remove the sandbox's image."""
+"""`agent-tools image`: build, pull, save, load, show and remove the sandbox's image."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from agent_tools import settings
 from agent_tools.cli.options import PathOption, recipe_options
-from agent_tools.cli.sbom import contents_of
 from agent_tools.engines import context
 from agent_tools.engines.docker import gateway_image
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import origin_of
 from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike
-from agent_tools.extras import pip_install
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import DOCKER
 
@@ -27,7 +25,7 @@ console = Console(stderr=True, highlight=False)
 
 @click.group()
 def image() -> None:
-    """Build, pull, save, load, push, show, list the contents of, or remove the sandbox's image; build the gateway's."""
+    """Build, pull, save, load, show or remove the sandbox's image; build the gateway's."""
 
 
 @image.command()
@@ -64,24 +62,6 @@ def show(**options: Any) -> None:
 
 
 @image.command()
-@recipe_options
-def sbom(**options: Any) -> None:
-    """Print the image's bill of materials, CycloneDX as JSON: its Python and Debian packages and its base.
-
-    A fresh sandbox of the image lists them; a missing image is built first. Needs the extra `sbom`.
-    """
-    try:
-        from agent_tools.cli.bill import bill_of  # an extra of its own
-    except ImportError as exc:
-        raise click.ClickException(f"This needs the extra `sbom`: {pip_install('sbom')}") from exc
-    recipe = Recipe.read(**options)
-    ensure_with_progress(recipe)
-    tag = context.tag_for(recipe)
-    origin = origin_of(DockerEngine().image_facts(tag))
-    click.echo(bill_of(tag, origin, contents_of(recipe)))
-
-
-@image.command()
 @click.option("--tag", help="Its name.  [default: agent-tools-gateway with this version]")
 def gateway(tag: str | None) -> None:
     """Build the image of the gateway itself, from this installation, and print its name: docs/deploy.md."""
@@ -97,7 +77,7 @@ def gateway(tag: str | None) -> None:
 def pull(repository: str | None, **options: Any) -> None:
     """Pull the published image of this installation, and print its name; the first use does this automatically.
 
-    Needs a release, whose images are known by their digests, or a repository of your own that `image push` filled.
+    Needs a release, whose images are known by their digests, or a repository of your own: docs/mirrors.md.
     """
     tag = context.tag_for(Recipe.read(**options))
     source = images.Source(f"{repository}:{tag.partition(':')[2]}") if repository else images.source_of(tag)
@@ -126,18 +106,6 @@ def load(file: Path) -> None:
     current = {context.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
     for tag in tags:
         click.echo(tag if tag in current else f"{tag} (not an image of this installation, which is another version)")
-
-
-@image.command()
-@click.argument("repository")
-@recipe_options
-def push(repository: str, **options: Any) -> None:
-    """Push the image to a registry, for nodes of a cluster to pull, and print its name there.
-
-    REPOSITORY has no tag: that is the image's fingerprint. Log in with `docker login` first. See docs/kubernetes.md.
-    """
-    reference = images.push(DockerEngine(), repository, Recipe.read(**options), print_main_lines)
-    click.echo(reference)
 
 
 @image.command()

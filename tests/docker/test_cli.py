@@ -19,8 +19,6 @@ from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import origin_of, origin_on
 from agent_tools.guest.wire.sockets import await_input
-from supply.audit import pinned
-from tests.bills import fits_schema
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,14 +200,6 @@ def test_the_image_says_which_base_it_was_built_on(docker_engine: DockerEngine) 
     assert facts["RootFS"]["Layers"][: len(layers)] == layers
     assert origin == origin_on(origin.base, base)
     assert f"built on {origin.base} ({origin.digest})" in _run("image", "show").stdout
-
-
-def test_the_images_bill_of_materials_names_all_that_is_pinned_and_the_packages_of_its_base() -> None:
-    done = _run("image", "sbom")
-    assert fits_schema(done.stdout), done.stderr
-    found = {each["purl"].partition("@")[0] for each in json.loads(done.stdout)["components"]}
-    assert {f"pkg:pypi/{name}" for name in pinned(ROOT / "docker" / "requirements.lock")} <= found
-    assert {"pkg:deb/debian/libc6", "pkg:generic/python"} <= found
 
 
 def test_image_build_if_missing_does_nothing_when_it_is_there() -> None:

@@ -165,7 +165,7 @@ def test_the_first_use_pulls_what_was_pushed(
     docker_engine: DockerEngine, small_image: Recipe, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag, said = tag_for(small_image), list[str]()
-    reference = image.push(docker_engine, repository, small_image)
+    reference = release.push(docker_engine, repository, small_image)
     for name in (reference, tag):
         docker_engine.remove_image(name)
     monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", repository)

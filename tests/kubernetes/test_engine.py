@@ -159,7 +159,7 @@ def test_a_server_that_asks_for_patience_gets_it(cluster: FakeClusterProcess, en
 
 
 def test_an_image_that_no_node_can_pull_is_told_at_once(engine: KubernetesEngine) -> None:
-    with pytest.raises(SandboxStartError, match=r"ErrImagePull.*agent-tools image push"):
+    with pytest.raises(SandboxStartError, match=r"ErrImagePull.*docs/kubernetes.md"):
         engine.start(replace(asked(engine), image="agent-tools:0000000000000000"))
     assert engine.strays(Owner.current().labels) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import gzip
 import hashlib
@@ -20,11 +19,11 @@ from typing import IO, Any, BinaryIO
 
 from agent_tools import settings
 from agent_tools.engines.context import REPOSITORY, context_files, packed_context, shipped, tag_for
-from agent_tools.engines.docker.connection import environment, translated
+from agent_tools.engines.docker.connection import environment
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image_archive import names_in
 from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike, recipe_of
-from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
+from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import private_base
 from agent_tools.text import one_line, shorten
@@ -282,7 +281,7 @@ def _repository(name: str) -> str:
 #
 # A release has the digests of its images in `published.json` beside this file, so that the registry cannot replace
 # them.
-# A repository of the operator's own is asked for the fingerprint as a tag, as `agent-tools image push` writes it.
+# A repository of the operator's own is asked for the fingerprint as a tag.
 
 
 RELEASED = Path(__file__).with_name("published.json")
@@ -357,42 +356,12 @@ def _verify(source: Source) -> None:
         raise EngineError(f"cosign does not verify {source.reference}: {one_line(shorten(done.stderr, 500))}")
 
 
-# The sandbox's image in a registry or in a file, for other engines: nodes of a cluster, machines without a network.
+# The sandbox's image in a file, for machines without a network.
 
 
 CHUNK = 2 * MIB
 FAST = 1  # gzip level: a third of the size, in a quarter of the usual time
 EVERY = 100 * MIB  # bytes of an archive between two lines of progress
-
-
-def push(engine: DockerEngine, repository: str, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Push the image, built first if missing, under its fingerprint; return the reference.
-
-    Credentials are those of `docker login`.
-
-    Raises:
-        EngineError: the registry rejects it.
-        InvalidParams: the repository has a tag or a digest, or is empty.
-    """
-    if not repository or "@" in repository or ":" in repository.rpartition("/")[2]:
-        hint = "give a name without a tag, such as registry.example.com/team/agent-tools"
-        raise InvalidParams(f"The repository {repository!r:.200} is not usable: {hint}.")
-    tag = ensure(engine, recipe, progress)
-    fingerprint = tag.partition(":")[2]
-    with translated():
-        api = engine.connection.api(is_patient=True)
-        api.tag(tag, repository, fingerprint)
-        try:
-            for line in api.push(repository, fingerprint, stream=True, decode=True):
-                if "error" in line:
-                    said = one_line(shorten(str(line["error"]), 500))
-                    raise EngineError(f"{repository}:{fingerprint} could not be pushed: {said}")
-                progress(str(line.get("status", "")))
-        except BaseException:
-            with contextlib.suppress(EngineError):  # removes only the name: the image has another
-                engine.remove_image(f"{repository}:{fingerprint}")
-            raise
-    return f"{repository}:{fingerprint}"
 
 
 def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:

@@ -32,7 +32,7 @@ UNDER_WAY = ("ContainerCreating", "PodInitializing")
 MOST_CONDITIONS = 50  # conditions and containers of one pod that are read
 HINTS = {
     "seccomp": "The profile must be on every node: deploy/kubernetes has a DaemonSet that puts it there.",
-    "image": "Nodes must be able to pull it: `agent-tools image push` brings it to a registry.",
+    "image": "Nodes must be able to pull it: docs/kubernetes.md says how to bring it to a registry.",
     "Unschedulable": "No node has room for it, or fits its selector.",
     "user namespace": "Leave AGENT_TOOLS_KUBERNETES_USER_NAMESPACES unset on nodes that have none.",
 }

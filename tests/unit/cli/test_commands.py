@@ -76,8 +76,8 @@ def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("", "run", "repl", "chat", "serve", "doctor", "clean", "mcp", "mcp config"),
-        *("bundle", "image", "image build", "image gateway", "image load", "image pull", "image push", "image save"),
-        *("image show", "image sbom", "image rm"),
+        *("bundle", "image", "image build", "image gateway", "image load", "image pull", "image save"),
+        *("image show", "image rm"),
         *("fleet", "kubernetes", "kubernetes pool"),  # what is in a fleet is seen where ray is
         *("keys", "keys add", "keys limit", "keys list", "keys purge", "keys revoke"),
         *("backup", "restore", "skills", "skills check"),
@@ -243,7 +243,6 @@ def test_an_unusable_option_is_one_line_and_exits_with_2(options: list[str], run
         ["clean"],
         ["image", "show"],
         ["image", "build"],
-        ["image", "sbom"],
         ["image", "rm"],
     ],
     ids=" ".join,

@@ -1,4 +1,4 @@
-"""An image is pushed under its fingerprint, and what a registry says against it is told."""
+"""The image in a file: saved whole or not at all, and loaded only if it is one of ours."""
 
 from __future__ import annotations
 
@@ -14,65 +14,8 @@ import pytest
 
 from agent_tools import __version__
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.docker.image import load, push, save
-from agent_tools.errors import EngineError, InvalidParams
-
-FINGERPRINT = tag_for().partition(":")[2]
-
-
-class Engine:
-    """An engine that has the image; its registry says `lines`."""
-
-    def __init__(self, *lines: dict[str, Any]) -> None:
-        self.lines = lines
-        self.tagged: list[tuple[str, ...]] = []
-        self.removed: list[str] = []
-        self.connection = self
-
-    def has_image(self, tag: str) -> bool:
-        return True
-
-    def api(self, is_patient: bool) -> Engine:
-        assert is_patient
-        return self
-
-    def remove_image(self, tag: str) -> None:
-        self.removed.append(tag)
-
-    def tag(self, *names: str) -> None:
-        self.tagged.append(names)
-
-    def push(self, repository: str, tag: str, *, stream: bool, decode: bool) -> Iterator[dict[str, Any]]:
-        self.tagged.append((repository, tag))
-        yield from self.lines
-
-
-def test_it_goes_under_its_fingerprint() -> None:
-    engine, said = Engine({"status": "Pushing"}), []
-    assert push(engine, "registry.example.com/a", progress=said.append) == f"registry.example.com/a:{FINGERPRINT}"  # type: ignore[arg-type]
-    assert engine.tagged == [
-        (tag_for(), "registry.example.com/a", FINGERPRINT),
-        ("registry.example.com/a", FINGERPRINT),
-    ]
-    assert said == ["Pushing"]
-
-
-def test_a_registry_that_refuses_is_told_and_the_name_for_it_goes() -> None:
-    engine = Engine({"status": "Preparing"}, {"error": "denied"})
-    with pytest.raises(EngineError, match="could not be pushed: denied"):
-        push(engine, "registry.example.com/a")  # type: ignore[arg-type]
-    assert engine.removed == [f"registry.example.com/a:{FINGERPRINT}"]
-
-
-@pytest.mark.parametrize("repository", ["", "registry.example.com/a:1", "a:1", "a@sha256:0"])
-def test_a_repository_with_a_tag_is_refused(repository: str) -> None:
-    engine = Engine()
-    with pytest.raises(InvalidParams, match="without a tag"):
-        push(engine, repository)  # type: ignore[arg-type]
-    assert not engine.tagged
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
+from agent_tools.engines.docker.image import load, save
+from agent_tools.errors import EngineError
 
 
 def archive_of(*names: str) -> bytes:

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_tools.cli.bill import bill_of
-from agent_tools.cli.sbom import ImageContents
+import pytest
+
 from agent_tools.engines.docker.image import Origin
 from supply.audit import pinned
+from supply.sbom import ImageContents, bill_of
 from tests.bills import fits_schema
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CONTENTS = ImageContents(
     python=(("Pillow", "13.0.0", "MIT-CMU"), ("odd", "1.0", "not an SPDX name")),
     debian=(("libc6", "2.41-12+deb13u1", "amd64"),),
@@ -46,3 +47,12 @@ def test_the_bill_of_the_host_is_valid_and_complete(tmp_path: Path) -> None:
 
 def test_what_breaks_the_schema_is_seen() -> None:
     assert not fits_schema('{"bomFormat": "CycloneDX", "specVersion": "1.6", "components": [{"type": "nonsense"}]}')
+
+
+@pytest.mark.docker
+def test_the_bill_of_the_image_names_all_that_is_pinned_and_the_packages_of_its_base() -> None:
+    done = subprocess.run([sys.executable, "-m", "supply.sbom"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert fits_schema(done.stdout), done.stderr
+    found = {each["purl"].partition("@")[0] for each in json.loads(done.stdout)["components"]}
+    assert {f"pkg:pypi/{name}" for name in pinned(ROOT / "docker" / "requirements.lock")} <= found
+    assert {"pkg:deb/debian/libc6", "pkg:generic/python"} <= found
