@@ -112,7 +112,7 @@ def _properties(origin: Origin) -> list[Property]:
 
 def main(flavour: str = "lean") -> None:
     """Print the bill of a flavour's image, as a fresh sandbox of it lists its packages."""
-    recipe = Recipe(flavour=flavour)
+    recipe = Recipe.read(flavour=flavour)
     contents = contents_of(recipe)
     print(bill_of(tag_for(recipe), origin_of(DockerEngine().image_facts(tag_for(recipe))), contents))
 
