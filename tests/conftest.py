@@ -8,7 +8,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.errors import EngineError
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
@@ -62,10 +64,17 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
-    """Leave what has been imported and collected out of every later look for garbage, which leak checks ask for."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the image, which no test's time limit may hold; leave what was collected out of later looks for garbage."""
+    if not session.config.option.collectonly and any("docker_engine" in _fixtures_of(item) for item in session.items):
+        with suppress(EngineError):  # each test that needs it says so
+            image.ensure(DockerEngine())
     gc.enable()
     gc.freeze()
+
+
+def _fixtures_of(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

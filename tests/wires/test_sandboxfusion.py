@@ -91,11 +91,11 @@ def test_requests_that_cannot_be_met_say_why(served: Served) -> None:
 
 def test_single_scripts_leave_nothing_and_wait_for_a_place(serve: Any) -> None:
     served = serve(max_sandboxes=2)
-    codes = ["print(1)", "import os; os.abort()", "import time; time.sleep(600)", "print('x' * 3_000_000)"] * 4
-    with ThreadPoolExecutor(16) as pool:
-        told = list(pool.map(lambda code: run(served, code, run_timeout=2), codes))
+    codes = ["print(1)", "import os; os.abort()", "import time; time.sleep(600)", "print('x' * 3_000_000)"] * 2
+    with ThreadPoolExecutor(8) as pool:  # only the one that sleeps meets its limit, however busy the machine
+        told = list(pool.map(lambda code: run(served, code, run_timeout=1 if "sleep" in code else 100), codes))
     kinds = [(each["run_result"]["status"], each["run_result"]["return_code"]) for each in told]
-    assert kinds == [("Finished", 0), ("Finished", 134), ("TimeLimitExceeded", None), ("Finished", 0)] * 4
+    assert kinds == [("Finished", 0), ("Finished", 134), ("TimeLimitExceeded", None), ("Finished", 0)] * 2
     until(lambda: served.rows == [])
     assert served.running == {}
 
