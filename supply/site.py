@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_tools.version import __version__
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -19,6 +21,7 @@ PROJECT = "project"
 """The part of the site with what lies outside docs/."""
 PAGES = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """Documents outside docs/ that are pages of the site."""
+FOUND_FIRST = ("options.md", "limits.md")
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
@@ -97,8 +100,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Name the version at the foot of each page."""
+    config.copyright = f"agent_tools {__version__}"
+    return config
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Lead links to places in the site."""
+    """Lead links to places in the site, and searches to the pages that have all names."""
+    if page.file.src_uri in FOUND_FIRST:
+        page.meta["search"] = {"boost": 4}
     return rewritten(markdown, page.file.src_uri)
 
 

@@ -67,6 +67,11 @@ def safe_name(name: str) -> str:
     return _cut_bytes(stem, MAX_NAME_BYTES - len(suffix.encode())) + suffix
 
 
+def readable(name: str) -> str:
+    """Return a file's name as text: bytes that are not UTF-8 as Python writes them in literals, such as `caf\\xe9`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def numbered(name: str) -> Iterator[str]:
     """Yield a file's name, and then the same with numbers: x.csv, x-1.csv, x-2.csv, ..."""
     yield name
@@ -135,7 +140,7 @@ def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
             if looked_at > limit:
                 return found, False
             if stat.S_ISREG(facts.st_mode):
-                found[name.encode("utf-8", "replace").decode()] = _facts(facts)
+                found[readable(name)] = _facts(facts)
     return found, True
 
 
@@ -242,7 +247,7 @@ def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[l
                     made = birth_time(fd, name.rpartition("/")[2], facts)
                     is_new = made is not None and made >= began.ns
                     if facts.st_ctime_ns < ended.end or (is_new and made is not None and made < ended.end):
-                        found.append((name.encode("utf-8", "replace").decode(), facts.st_size, is_new))
+                        found.append((readable(name), facts.st_size, is_new))
                     elif not is_new:
                         is_complete = False
     except OSError:

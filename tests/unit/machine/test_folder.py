@@ -90,7 +90,7 @@ def test_a_snapshot_of_a_folder_that_is_gone_or_a_link_is_empty(path: Path, tmp_
 
 def test_names_that_are_no_text_are_told_as_text(path: Path) -> None:
     (path / os.fsdecode(b"a\xff\x1b")).touch()
-    assert names(path) == ["a?\x1b"]
+    assert names(path) == ["a\\xff\x1b"]
 
 
 def test_folders_of_any_depth_are_survived(path: Path) -> None:
