@@ -418,6 +418,17 @@ def test_no_later_line_runs_once_a_client_has_left(served: Served) -> None:
     assert sandbox.text("x") == "1"
 
 
+def test_code_of_a_sandbox_that_is_killed_ends_with_an_error(served: Served) -> None:
+    sandbox = Client(served).create()
+    asked: dict[str, Any] = {"json": {"code": "print(1, flush=True); import time; time.sleep(600)"}}
+    with sandbox.http.stream("POST", "/execute", headers=sandbox.headers, **asked) as answer:
+        lines = map(json.loads, answer.iter_lines())
+        assert next(lines)["text"] == "1\n"
+        assert Client(served).http.delete(f"/sandboxes/{sandbox.id}").status_code == 204
+        *_, last = lines
+    assert (last["type"], last["name"]) == ("error", "SessionClosed")
+
+
 def test_a_client_that_leaves_ends_its_code(served: Served) -> None:
     sandbox = Client(served).create()
     with pytest.raises(httpx.ReadTimeout):

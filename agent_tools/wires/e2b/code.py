@@ -14,12 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from agent_tools.bodies.json_body import at_most
+from agent_tools.errors import AgentToolsError
 from agent_tools.results.execution import Display, Error, Execution, Notice, Omitted, Output, Restarted, Result, Stream
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, Context, E2BRequest, in_sandbox, path_of
-from agent_tools.wires.http import bundle, while_connected
+from agent_tools.wires.http import bundle, failure_of, while_connected
 from agent_tools.wires.opened import PATIENCE, CodeRun, Opened
 
 DEFAULT = "default"
@@ -63,9 +64,13 @@ async def _execute(
     await while_connected(call.request, anext(lines, ""))  # wait for the sandbox, or for its failure
 
     async def sent() -> Any:
-        async with aclosing(lines):
-            async for line in lines:
-                yield line
+        try:
+            async with aclosing(lines):
+                async for line in lines:
+                    yield line
+        except (AgentToolsError, OSError) as exc:  # the sandbox was killed, or its host fails
+            why, _ = failure_of(exc)
+            yield _line({"type": "error", "name": type(exc).__name__, "value": why, "traceback": why})
 
     return StreamingResponse(sent(), media_type="application/x-ndjson")
 

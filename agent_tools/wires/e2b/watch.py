@@ -107,7 +107,7 @@ async def _begun(call: E2BRequest, box: Box, path: str, recursive: bool) -> tupl
     try:
         await call.use(watcher.look, box)
     except BaseException:
-        del watchers[id_]
+        watchers.pop(id_, None)  # unless its sandbox was killed meanwhile
         raise
     return id_, watcher
 
