@@ -49,6 +49,7 @@ ROUTES = [
 ]
 WITH_BODY = [(path, operation) for path, operation in ROUTES if operation.body.model_fields]
 MANY = MAX_PARTS - 100
+SHARE = 4 * MIB
 
 
 def test_every_route_refuses_what_would_cost_too_much(served: Served) -> None:
@@ -253,7 +254,11 @@ def test_uploads_keep_nothing_before_the_disk_was_asked(serve: Any) -> None:
 
 
 def test_uploads_count_against_their_owners_share(serve: Any) -> None:
-    served = serve(max_containers_bytes=4 * MIB)
+    upload_beyond_the_share(serve(max_containers_bytes=SHARE))
+
+
+def upload_beyond_the_share(served: Served) -> None:
+    """Upload a small file, and one beyond `SHARE`, in each way."""
     sandbox = Client(served).create()
     large, small = bytes(6 * MIB), b"small"
     for content, status in ((large, 507), (small, 200)):

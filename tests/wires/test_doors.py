@@ -19,6 +19,7 @@ from tests.gateway.postgresql import postgresql
 from tests.mcp_door.conftest import text_of
 from tests.mcp_door.test_http import connected
 from tests.wires.conftest import MOUNTS, Served
+from tests.wires.test_bodies import SHARE, upload_beyond_the_share
 from tests.wires.test_vllm import said, session
 
 __all__ = ["postgresql"]
@@ -98,6 +99,10 @@ def test_a_key_that_takes_all_it_can_get_keeps_no_other_from_running_code(
 
 def test_it_is_so_with_postgresql(serve_doors: Callable[..., Served], work_dir: Path, postgresql: str) -> None:
     run_beside(serve_doors(database=postgresql), work_dir, e2b, (page, sandboxfusion, mcp_door))
+
+
+def test_uploads_count_with_postgresql_too(serve: Any, postgresql: str) -> None:
+    upload_beyond_the_share(serve(max_containers_bytes=SHARE, database=postgresql))
 
 
 def run_beside(served: Served, work_dir: Path, door: Door, others: Sequence[Door]) -> None:
