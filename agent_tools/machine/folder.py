@@ -68,7 +68,7 @@ def safe_name(name: str) -> str:
 
 
 def readable(name: str) -> str:
-    r"""Return a file's name as text: bytes that are not UTF-8 as Python writes them in literals, such as `caf\xe9`."""
+    r"""Return a file's name as text: bytes that are not UTF-8 as Python writes them in literals, such as `a\xe9`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
