@@ -35,7 +35,20 @@ BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(pa
 SHELL = re.compile(r"^ *```(?:sh|bash)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAMS = frozenset(
     (
-        *("agent-tools", "cd", "cp", "docker", "echo", "export", "helm", "install", "jupyter", "kubectl", "ln"),
+        *(
+            "agent-tools",
+            "cd",
+            "codex",
+            "cp",
+            "docker",
+            "echo",
+            "export",
+            "helm",
+            "install",
+            "jupyter",
+            "kubectl",
+            "ln",
+        ),
         *("pip", "python", "python3", "ray", "rm", "sh", "sha256sum", "systemctl", "tar", "useradd", "userdel", "vllm"),
     )
 )

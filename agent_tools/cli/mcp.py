@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from agent_tools import settings
-from agent_tools.cli.options import SKILLS_OPTION, api_key_option, notes, pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, api_key_option, given, notes, pair, recipe_options
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.engine import Recipe
@@ -98,19 +97,19 @@ def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **
     """
     if context.invoked_subcommand:
         return
-    given = {name: value for name, value in options.items() if value not in (None, ())}
+    chosen = {name: value for name, value in options.items() if value not in (None, ())}
     known = {**settings.mcp_options(), **dict(map(pair, others))}
-    if given.get("memory") in ("16g", "64g"):  # above the usual max_memory
-        known.setdefault("max_memory", given["memory"])
-    _serve({**known, **given}, http)
+    if chosen.get("memory") in ("16g", "64g"):  # above the usual max_memory
+        known.setdefault("max_memory", chosen["memory"])
+    _serve({**known, **chosen}, http)
 
 
-def _serve(given: dict[str, Any], address: str | None) -> None:
+def _serve(options: dict[str, Any], address: str | None) -> None:
     try:
         from agent_tools.mcp import config, http, stdio  # `mcp config` needs no extra
     except ImportError as exc:
         raise click.ClickException(f"The MCP server needs more: {pip_install('mcp')}") from exc
-    read = config.read_config(given, address)
+    read = config.read_config(options, address)
     recipe = Recipe.read(read.packages, read.debian_packages, read.flavour)
     server = http if address else stdio
     server.serve(read, shared_runtime(), _Image(DockerEngine(), recipe))
@@ -123,31 +122,12 @@ def _serve(given: dict[str, Any], address: str | None) -> None:
 def config(context: click.Context, /, client: str, uvx: bool) -> None:
     """Print the configuration of CLIENT for this server, with the options given before `config`."""
     assert context.parent
-    given = tuple(_given(context.parent))
+    options = given(context.parent, for_servers=("http", "api_keys", "log_level"))
     notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False, soft_wrap=True)
     if not uvx and find_spec("mcp") is None:
         notes.print(f"It will not start yet: the server needs {pip_install('mcp')}", style="red", markup=False)
     command = uvx_command() if uvx else (sys.executable, "-m", "agent_tools", "mcp")
-    click.echo(CLIENTS[client].written((*command, *given)))
-
-
-def _given(context: click.Context) -> Iterator[str]:
-    """Yield the options of the command line again.
-
-    Raises:
-        click.UsageError: one of them is not for a server that a client starts.
-    """
-    for param in context.command.params:
-        name = str(param.name)
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        if name in ("http", "api_keys", "log_level"):
-            raise click.UsageError(
-                f"{param.opts[0]} is for a server that runs already, but clients start this one: leave it out."
-            )
-        value = context.params[name]
-        for each in value if isinstance(value, tuple) else (value,):
-            yield from (param.opts[0], str(each))
+    click.echo(CLIENTS[client].written((*command, *options)))
 
 
 @dataclass

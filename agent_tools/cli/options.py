@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, TextIO, TypeVar
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.style import Style
 
@@ -227,6 +228,27 @@ notebook_option = click.option(
 def write_notebook(path: Path, notebook: Mapping[str, Any]) -> None:
     """Write a notebook, as Jupyter does."""
     path.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", "utf-8", "replace")
+
+
+def given(context: click.Context, for_servers: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the options of a command line again, for the configuration of a client that starts the command.
+
+    Raises:
+        click.UsageError: one of them is `for_servers`, which no client starts.
+    """
+    found = list[str]()
+    for param in context.command.params:
+        name = str(param.name)
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if name in for_servers:
+            raise click.UsageError(
+                f"{param.opts[0]} is for a server that runs already, but clients start this one: leave it out."
+            )
+        value = context.params[name]
+        for each in value if isinstance(value, tuple) else (value,):
+            found += [param.opts[0]] if value is True else [param.opts[0], str(each)]
+    return tuple(found)
 
 
 def pair(text: str) -> tuple[str, str]:

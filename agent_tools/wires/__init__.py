@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agent_tools.containers.contents import Mount
 
-WIRES = ("terminal", "vllm", "sandboxfusion", "librechat", "e2b")
+WIRES = ("terminal", "vllm", "sandboxfusion", "librechat", "e2b", "codex")
 """Their names, for `serve --wire`; each is a module here with a `MOUNT`."""
 
 

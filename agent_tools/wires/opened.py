@@ -8,9 +8,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -28,6 +28,15 @@ SHELL, COMMAND = 1, 2  # ranks
 Place = tuple[str, ...]
 """The owner, the name of the container in a wire, and the part of it that the thing belongs to."""
 T = TypeVar("T")
+
+
+class Attendable(Protocol):
+    """What a shelf needs of `Containers`."""
+
+    def attend(
+        self, id_: str, rank: int, begin: Callable[[Sandbox], T], patience: float = 0.0
+    ) -> AbstractContextManager[T]:
+        """Begin something that stays open in a container's sandbox."""
 
 
 @dataclass(eq=False)
@@ -57,7 +66,7 @@ class Shelf(Generic[T]):
         is_over: returns whether it has ended by itself; such a thing does not count.
     """
 
-    containers: Containers[Any]
+    containers: Attendable
     rank: int
     most: int
     noun: str
@@ -121,7 +130,7 @@ class Shelf(Generic[T]):
 class Processes(Shelf[AsyncProcess]):
     """Commands. An ended one releases its container, and is kept in memory for a while with the end of its output."""
 
-    def __init__(self, containers: Containers[Any], rank: int, most: int, noun: str = "commands") -> None:
+    def __init__(self, containers: Attendable, rank: int, most: int, noun: str = "commands") -> None:
         super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)
         self._tasks: set[asyncio.Task[None]] = set()
 

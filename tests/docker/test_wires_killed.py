@@ -81,7 +81,7 @@ def serving(docker_runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def client(serving: Serving, wire: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, wire_client.__file__, serving.url, wire, KEY]
+    command = [sys.executable, "-m", wire_client.__name__, serving.url, wire, KEY]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

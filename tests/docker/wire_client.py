@@ -11,6 +11,9 @@ import sys
 from typing import Any
 
 import httpx
+from websockets.sync.client import connect
+
+from tests.wires.exec_client import ExecClient
 
 BEATS = "import time\nwhile True:\n    open('beat', 'w').write(str(time.time()))\n    time.sleep(0.05)"
 
@@ -20,6 +23,8 @@ def run_for_ever(url: str, wire: str, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"}
     if wire == "vllm":
         asyncio.run(run_by_vllm(f"{url}/vllm/sse", headers))
+    if wire == "codex":
+        run_by_codex(f"{url.replace('http', 'ws', 1)}/codex/box", headers)
     given: dict[str, Any] = {"code": BEATS}
     path = {"sandboxfusion": "/run_code", "librechat": "/exec", "e2b": "/execute", "terminal": "/python"}[wire]
     if wire == "e2b":
@@ -27,6 +32,14 @@ def run_for_ever(url: str, wire: str, key: str) -> None:
         headers["E2b-Sandbox-Id"] = made["sandboxID"]
     given |= {"sandboxfusion": {"language": "python", "run_timeout": 600}, "librechat": {"lang": "py"}}.get(wire, {})
     httpx.post(f"{url}/{wire}{path}", json=given, headers=headers, timeout=600)
+
+
+def run_by_codex(url: str, headers: dict[str, str]) -> None:
+    with connect(url, additional_headers=headers) as socket:
+        client = ExecClient(socket.send, socket.recv)
+        client.initialize()
+        client.start("1", "python3", "-c", BEATS)
+        client.output("1")
 
 
 async def run_by_vllm(url: str, headers: dict[str, str]) -> None:

@@ -1,0 +1,110 @@
+"""`agent-tools codex`: the sandbox of Codex, for `program` in its environments.toml."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent_tools.cli import options as shared
+from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.options import PathOption, given, limit_options, notes
+from agent_tools.errors import InvalidParams
+from agent_tools.machine.removal import remove_tree
+from agent_tools.runtime.files.work_dir import make_temp_work_dir
+from agent_tools.sandbox.options import Options
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.codex.stdio import serve
+
+DIFF_SECONDS = 60
+_DIFF = ("git", "diff", "--no-index", "--no-prefix", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+
+
+@click.group(invoke_without_command=True)
+@click.option("--folder", type=PathOption(file_okay=False), default=".", help="The project.  [default: this folder]")
+@click.option("--read-only", is_flag=True, help="Work on a copy of the project, without its .git.")
+@click.option("--diff", type=PathOption(dir_okay=False), help="With --read-only: write the changes there as a patch.")
+@click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md).")
+@limit_options
+@click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option or limit, e.g. pids=64.")
+@click.pass_context
+def codex(context: click.Context, /, folder: Path, read_only: bool, diff: Path | None, **options: Any) -> None:
+    """Serve Codex's exec-server protocol on stdin and stdout: its commands and file edits happen in a sandbox.
+
+    \b
+    agent-tools codex config >> ~/.codex/environments.toml
+    agent-tools codex --read-only --diff /tmp/changes.patch config
+    """  # noqa: D301  (a backspace is click's mark for text that keeps its lines)
+    if context.invoked_subcommand:
+        return
+    if diff and not read_only:
+        raise click.UsageError("--diff goes with --read-only: without it, the project itself is changed.")
+    named = str(folder.absolute())
+    with _copied(folder, diff) if read_only else _itself(folder) as work_dir:
+        cfg = shared.config(work_dir=work_dir, **options)
+        if not cfg.get("image"):
+            ensure_with_progress(Options.read(cfg).recipe)
+        with Sandbox(cfg) as sandbox:
+            asyncio.run(serve(sandbox, named))
+
+
+@contextmanager
+def _itself(folder: Path) -> Iterator[Path]:
+    yield folder
+
+
+@contextmanager
+def _copied(folder: Path, diff: Path | None) -> Iterator[Path]:
+    """Yield a copy of a folder; write at the end how it differs."""
+    if diff and not shutil.which("git"):
+        raise click.UsageError("--diff needs git on this machine.")
+    top = make_temp_work_dir()
+    try:
+        shutil.copytree(folder, top / "a", symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        shutil.copytree(top / "a", top / "b", symlinks=True)
+        yield top / "b"
+        if diff:
+            _write_diff(top, diff)
+    except shutil.Error as exc:
+        raise InvalidParams(f"{folder} cannot be copied: {exc.args[0][0][2]}. Leave out --read-only.") from exc
+    finally:
+        remove_tree(top)
+
+
+def _write_diff(top: Path, path: Path) -> None:
+    """Write a patch from the folder `a` to `b`, which code has changed; git runs without any configuration."""
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
+    with path.open("wb") as file:
+        ran = subprocess.run([*_DIFF, "a", "b"], cwd=top, env=environment, stdout=file, timeout=DIFF_SECONDS)
+    if ran.returncode > 1:
+        notes.print(f"agent-tools: git could not compare the copy: {path} is not complete.", style="red", markup=False)
+
+
+@codex.command()
+@click.option("--name", default="sealed", show_default=True, help="Of the environment.")
+@click.pass_context
+def config(context: click.Context, /, name: str) -> None:
+    """Print what goes into Codex's environments.toml, with the options given before `config`."""
+    assert context.parent
+    notes.print("For Codex, in ~/.codex/environments.toml:", style="dim", markup=False)
+    args = ("-m", "agent_tools", "codex", *given(context.parent))
+    lines = (
+        f"default = {json.dumps(name)}",
+        "include_local = false  # nothing runs on this machine itself",
+        "",
+        "[[environments]]",
+        f"id = {json.dumps(name)}",
+        f"program = {json.dumps(sys.executable)}",
+        f"args = {json.dumps(args)}",  # JSON's strings are TOML's, too
+        "initialize_timeout_sec = 60",
+    )
+    click.echo("\n".join(lines))

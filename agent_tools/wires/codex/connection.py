@@ -1,0 +1,288 @@
+"""Connections and their sessions, whatever carries the messages: a WebSocket, or stdin and stdout.
+
+A session outlives its connection by `DETACHED_SECONDS`, in which the client may come back and read what it has missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, create_model
+
+from agent_tools.bodies.json_body import BodyRefused, read_json
+from agent_tools.engines.engine import GUEST_HOME, GUEST_WORK_DIR
+from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.wires.codex.files import Files
+from agent_tools.wires.codex.http_request import fetch
+from agent_tools.wires.codex.messages import (
+    CAMEL,
+    INVALID_REQUEST,
+    NO_METHOD,
+    Name,
+    Request,
+    RpcError,
+    error_of,
+    parameters,
+    read,
+    uri_of,
+)
+from agent_tools.wires.codex.processes import SessionProcesses
+from agent_tools.wires.http import aside
+from agent_tools.wires.opened import COMMAND, PATIENCE, Attendable, Place, Processes
+from agent_tools.wires.paths import Home
+
+VERSION = "0.171.0"  # of the protocol that this was compared with
+DETACHED_SECONDS = 10.0
+MAX_COMMANDS = 32  # that run in a container
+MAX_SESSIONS = 16  # of a container, those that wait for their client included
+MAX_WAITING = 256  # requests of a connection that wait for a process
+Send = Callable[[bytes], Awaitable[None]]
+T = TypeVar("T")
+
+
+class Sandboxes(Attendable, Protocol):
+    """What a session needs of `Containers`."""
+
+    def use(self, id_: str, patience: float = 0.0) -> AbstractContextManager[tuple[Sandbox, str]]:
+        """Acquire a container's sandbox for a short use."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """The container of sessions: its owner and name, and a function that finds or creates it, in a thread."""
+
+    place: Place
+    container: Callable[[], str]
+    home: Home
+
+
+class CodexWire:
+    """The state of the wire: sessions, and the processes of all. For one event loop."""
+
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self.sandboxes = sandboxes
+        self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
+        self._sessions: dict[str, Session] = {}
+
+    async def attach(self, box: Box, connection: Connection, resumed: str | None) -> Session:
+        """Return a new session of a container, or one that has lost its connection.
+
+        Raises:
+            RpcError: there is none of this id, it has a connection, or there are too many.
+        """
+        if resumed is not None:
+            session = self._sessions.get(resumed)
+            if session is None or session.box.place != box.place:
+                raise RpcError(INVALID_REQUEST, f"unknown session id {resumed}")
+            if session.connection:
+                raise RpcError(INVALID_REQUEST, f"session {resumed} is already attached to another connection")
+        else:
+            if sum(each.box.place == box.place for each in self._sessions.values()) >= MAX_SESSIONS:
+                raise RpcError(INVALID_REQUEST, f"The sandbox has {MAX_SESSIONS} sessions already: close one of them.")
+            session = Session(self, box)
+            self._sessions[session.id] = session
+        session.attach(connection)
+        return session
+
+    async def end(self, session: Session) -> None:
+        """End a session with its processes."""
+        if self._sessions.pop(session.id, None):
+            await session.processes.close()
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for session in list(self._sessions.values()):
+            session.attach(None)
+            await self.end(session)
+        await self.commands.close()
+
+
+class Session:
+    """Processes and open files of one client."""
+
+    def __init__(self, wire: CodexWire, box: Box) -> None:
+        self.id = secrets.token_hex(16)
+        self.box = box
+        self.connection: Connection | None = None
+        self._wire = wire
+        self.files = Files(box.home)
+        self.processes = SessionProcesses(
+            wire.commands, (*box.place, self.id), box.container, self.files.inside, self._tell
+        )
+        self._end: asyncio.Task[None] | None = None
+
+    def attach(self, connection: Connection | None) -> None:
+        """Set the connection to which events go."""
+        self.connection = connection
+        if self._end:
+            self._end.cancel()
+            self._end = None
+
+    def detach(self, connection: Connection) -> None:
+        """Wait for the client to come back; then end."""
+        if self.connection is connection:
+            self.connection = None
+            self._end = asyncio.create_task(self._end_late())
+
+    async def use(self, work: Callable[[Sandbox], T]) -> T:
+        """Run a short function on the sandbox, which is started if needed."""
+
+        def done() -> T:
+            with self._wire.sandboxes.use(self.box.container(), PATIENCE) as (sandbox, _):
+                return work(sandbox)
+
+        return await aside(done)
+
+    async def _tell(self, method: str, params: dict[str, Any]) -> None:
+        if self.connection:
+            await self.connection.send({"method": method, "params": params})
+
+    async def _end_late(self) -> None:
+        await asyncio.sleep(DETACHED_SECONDS)
+        self._end = None
+        await self._wire.end(self)
+
+
+_FILES: dict[str, Callable[..., dict[str, Any]]] = {
+    "fs/getMetadata": Files.metadata,
+    "fs/readFile": Files.read,
+    "fs/writeFile": Files.write,
+    "fs/createDirectory": Files.make_directory,
+    "fs/canonicalize": Files.canonicalize,
+    "fs/readDirectory": Files.read_directory,
+    "fs/walk": Files.walk,
+    "fs/remove": Files.remove,
+    "fs/copy": Files.copy,
+    "fs/open": Files.open,
+    "fs/readBlock": Files.read_block,
+    "fs/writeBlock": Files.write_block,
+    "fs/close": Files.close,
+}
+_PROCESSES: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
+    "process/start": SessionProcesses.start,
+    "process/read": SessionProcesses.read,
+    "process/write": SessionProcesses.write,
+    "process/signal": SessionProcesses.signal,
+    "process/terminate": SessionProcesses.terminate,
+}
+METHODS: dict[str, type[BaseModel]] = {
+    "initialize": create_model("initialize", __config__=CAMEL, client_name=Name, resume_session_id=(Name | None, None)),
+    "environment/info": create_model("info"),
+    "environment/status": create_model("status"),
+    "http/request": parameters(fetch, 1),
+    **{name: parameters(function, 1) for name, function in _PROCESSES.items()},
+    **{name: parameters(function, 2) for name, function in _FILES.items()},
+}
+"""The model of each method's parameters."""
+_WAITING = ("process/read", "process/write", "http/request")  # these leave other requests their turn
+
+
+@dataclass(eq=False)
+class Connection:
+    """One client. Requests are answered one after another, but for those that wait for a process."""
+
+    wire: CodexWire
+    box: Box
+    write: Send
+    _session: Session | None = None
+    _is_initialized: bool = False
+    _waiting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def take(self, message: bytes) -> bool:
+        """Answer a message; return False for one after which the connection ends."""
+        try:
+            asked: Request = await read_json(message, partial(read, Request))
+        except (BodyRefused, RpcError) as exc:
+            detail = exc if isinstance(exc, RpcError) else exc.detail
+            await self._fail(-1, RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}"))
+            return True
+        if asked.id is None:
+            self._is_initialized = asked.method == "initialized" and self._session is not None
+            if not self._is_initialized:
+                message_ = f"unexpected notification {asked.method}: only initialized, after initialize"
+                await self._fail(-1, RpcError(INVALID_REQUEST, message_))
+            return self._is_initialized
+        if asked.method in _WAITING and len(self._waiting) < MAX_WAITING:
+            task = asyncio.create_task(self._answer(asked))
+            self._waiting.add(task)
+            task.add_done_callback(self._waiting.discard)
+        else:
+            await self._answer(asked)
+        return True
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send a message; wait while the client does not read."""
+        await self.write(json.dumps(message, separators=(",", ":")).encode())
+
+    async def close(self) -> None:
+        """End the connection; its session may be resumed."""
+        for task in self._waiting:
+            task.cancel()
+        await asyncio.gather(*self._waiting, return_exceptions=True)
+        if self._session:
+            self._session.detach(self)
+
+    async def _answer(self, asked: Request) -> None:
+        try:
+            await self.send({"id": asked.id, "result": await self._result(asked)})
+        except Exception as exc:
+            if (error := error_of(exc)) is None:
+                raise
+            await self._fail(asked.id, error)
+
+    async def _fail(self, id_: int | str | None, error: RpcError) -> None:
+        await self.send({"error": error.body, "id": id_})
+
+    async def _result(self, asked: Request) -> dict[str, Any]:
+        if asked.method != "initialize" and not self._is_initialized:
+            missing = "send initialized" if self._session else "call initialize"
+            raise RpcError(INVALID_REQUEST, f"client must {missing} before using {asked.method}")
+        if asked.method not in METHODS:
+            raise RpcError(NO_METHOD, f"This exec-server has no method {asked.method}.")
+        given = dict(read(METHODS[asked.method], asked.params))
+        if asked.method == "initialize":
+            return await self._initialize(given["resume_session_id"])
+        session = self._session
+        assert session
+        if asked.method in _PROCESSES:
+            return await _PROCESSES[asked.method](session.processes, **given)
+        if asked.method in _FILES:
+            return await session.use(lambda sandbox: _FILES[asked.method](session.files, sandbox, **given))
+        if asked.method == "http/request":
+            return await self._fetch(session, given)
+        return self._info(session) if asked.method == "environment/info" else {"status": "ready"}
+
+    async def _initialize(self, resumed: str | None) -> dict[str, Any]:
+        if self._session:
+            raise RpcError(INVALID_REQUEST, "initialize may only be sent once per connection")
+        self._session = await self.wire.attach(self.box, self, resumed)
+        return {"sessionId": self._session.id, "environmentInfo": self._info(self._session)}
+
+    async def _fetch(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
+        answer = await session.use(lambda sandbox: fetch(sandbox, **given))
+        if given["stream_response"]:
+            delta = {"requestId": given["request_id"], "seq": 1, "deltaBase64": answer["bodyBase64"], "done": True}
+            task = asyncio.create_task(self.send({"method": "http/request/bodyDelta", "params": delta}))
+            self._waiting.add(task)  # it begins once the answer's head is sent
+            task.add_done_callback(self._waiting.discard)
+            answer["bodyBase64"] = ""
+        return answer
+
+    def _info(self, session: Session) -> dict[str, Any]:
+        return {
+            "shell": {"name": "bash", "path": "/bin/bash"},
+            "executorVersion": VERSION,
+            "cwd": session.files.uri(GUEST_WORK_DIR),
+            "userHomeDir": uri_of(GUEST_HOME),
+            "platformOs": "linux",
+            "temporaryDirectories": [],
+            "tempDir": uri_of("/tmp"),
+            "capabilities": {"sandboxedFileStreaming": True, "fileWriteStreaming": True},
+        }

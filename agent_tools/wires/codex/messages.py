@@ -1,0 +1,108 @@
+"""The messages of the protocol: parameters of methods, paths as `file:` URIs, errors.
+
+Fields that are not known are ignored, since clients of later versions send more; methods that are not known are errors.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import os
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
+
+from agent_tools.bodies.json_body import at_most
+from agent_tools.errors import AgentToolsError, InvalidParams
+
+INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, FAILED, NOT_FOUND = -32600, -32601, -32602, -32603, -32004
+CAMEL = ConfigDict(alias_generator=to_camel)
+_SAFE = "/!$&'()*+,-.:;=@_~"  # in the path of a URI
+
+
+class RpcError(Exception):
+    """An error that the client gets."""
+
+    def __init__(self, code: int, message: str, **data: Any) -> None:
+        super().__init__(message)
+        self.body = {"code": code, "message": message, **({"data": data} if data else {})}
+
+
+def error_of(exc: Exception) -> RpcError | None:
+    """Return the error of the protocol for a failed request; None for a defect of ours."""
+    match exc:
+        case RpcError():
+            return exc
+        case HTTPException():
+            return RpcError(INVALID_REQUEST, str(exc.detail))
+        case InvalidParams():
+            return RpcError(INVALID_PARAMS, exc.message)
+        case AgentToolsError():
+            return RpcError(FAILED, getattr(exc, "message", "") or str(exc))
+        case OSError():
+            code = NOT_FOUND if isinstance(exc, FileNotFoundError) else FAILED
+            return RpcError(code, f"{exc.strerror or exc} (os error {exc.errno or 0})")
+    return None
+
+
+def path_of(uri: str) -> str:
+    """Return the path of a `file:` URI; bytes that are not UTF-8 become what `os.fsdecode` makes of them.
+
+    Raises:
+        ValueError: it is none of this machine.
+    """
+    rest = uri[7:] if uri[:7].lower() == "file://" else ""
+    host, slash, path = rest.partition("/")
+    if not slash or host not in ("", "localhost") or "?" in path or "#" in path:
+        raise ValueError("give an absolute path as a URI, such as file:///workspace/a.txt")
+    return os.fsdecode(unquote_to_bytes(f"/{path}"))
+
+
+def uri_of(path: str) -> str:
+    """Return a path as a URI."""
+    return "file://" + quote_from_bytes(os.fsencode(path), _SAFE)
+
+
+def _decoded(given: Any) -> Any:
+    return base64.b64decode(given, validate=True) if isinstance(given, str) else given
+
+
+Path = Annotated[str, Field(max_length=32_768), AfterValidator(path_of)]
+Name = Annotated[str, Field(max_length=256)]
+Bytes = Annotated[bytes, BeforeValidator(_decoded)]
+Number = Annotated[int, Field(ge=0, le=2**63)]
+Texts = Annotated[dict[str, str], at_most(1_000)]
+
+
+class Request(BaseModel):
+    """The envelope of a request; a notification has no `id`."""
+
+    method: Name
+    id: Annotated[int | Name | None, Field(union_mode="left_to_right")] = None
+    params: Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)] = {}
+
+
+def parameters(function: Callable[..., Any], skipped: int) -> type[BaseModel]:
+    """Return the model of a method's parameters: those of a function, after the first ones."""
+    hints, fields = get_type_hints(function, include_extras=True), dict[str, Any]()
+    for name, each in list(inspect.signature(function).parameters.items())[skipped:]:
+        fields[name] = (hints[name], ... if each.default is each.empty else each.default)
+    return create_model(function.__name__, __config__=CAMEL, **fields)
+
+
+def read(model: type[BaseModel], given: object) -> Any:
+    """Return what a message holds.
+
+    Raises:
+        RpcError: it is not usable.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+        where, why = ".".join(map(str, first["loc"])) or "message", first["msg"].removeprefix("Value error, ")
+        raise RpcError(INVALID_PARAMS, f"{where[:100]}: {why[:300]}") from None

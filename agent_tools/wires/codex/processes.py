@@ -1,0 +1,234 @@
+"""Processes of a session: each has its events by sequence number, sent as they come and read again by number."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import posixpath
+import signal as signals
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel
+
+from agent_tools.bodies.json_body import at_most
+from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.limits import KIB, MIB
+from agent_tools.results.execution import Cursor
+from agent_tools.sandbox.async_sandbox import AsyncProcess
+from agent_tools.wires.codex.messages import (
+    FAILED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Bytes,
+    Name,
+    Number,
+    Path,
+    RpcError,
+    Texts,
+)
+from agent_tools.wires.opened import Opened, Place, Processes, followed
+
+AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
+KEPT = MIB  # bytes of output of a process that can be read again
+PIECE = 32 * KIB  # bytes of one event
+MAX_ENDED = 16  # processes of a session that are remembered after their end
+MAX_WAIT = 600.0  # seconds of one `process/read`
+TYPING_SECONDS = 10.0  # in which a process takes what was typed
+WRITES = 64  # ids of writes that are remembered, since a client may repeat one
+TERMINAL = (24, 80)  # rows and columns
+_SPAWN_FAILURES = {126: "spawnPermissionDenied", 127: "spawnNotFound"}
+
+
+class EnvPolicy(BaseModel):
+    """The variables that a process inherits. There are only the sandbox's own, so that `set` is all that counts."""
+
+    set: Texts = {}
+
+
+@dataclass(eq=False)
+class Log:
+    """A process and the end of its output, each piece with its number and the name of its stream."""
+
+    run: Opened[AsyncProcess]
+    is_terminal: bool
+    takes_input: bool
+    chunks: deque[tuple[int, str, bytes]] = field(default_factory=deque)
+    size: int = 0
+    seq: int = 0
+    exit_code: int | None = None
+    is_closed: bool = False
+    written: deque[str] = field(default_factory=lambda: deque(maxlen=WRITES))
+    typing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, stream: str, data: bytes) -> dict[str, Any]:
+        """Add output; return the parameters of its event."""
+        self.chunks.append((self.step(), stream, data))
+        self.size += len(data)
+        while self.size > KEPT:
+            self.size -= len(self.chunks.popleft()[2])
+        return _chunk(*self.chunks[-1])
+
+    def step(self) -> int:
+        """Return the number of the next event, and wake its readers."""
+        self.seq += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+        return self.seq
+
+
+def _chunk(seq: int, stream: str, data: bytes) -> dict[str, Any]:
+    return {"seq": seq, "stream": stream, "chunk": base64.b64encode(data).decode()}
+
+
+class SessionProcesses:
+    """The processes of one session, in one container. For one event loop.
+
+    `inside` returns a client's path as a sandbox takes it; `tell` sends an event to the client.
+    """
+
+    def __init__(
+        self,
+        shelf: Processes,
+        place: Place,
+        container: Callable[[], str],
+        inside: Callable[[str], str],
+        tell: Callable[[str, dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        self._shelf = shelf
+        self._place = place
+        self._container = container
+        self._inside = inside
+        self._tell = tell
+        self._logs: dict[str, Log] = {}
+        self._following: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self,
+        process_id: Name,
+        argv: Annotated[list[str], at_most(10_000)],
+        cwd: Path,
+        env: Texts,
+        tty: bool,
+        pipe_stdin: bool = False,
+        arg0: str | None = None,
+        env_policy: EnvPolicy | None = None,
+    ) -> dict[str, Any]:
+        """`process/start`. RpcError: the id is taken, there is no program, or it cannot be started."""
+        if process_id in self._logs:
+            raise RpcError(INVALID_REQUEST, f"process {process_id} already exists")
+        if not argv:
+            raise RpcError(INVALID_PARAMS, "argv must not be empty")
+        renamed, folder = ["bash", "-c", 'exec -a "$0" "$@"', arg0] if arg0 else [], self._inside(cwd)
+        where = posixpath.normpath(posixpath.join(GUEST_WORK_DIR, folder))  # by which a shell names it
+        run = await self._shelf.start(
+            self._place,
+            self._container,
+            pace=AHEAD,
+            command=[*renamed, *argv],
+            cwd="" if folder == "." else folder,
+            env={"PWD": where, **(env_policy.set if env_policy else {}), **env},
+            stdin=b"" if tty or pipe_stdin else None,
+            terminal=TERMINAL if tty else None,
+            max_output=KEPT,
+        )
+        while not run.it.pid and not run.it.is_over:
+            await run.it.read(Cursor(), 0.01)
+        result = run.it.sync.result()
+        if not run.it.pid and result.reason:
+            raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
+        self._logs[process_id] = log = Log(run, tty, tty or pipe_stdin)
+        for id_ in [id_ for id_, each in self._logs.items() if each.is_closed][:-MAX_ENDED]:
+            del self._logs[id_]
+        task = asyncio.create_task(self._follow(process_id, log))
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+        return {"processId": process_id, "sandboxType": "none"}
+
+    async def read(
+        self,
+        process_id: Name,
+        after_seq: Number | None = None,
+        max_bytes: Number | None = None,
+        wait_ms: Number | None = None,
+    ) -> dict[str, Any]:
+        """`process/read`: events after a number; wait for one."""
+        if (log := self._logs.get(process_id)) is None:
+            raise RpcError(INVALID_REQUEST, f"unknown process id {process_id}")
+        after, loop = after_seq or 0, asyncio.get_running_loop()
+        deadline = loop.time() + min((wait_ms or 0) / 1000, MAX_WAIT)
+        while log.seq <= after and not log.is_closed and (left := deadline - loop.time()) > 0:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(log.changed.wait(), left)
+        room, found, following = max_bytes, list[dict[str, Any]](), log.seq + 1
+        for seq, stream, data in [each for each in log.chunks if each[0] > after]:
+            if room is not None and found and len(data) > room:
+                following = seq
+                break
+            room = None if room is None else room - len(data)
+            found.append(_chunk(seq, stream, data))
+        return {
+            "chunks": found,
+            "nextSeq": following,
+            "exited": log.exit_code is not None,
+            "exitCode": log.exit_code,
+            "closed": log.is_closed,
+            "failure": None if log.run.was_killed else log.run.it.sync.reason or None,
+            "sandboxDenied": False,
+        }
+
+    async def write(self, process_id: Name, chunk: Bytes, write_id: Name) -> dict[str, Any]:
+        """`process/write`. A write that was made already is not repeated."""
+        if (log := self._logs.get(process_id)) is None:
+            return {"status": "unknownProcess"}
+        async with log.typing:
+            try:
+                if write_id not in log.written:
+                    await log.run.it.write_stdin(chunk, TYPING_SECONDS)
+            except BrokenPipeError:
+                return {"status": "stdinClosed"}
+            log.written.append(write_id)
+        return {"status": "accepted" if log.takes_input else "stdinClosed"}
+
+    async def signal(self, process_id: Name, signal: Literal["interrupt"]) -> dict[str, Any]:
+        """`process/signal`."""
+        if log := self._logs.get(process_id):
+            log.run.it.signal(signals.SIGINT)
+        return {}
+
+    async def terminate(self, process_id: Name) -> dict[str, Any]:
+        """`process/terminate`: kill a process with all of its session."""
+        log = self._logs.get(process_id)
+        is_running = log is not None and log.exit_code is None
+        if log and is_running:
+            log.run.was_killed = True
+            log.run.it.kill()
+        return {"running": is_running}
+
+    async def close(self) -> None:
+        """End all processes."""
+        for log in self._logs.values():
+            await self._shelf.end(log.run)
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+
+    async def _follow(self, id_: str, log: Log) -> None:
+        """Send the events of a process to its end. It waits for a client that takes nothing."""
+        name, named = "pty" if log.is_terminal else "stdout", {"processId": id_}
+        async with aclosing(followed(log.run.it, Cursor(), AHEAD)) as outputs:
+            async for new in outputs:
+                left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""
+                for stream, data in ((name, new.stdout), ("stderr", left_out + new.stderr)):
+                    for start in range(0, len(data), PIECE):
+                        event = log.add(stream, data[start : start + PIECE])
+                        await self._tell("process/output", {**named, **event})
+        log.exit_code = log.run.it.poll()
+        event = {**named, "seq": log.step(), "exitCode": log.exit_code, "sandboxDenied": False}
+        await self._tell("process/exited", event)
+        log.is_closed = True
+        await self._tell("process/closed", {**named, "seq": log.step()})

@@ -1,0 +1,71 @@
+"""The protocol over WebSockets of the gateway: `ws://HOST:PORT/codex/NAME`, a container for each name of a key.
+
+`codex exec-server forward` sends no header, so the key may stand behind the name: `/codex/NAME/KEY`. No log has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from agent_tools.containers.containers import Containers
+from agent_tools.containers.contents import Mount
+from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.spec import ContainerSpec
+from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.wires.codex.connection import Box, CodexWire, Connection
+from agent_tools.wires.http import application, digest
+from agent_tools.wires.paths import Home
+
+ORIGIN = f"{NAMED}codex"
+MAX_NAME = 128  # characters
+HOME = Home(GUEST_WORK_DIR, ())
+_NOT_LET_IN = 1008
+
+
+async def _attach(socket: WebSocket) -> None:
+    socket.scope["logged_path"] = MOUNT.path
+    if "owner" not in socket.scope and not socket.scope["let_in"](socket.path_params.get("key", "")):
+        await socket.close(_NOT_LET_IN)  # answers 403
+        return
+    wire: CodexWire = socket.app.state.wire
+    containers, owner, name = socket.app.state.containers, socket.scope["owner"], socket.path_params.get("name", "")
+    if len(name) > MAX_NAME:
+        await socket.close(_NOT_LET_IN)
+        return
+    await socket.accept()
+    room = digest("codex", name)[:40]
+
+    def container() -> str:
+        spec = ContainerSpec(room, idle_minutes=containers.config.user_container_idle / 60, origin=ORIGIN)
+        return str(containers.named(owner, spec, containers.config.max_user_containers).id)
+
+    async def write(message: bytes) -> None:
+        with suppress(WebSocketDisconnect, RuntimeError, OSError):  # the client has left
+            await socket.send_text(message.decode())
+
+    connection = Connection(wire, Box((owner, room), container, HOME), write)
+    try:
+        while (message := await socket.receive())["type"] != "websocket.disconnect":
+            data = message.get("bytes") or (message.get("text") or "").encode("utf-8", "surrogatepass")
+            if not await connection.take(data):
+                await socket.close(_NOT_LET_IN)
+                break
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp]:
+    app = application([WebSocketRoute(path, _attach) for path in ("/", "/{name}", "/{name}/{key}")])
+    app.state.containers, app.state.wire = containers, CodexWire(containers)
+    yield app
+    await app.state.wire.close()
+
+
+MOUNT = Mount("/codex", _opened, has_tree=True)
