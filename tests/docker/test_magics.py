@@ -142,7 +142,7 @@ CELLS: dict[str, tuple[str, str]] = {
     "latex": ("%%latex\n$x$", "$x$"),
     "markdown": ("%%markdown\n# x", "# x"),
     "perl": ("%%perl\nprint 6 * 7", "42"),
-    "prun": ("%%prun\nnp.zeros(3)", "function calls in"),
+    "prun": ("%%prun\nnp.zeros(3)", "Ordered by: internal time"),
     "pypy": ("%%pypy\n1", "Couldn't find program: 'pypy'"),
     "python": ("%%python\nprint(6 * 7)", "42"),
     "python2": ("%%python2\n1", "Couldn't find program: 'python2'"),
