@@ -18,7 +18,6 @@ AgentToolsError
 │   ├── GuestTimeout
 │   └── GuestDied
 ├── PreludeError
-├── ReplayError
 ├── SessionClosed
 ├── SessionBusy
 ├── SandboxGone
@@ -126,10 +125,6 @@ class CheckpointMissing(KernelError):
 
 class PreludeError(AgentToolsError):
     """The code that runs first in every fresh kernel failed; the message holds its traceback."""
-
-
-class ReplayError(AgentToolsError):
-    """The code made a host call that the replayed record does not have next; the message says where."""
 
 
 class ProtocolViolation(KernelError):

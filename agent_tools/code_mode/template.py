@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.replay import recorded
 from agent_tools.code_mode.script import AsyncScript, Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.engines.engine import Isolation
@@ -71,8 +70,6 @@ class Template:
         work_dir: str | Path | None = None,
         max_memory: int | None = None,
         env: dict[str, str] | None = None,
-        record: str | Path | None = None,
-        replay: str | Path | None = None,
     ) -> SandboxContext:
         """Return the context of a sandbox, for `async with` or `with`.
 
@@ -81,14 +78,12 @@ class Template:
             work_dir: a folder to share with the sandbox. Default: a temporary folder that is removed with it.
             max_memory: bytes, instead of the template's limit.
             env: environment variables for the code.
-            record: a file in which all host calls are recorded.
-            replay: a record from which host calls are answered. The same file as `record` resumes it.
         """
         usual = self.isolation
         memory = usual.memory if max_memory is None else max_memory
         isolation = replace(usual, memory=memory, env=usual.env if env is None else env)
         toolset = Toolset.of(hostcalls) if hostcalls is not None else self.hostcalls
-        return SandboxContext(self, toolset, isolation, Path(work_dir) if work_dir else None, (record, replay))
+        return SandboxContext(self, toolset, isolation, Path(work_dir) if work_dir else None)
 
 
 async def build_template(
@@ -132,9 +127,7 @@ class SandboxContext:
         toolset: Toolset,
         isolation: Isolation,
         work_dir: Path | None,
-        journal: tuple[str | Path | None, str | Path | None],
     ) -> None:
-        self._journal = journal
         self._template = template
         self._toolset = toolset
         self._isolation = isolation
@@ -157,8 +150,7 @@ class SandboxContext:
             self._temporary = tempfile.mkdtemp(prefix="agent-tools-")
         folder = self._work_dir or Path(str(self._temporary))
         work_dir = prepare_work_dir(folder, runtime.guest(folder))
-        functions = recorded(self._toolset.functions, *self._journal)
-        calls = HostCalls(functions, template.call_limits, rich_value)
+        calls = HostCalls(self._toolset.functions, template.call_limits, rich_value)
         prelude = "\n".join(filter(None, (self._toolset.source(), template.prelude)))
         spec = SessionSpec(
             runtime.ensure_image(template.packages),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.replay import recorded
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.host_calls.host_calls import HostCalls
@@ -24,8 +23,7 @@ class HostSide:
     def of(options: Options) -> tuple[HostCalls, str]:
         """Return the service for the functions in the options, and the code that defines them in the sandbox."""
         toolset = Toolset.of(options.hostcalls or ())
-        functions = recorded(toolset.functions, options.record, options.replay)
-        return HostCalls(functions, options.call_limits, rich_value), toolset.source()
+        return HostCalls(toolset.functions, options.call_limits, rich_value), toolset.source()
 
     @staticmethod
     def added(options: Options, functions: HostCallsLike) -> tuple[Options, dict[str, HostFunction], str]:

@@ -72,8 +72,6 @@ class Keywords(TypedDict, total=False):
     audit: str | Path | AuditLog | None
     audit_code: bool
     audit_required: bool
-    record: str | Path | None
-    replay: str | Path | None
     checkpoint: bool
     pool: int
     preload: Sequence[str]
@@ -160,8 +158,6 @@ class Options:
     call_limits: CallLimits = field(default_factory=CallLimits)
     history: int = 0
     audit: AuditLog = field(default_factory=AuditLog)
-    record: Path | None = None
-    replay: Path | None = None
     checkpoint: bool = True
     pool: int = 0
     preload: tuple[str, ...] = ()
@@ -213,8 +209,6 @@ class Options:
             call_limits=_call_limits(cfg.get("call_limits") or {}),
             history=_count("history", cfg.get("history", 0), MAX_HISTORY, "runs to keep"),
             audit=_audit(cfg),
-            record=_path(cfg, "record"),
-            replay=_path(cfg, "replay"),
             pool=pool,
             preload=_preload(cfg.get("preload") or (), pool, isolation),
             idle_stop=_idle_stop(cfg.get("idle_stop") or None),

@@ -101,7 +101,6 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
       tool's description (see docs/skills.md). Default: none.
     * history: the number of runs to keep for `as_sandbox.notebook()`. Default 0.
     * audit, audit_code, audit_required: an audit log with two lines for each run: see docs/audit.md. Default: none.
-    * record, replay: files to record host calls in, and to answer them from (see `agent_tools.code_mode.replay`).
     * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.engines.network`), or an engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
       `agent_tools.engines.engine.Isolation`.
