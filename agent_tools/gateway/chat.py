@@ -15,15 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent_tools.agents.steps import CallRunning, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
-from agent_tools.agents.turn.loop import ToolLoop
-from agent_tools.bodies.json_body import LargeJson
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
 from agent_tools.containers.records import ContainerRecord, new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.recognised import Sender
 from agent_tools.gateway.http import (
-    JsonResponse,
+    answer_by,
     is_wanted,
     jobs_of,
     note_upstream,
@@ -35,7 +33,7 @@ from agent_tools.gateway.http import (
 from agent_tools.gateway.requests.failures import ApiError, invalid, revoked
 from agent_tools.gateway.requests.fields import Given, Needed, read
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog, EventStreamResponse, ended, unless_gone, while_there
+from agent_tools.gateway.sse import EventLog, while_there
 from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
@@ -284,23 +282,9 @@ async def create_completion(request: Request) -> Response:
     if wanted is None:
         return await services.upstream.pass_on(request, "chat/completions", body, is_wanted(request))
     job = await _started(request, wanted)
-    if not wanted.stream:
-        if not await ended(job.log, request):
-            jobs_of(request).abandon(job)
-            return Response(status_code=499)
-        if job.failure:
-            raise job.failure
-        note_upstream(request, wanted.model, wanted.options)
-        return await LargeJson.here().read(job.log.size, JsonResponse, job.completion)
-    if not await unless_gone(job.log.after(0), request.receive):
-        jobs_of(request).abandon(job)
-        return Response(status_code=499)
-    if job.failure and len(job.log.events) == 1:
-        raise job.failure  # nothing was sent yet, so the status can still report the error
+    answer = await answer_by(request, job, lambda: job.completion, stream=wanted.stream, named=False)
     note_upstream(request, wanted.model, wanted.options)
-    return EventStreamResponse(
-        job.log, lambda: jobs_of(request).abandon(job), named=False, heartbeat=services.config.heartbeat
-    )
+    return answer
 
 
 async def list_models(request: Request) -> Response:
@@ -352,7 +336,6 @@ class ChatJob(TurnJob):
         super().__init__(services, owner, request.model, upstream_key, EventLog(services.config.max_response_bytes))
         self._request = request
         self._owner = owner
-        self._key = upstream_key
         self._session = session
         self._container: ChatContainer | None = None
         self._composer = ChatComposer(request.model, request.with_usage, bool(request.options.get("logprobs")))
@@ -366,7 +349,9 @@ class ChatJob(TurnJob):
         """Make the completion, chunk by chunk."""
         container = self._container = ChatContainer(self._services, self._request, self._owner, self._session)
         tools = [ContainerTool(container.lease, function) for function in self._request.ours]
-        for number, step in enumerate(self.steps(self._turn(tools), self._request.messages, tools)):
+        pictures = self._services.config.pictures_shown(self._request.model)
+        turn = self.turn(tools, self._request.others, self._request.options, show_pictures=pictures)
+        for number, step in enumerate(self.steps(turn, self._request.messages, tools)):
             if isinstance(step, Finished) and step.reason == "cancelled" and not self._services.keys.has(self._owner):
                 raise revoked()  # any other cancel: the client has disconnected
             if not number:
@@ -385,19 +370,6 @@ class ChatJob(TurnJob):
         if self._container:
             self._container.close()
         super().close()
-
-    def _turn(self, tools: list[ContainerTool]) -> ToolLoop:
-        config, request = self._services.config, self._request
-        return ToolLoop(
-            self._services.upstream.model(request.model, self._key),
-            tools,
-            request.others,
-            options=request.options,
-            max_rounds=config.max_rounds,
-            deadline=config.turn_timeout,
-            format_beside_tools=self._services.upstream.takes_format_beside_tools,
-            show_pictures=config.pictures_shown(request.model),
-        )
 
 
 # The container of a chat completion: named by the client, found by the conversation, or new.

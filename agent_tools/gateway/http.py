@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -17,11 +18,11 @@ from agent_tools.bodies import json_body
 from agent_tools.bodies.json_body import LargeJson, body_of
 from agent_tools.gateway.client_errors import log_request
 from agent_tools.gateway.conversations.stored import ListedItem
-from agent_tools.gateway.jobs import Jobs
+from agent_tools.gateway.jobs import Job, Jobs
 from agent_tools.gateway.requests.failures import invalid, unknown_place
 from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import PART
+from agent_tools.gateway.sse import PART, EventStreamResponse, ended, unless_gone
 from agent_tools.models.base import JsonObject
 
 MAX_IGNORED = 20  # names of fields in a header
@@ -102,6 +103,25 @@ def is_wanted(request: Request) -> Callable[[], bool]:
     """Return a function that says whether the owner's key is still valid: it may be revoked at any time."""
     keys, owner = services_of(request).keys, owner_of(request)
     return lambda: keys.has(owner)
+
+
+async def answer_by(
+    request: Request, job: Job, whole: Callable[[], JsonObject], *, stream: bool, **how: Any
+) -> Response:
+    """Return a job's events as they come, or the whole once it is over; `how` is for `EventStreamResponse`.
+
+    Raises:
+        ApiError: it failed before anything was sent.
+    """
+    abandon = partial(jobs_of(request).abandon, job)
+    if not await (unless_gone(job.log.after(0), request.receive) if stream else ended(job.log, request)):
+        abandon()
+        return Response(status_code=499)
+    if job.failure and (not stream or len(job.log.events) == 1):
+        raise job.failure  # nothing was sent yet, so the status can still report the error
+    if not stream:
+        return await LargeJson.here().read(job.log.size, JsonResponse, whole())
+    return EventStreamResponse(job.log, abandon, heartbeat=services_of(request).config.heartbeat, **how)
 
 
 def note_upstream(request: Request, model: str, options: Iterable[str], ignored: Sequence[str] = ()) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import Union
+from typing import Any, Union
 
 from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, Step
 from agent_tools.agents.turn.loop import ToolLoop
@@ -19,7 +19,7 @@ from agent_tools.gateway.tools.patch import ContainerPatch
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.upstream import NO_KEY
-from agent_tools.models.base import Conversation
+from agent_tools.models.base import Conversation, FunctionDefinition, Options
 
 HostedTool = Union[ContainerTool, ContainerShell, ContainerPatch]
 
@@ -34,8 +34,25 @@ class TurnJob(Job):
         self._is_urgent = is_urgent
         self._has_ended = False
         self._services = services
+        self._upstream = (model, upstream_key)
         self._key_name = services.keys.name_of(owner)
         self._spans = TurnSpans(services.tracing, model, services.config.upstream)
+
+    def turn(
+        self, tools: Sequence[HostedTool], functions: Sequence[FunctionDefinition], options: Options, **more: Any
+    ) -> ToolLoop:
+        """Return a turn with tools, and functions of the client, within the gateway's limits."""
+        config, upstream = self._services.config, self._services.upstream
+        return ToolLoop(
+            upstream.model(*self._upstream),
+            tools,
+            functions,
+            options=options,
+            max_rounds=config.max_rounds,
+            deadline=config.turn_timeout,
+            format_beside_tools=upstream.takes_format_beside_tools,
+            **more,
+        )
 
     def work(self) -> None:
         """Do the work, one at a time with others while it computes."""

@@ -14,7 +14,6 @@ from agent_tools.models.base import JsonObject, Usage
 
 _REASONS = {"pending": "tool_use", "tool_calls": "end_turn", "content_filter": "refusal"}
 _CUT = ("length", "rounds", "deadline")
-_FIELDS = {"text": ("text", "text_delta"), "thinking": ("thinking", "thinking_delta")}
 
 
 class MessageComposer:
@@ -47,29 +46,30 @@ class MessageComposer:
                 yield from self._finish(step)
 
     def _write(self, kind: str, text: str) -> Iterator[JsonObject]:
-        if not text:
-            return
-        field, delta = _FIELDS[kind]
         if self._open != kind:
             yield from self._close()
             self._open = kind
-            yield self._start({"type": kind, field: "", **({"signature": ""} if kind == "thinking" else {})})
+            yield self._event("start", content_block=self._spoken())
         self._pieces.append(text)
-        yield self._delta({"type": delta, field: text})
+        yield self._event("delta", delta={"type": f"{kind}_delta", kind: text})
 
     def _close(self) -> Iterator[JsonObject]:
         if self._open:
-            signed = {"signature": ""} if self._open == "thinking" else {}
-            yield from self._stop({"type": self._open, _FIELDS[self._open][0]: "".join(self._pieces), **signed})
+            yield from self._stop(self._spoken())
             self._open, self._pieces = "", []
+
+    def _spoken(self) -> JsonObject:
+        signed = {"signature": ""} if self._open == "thinking" else {}
+        return {"type": self._open, self._open: "".join(self._pieces), **signed}
 
     def _finish(self, step: Finished) -> Iterator[JsonObject]:
         yield from self._close()
         for call in step.pending:
             use: JsonObject = {"type": "tool_use", "id": call.id, "name": call.name}
             given = _input(call)
-            yield self._start({**use, "input": {}})
-            yield self._delta({"type": "input_json_delta", "partial_json": json.dumps(given, ensure_ascii=False)})
+            yield self._event("start", content_block={**use, "input": {}})
+            written = json.dumps(given, ensure_ascii=False)
+            yield self._event("delta", delta={"type": "input_json_delta", "partial_json": written})
             yield from self._stop({**use, "input": given})
         reason = "max_tokens" if step.reason in _CUT else _REASONS.get(step.reason, "end_turn")
         reason = "refusal" if self._has_refused and not step.pending else reason
@@ -78,14 +78,11 @@ class MessageComposer:
         yield {"type": "message_delta", "delta": ended, "usage": self.message["usage"]}
         yield {"type": "message_stop"}
 
-    def _start(self, block: JsonObject) -> JsonObject:
-        return {"type": "content_block_start", "index": len(self._content), "content_block": block}
-
-    def _delta(self, delta: JsonObject) -> JsonObject:
-        return {"type": "content_block_delta", "index": len(self._content), "delta": delta}
+    def _event(self, kind: str, **fields: JsonObject) -> JsonObject:
+        return {"type": f"content_block_{kind}", "index": len(self._content), **fields}
 
     def _stop(self, block: JsonObject) -> Iterator[JsonObject]:
-        yield {"type": "content_block_stop", "index": len(self._content)}
+        yield self._event("stop")
         self._content.append(block)
 
     def _whole(self, reason: str | None, usage: Usage, content: list[JsonObject]) -> JsonObject:

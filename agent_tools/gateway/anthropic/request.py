@@ -24,22 +24,19 @@ _Content = Annotated[
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SAME = ("max_tokens", "temperature", "top_p", "top_k")
 """Fields of the same name and meaning in chat completions, or in many of its servers."""
+_PARTS = ("text", "image", "document")
 
 
 @dataclass(frozen=True)
 class MessagesRequest:
-    """A checked request. `messages`, `functions` and `options` are those of chat completions.
-
-    Attributes:
-        shows_thinking: the model's reasoning is sent as blocks of thinking.
-    """
+    """A checked request. `messages`, `functions` and `options` are those of chat completions."""
 
     model: str
     messages: list[JsonObject]
     functions: tuple[FunctionDefinition, ...]
     options: JsonObject
     stream: bool
-    shows_thinking: bool
+    shows_thinking: bool  # the model's reasoning is sent as blocks of thinking
 
 
 class _Message(Given):
@@ -60,18 +57,11 @@ class _Choice(Given):
     disable_parallel_tool_use: bool = False
 
 
-class _Thinking(Given):
-    type: str = "disabled"
-
-
-class _Counted(Given):
+class _Fields(Given):
     model: Needed
-    messages: Objects
+    messages: Annotated[Objects, Field(min_length=1)]
     system: _Content = ""
     tools: Objects = []
-
-
-class _Fields(_Counted):
     max_tokens: Count
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -79,7 +69,7 @@ class _Fields(_Counted):
     stop_sequences: list[str] = []
     stream: bool = False
     tool_choice: _Choice | None = None
-    thinking: _Thinking = _Thinking()
+    thinking: dict[str, Any] = {}
     mcp_servers: Unsupported = None
     container: Unsupported = None
 
@@ -91,30 +81,14 @@ def read_messages_request(body: Mapping[str, Any], *, ignores_tools: bool) -> Me
         ApiError: 400; `param` names the field.
     """
     given = read(_Fields, body)
-    messages, functions = read_counted(body, ignores_tools=ignores_tools)
-    return MessagesRequest(
-        model=given.model,
-        messages=messages,
-        functions=functions,
-        options=dict(_options(given, {each["name"] for each in functions})),
-        stream=given.stream,
-        shows_thinking=given.thinking.type != "disabled",
-    )
-
-
-def read_counted(
-    body: Mapping[str, Any], *, ignores_tools: bool
-) -> tuple[list[JsonObject], tuple[FunctionDefinition, ...]]:
-    """Return the messages and functions of a request, which may be one that only counts. Errors as above."""
-    given = read(_Counted, body)
-    if not given.messages:
-        raise invalid("'messages' is an array of one or more objects.", "messages")
     system = _text(given.system, "system")
     messages: list[JsonObject] = [{"role": "system", "content": system}] if system else []
-    for index, each in enumerate(given.messages):
-        path = f"messages[{index}]"
+    for path, each in _placed(given.messages, "messages"):
         messages += _converted(read(_Message, each, path), f"{path}.content")
-    return messages, tuple(_functions(given.tools, ignores_tools=ignores_tools))
+    functions = tuple(_functions(given.tools, ignores_tools=ignores_tools))
+    options = dict(_options(given, {each["name"] for each in functions}))
+    shows_thinking = given.thinking.get("type", "disabled") != "disabled"
+    return MessagesRequest(given.model, messages, functions, options, given.stream, shows_thinking)
 
 
 def _options(given: _Fields, names: set[str]) -> Iterator[tuple[str, Any]]:
@@ -124,26 +98,23 @@ def _options(given: _Fields, names: set[str]) -> Iterator[tuple[str, Any]]:
     if choice := given.tool_choice:
         if choice.type == "tool" and choice.name not in names:
             raise invalid("'tool_choice' names a tool that is not in 'tools'.", "tool_choice.name", "invalid_value")
-        if names:
-            named = {"type": "function", "function": {"name": choice.name}}
-            yield "tool_choice", _CHOICES.get(choice.type, named)
-        if names and choice.disable_parallel_tool_use:
-            yield "parallel_tool_calls", False
+        named = {"type": "function", "function": {"name": choice.name}}
+        yield from [("tool_choice", _CHOICES.get(choice.type, named))] if names else []
+        yield from [("parallel_tool_calls", False)] if names and choice.disable_parallel_tool_use else []
 
 
 def _functions(tools: list[JsonObject], *, ignores_tools: bool) -> Iterator[FunctionDefinition]:
-    for index, each in enumerate(tools):
+    for path, each in _placed(tools, "tools"):
         kind = each.get("type") or "custom"
         if str(kind).startswith("code_execution"):
             raise code_execution_refused(str(kind))
-        if kind != "custom":
-            if ignores_tools:
-                continue
+        if kind == "custom":
+            tool = read(_Tool, each, path)
+            yield {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+        elif not ignores_tools:
             ignore = "The operator can have others ignored: --set unknown_tools=ignore."
             message = f"Tools of type {kind!r:.60} are not supported here: give a tool with an 'input_schema'. {ignore}"
-            raise invalid(message, f"tools[{index}].type", "unsupported_value")
-        tool = read(_Tool, each, f"tools[{index}]")
-        yield {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+            raise invalid(message, f"{path}.type", "unsupported_value")
 
 
 # Messages of blocks as messages of chat completions.
@@ -182,20 +153,15 @@ def _converted(message: _Message, path: str) -> list[JsonObject]:
         return [{"role": message.role, "content": _text(message.content, path)}]
     if message.role == "assistant":
         return [_answer(message.content, path)]
-    results: list[JsonObject] = []
-    parts: list[JsonObject] = []
+    results, parts = list[JsonObject](), list[JsonObject]()
     for where, block in _placed(message.content, path):
-        if block.get("type") == "tool_result":
-            result, pictures = _result(read(_Result, block, where), where)
-            results.append(result)
-            parts += pictures
-        else:
-            parts.append(_part(block, where))
-    if not parts:
-        return results
+        is_result = block.get("type") == "tool_result"
+        answers, shown = _result(read(_Result, block, where), where) if is_result else ([], [_part(block, where)])
+        results += answers
+        parts += shown
     is_text = all(part["type"] == "text" for part in parts)  # one text is what all servers take
     content = "\n\n".join(part["text"] for part in parts) if is_text else parts
-    return [*results, {"role": "user", "content": content}]
+    return [*results, {"role": "user", "content": content}] if parts else results
 
 
 def _answer(content: list[dict[str, Any]], path: str) -> JsonObject:
@@ -218,22 +184,18 @@ def _answer(content: list[dict[str, Any]], path: str) -> JsonObject:
     return {**message, **{name: value for name, value in more.items() if value}}
 
 
-def _result(result: _Result, path: str) -> tuple[JsonObject, list[JsonObject]]:
+def _result(result: _Result, path: str) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the answer to a call, and its pictures, which only a message of the user can have."""
     blocks = [{"type": "text", "text": result.content}] if isinstance(result.content, str) else result.content
     texts, pictures = list[str](), list[JsonObject]()
     for where, block in _placed(blocks, f"{path}.content"):
-        match block.get("type"):
-            case "text" | "image" | "document":
-                part = _part(block, where)
-                texts.append(part["text"] if part["type"] == "text" else f"[{block['type']}: see the next message]")
-                pictures += [part] if part["type"] != "text" else []
-            case kind:
-                texts.append(f"[{kind}]"[:100])
+        kind = block.get("type")
+        part = _part(block, where) if kind in _PARTS else {"type": "text", "text": f"[{kind}]"[:100]}
+        texts.append(part["text"] if part["type"] == "text" else f"[{kind}: see the next message]")
+        pictures += [part] if part["type"] != "text" else []
     text = "\n".join(texts)
-    if result.is_error and not text.lower().startswith("error"):
-        text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": result.tool_use_id, "content": text}, pictures
+    text = f"Error: {text}" if result.is_error and not text.lower().startswith("error") else text
+    return [{"role": "tool", "tool_call_id": result.tool_use_id, "content": text}], pictures
 
 
 def _part(block: dict[str, Any], path: str) -> JsonObject:
@@ -241,29 +203,30 @@ def _part(block: dict[str, Any], path: str) -> JsonObject:
     kind = block.get("type")
     if kind == "text":
         return {"type": "text", "text": read(_TextBlock, block, path).text}
-    if kind not in ("image", "document"):
+    if kind not in _PARTS:
         raise _unknown(kind, path)
     media = read(_MediaBlock, block, path)
     source = media.source
-    if source.type == "text" and kind == "document":
-        return {"type": "text", "text": "\n\n".join(filter(None, [media.title, source.data]))}
-    url = source.url if source.type == "url" else f"data:{source.media_type};base64,{source.data}"
-    if kind == "image" and source.type != "text":
-        return {"type": "image_url", "image_url": {"url": url}}
-    if source.type != "base64":
-        message = f"A {kind} of a source of type {source.type!r} is not supported here: send its data as 'base64'."
-        raise invalid(message, f"{path}.source.type", "unsupported_value")
-    return {"type": "file", "file": {"filename": media.title or "document", "file_data": url}}
+    data = f"data:{source.media_type};base64,{source.data}"
+    match kind, source.type:
+        case "document", "text":
+            return {"type": "text", "text": "\n\n".join(filter(None, [media.title, source.data]))}
+        case "image", "base64" | "url":
+            return {"type": "image_url", "image_url": {"url": data if source.type == "base64" else source.url}}
+        case "document", "base64":
+            return {"type": "file", "file": {"filename": media.title or "document", "file_data": data}}
+    message = f"A {kind} of a source of type {source.type!r} is not supported here: send its data as 'base64'."
+    raise invalid(message, f"{path}.source.type", "unsupported_value")
 
 
 def _text(content: str | list[dict[str, Any]], path: str) -> str:
     """Return content that has only text."""
     if isinstance(content, str):
         return content
-    parts = [_part(block, where) for where, block in _placed(content, path)]
-    if other := next((where for part, (where, _) in zip(parts, _placed(content, path)) if part["type"] != "text"), ""):
-        raise invalid("Only blocks of type 'text' are possible here.", f"{other}.type", "unsupported_value")
-    return "\n\n".join(part["text"] for part in parts)
+    parts = {where: _part(block, where) for where, block in _placed(content, path)}
+    if other := [where for where, part in parts.items() if part["type"] != "text"]:
+        raise invalid("Only blocks of type 'text' are possible here.", f"{other[0]}.type", "unsupported_value")
+    return "\n\n".join(part["text"] for part in parts.values())
 
 
 def _placed(blocks: list[dict[str, Any]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:

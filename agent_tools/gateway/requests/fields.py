@@ -29,7 +29,7 @@ from agent_tools.skills.skill import one_line
 MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
 MAX_FILES = 100  # files that a new container is given
 MAX_DOMAINS = 100  # that one may reach
-_MISSING = ("missing", "string_too_short")
+_MISSING = ("missing", "string_too_short", "too_short")
 _TYPES = {
     "string_type": "a string",
     "bool_type": "a boolean",

@@ -9,7 +9,7 @@ import contextlib
 from typing import Any
 
 from agent_tools.bodies.json_body import BodyRefused
-from agent_tools.gateway.anthropic.request import read_counted, read_messages_request
+from agent_tools.gateway.anthropic.request import read_messages_request
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.requests.failures import ApiError
 from tests.fuzz import unfold
@@ -34,7 +34,7 @@ def read_body(parts: Parts) -> None:
     """Translate it: each message has a role that chat completions know, and each result the call that it answers."""
     body: dict[str, Any] = parsed(parts[0])
     with contextlib.suppress(ApiError):
-        read_counted(body, ignores_tools=True)
+        read_messages_request({"max_tokens": 1, **body}, ignores_tools=True)
     request = read_messages_request(body, ignores_tools=False)
     assert {each["role"] for each in request.messages} <= {"system", "user", "assistant", "tool"}
     assert all(isinstance(each["tool_call_id"], str) for each in request.messages if each["role"] == "tool")
