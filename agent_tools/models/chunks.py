@@ -317,8 +317,8 @@ class ChunkReader:
     """Reads the chunks of one reply, as dicts, in order; `finish` yields the deltas that only its end can settle.
 
     `limit` is the number of characters it takes, those of calls to unknown functions included. The connection has
-    counted the bytes before. `thinking` tells how reasoning may stand in the text, and `hear` is told the name of the
-    field that reasoning comes in, if it has one.
+    counted the bytes before. `thinking` tells how reasoning may stand in the text. `hear` is told what the reply shows
+    of its server: the name and the value of a field of its profile.
 
     Attributes:
         reason: the finish reason, once the server has given it.
@@ -328,7 +328,10 @@ class ChunkReader:
     """
 
     def __init__(
-        self, limit: int = MAX_REPLY_BYTES, thinking: Thinking = "tagged", hear: Callable[[str], None] | None = None
+        self,
+        limit: int = MAX_REPLY_BYTES,
+        thinking: Thinking = "tagged",
+        hear: Callable[[str, str], None] | None = None,
     ) -> None:
         self.reason: str | None = None
         self._hear = hear
@@ -376,6 +379,10 @@ class ChunkReader:
         if not reason:
             detail = f"The model's server ended its answer with the reason {str(self.reason)[:200]!r}."
             raise ModelError("The model's server ended its answer with a failure.", detail=detail)
+        if reason == "stop" and not self._pieces.calls:
+            yield from self._said(self._thinking.unended())
+        if self._hear and self._thinking.learned:
+            self._hear("thinking", self._thinking.learned)
         yield from self._pieces.finish()
         if self._usage:
             yield self._usage
@@ -387,7 +394,7 @@ class ChunkReader:
         delta = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
         field = next((name for name in _REASONING if delta.get(name)), "")
         if field in _REASONING[:2] and self._hear:
-            self._hear(field)
+            self._hear("reasoning", field)
         if thought := _thought(delta[field] if field else delta.get("reasoning_details")):
             yield ReasoningDelta(self._taken(thought))
         self._more.add(None, {name: delta[name] for name in _SERVER_FIELDS if delta.get(name)})

@@ -313,10 +313,10 @@ class Dialect:
         self._model = neutralise(model[:_MAX_NAME])
         self._lock = threading.Lock()
 
-    def hear(self, field: str) -> None:
-        """Note the field that the server's reasoning came in: it goes back in the same."""
-        if field and field != self.profile.reasoning != "none":
-            self.keep(self.profile, self.profile.learned(reasoning=field))
+    def hear(self, name: str, value: str) -> None:
+        """Note what a reply shows: the field that reasoning comes in, and goes back in, or how it stands in text."""
+        if value != getattr(self.profile, name) != "none":
+            self.keep(self.profile, self.profile.learned(**{name: value}))
 
     def keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
         """Keep what differs between two profiles, beside what other requests have learned."""

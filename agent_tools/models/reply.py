@@ -180,7 +180,7 @@ def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
     else:
         has_end = False
         for event in _events(chain((head,), arriving), reader, hang_up):
-            if has_end := event.startswith(END):
+            if has_end := event[: len(END)].upper() == END:
                 break
             yield from _read(reader.read, event)
         if not has_end and not reader.is_over:

@@ -45,8 +45,8 @@ async def create_message(request: Request) -> Response:
     wanted = await _read(request, body)
     job = MessageJob(services, wanted, owner, services.upstream.key(request.headers))
     jobs.follow(job, await jobs.enter(owner, needs_sandbox=False))
-    how = {"stream": wanted.stream, "end": b"", "sign_of_life": _PING}
-    answer = await answer_by(request, job, lambda: job.composer.message, **how)
+    is_streamed, whole = wanted.stream, lambda: job.composer.message
+    answer = await answer_by(request, job, whole, stream=is_streamed, end=b"", sign_of_life=_PING)
     services.upstream.note_no_messages()
     note_upstream(request, wanted.model, wanted.options)
     return answer

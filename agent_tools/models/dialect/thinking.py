@@ -190,6 +190,7 @@ def is_end_mark(token: str) -> bool:
     return is_of_template or _END.search(name) is not None
 
 
+_SPOKEN_OF = re.compile(r"""[ `'"(]\Z""")
 MAX_BLANK_CHARS = 200  # characters of white space that are held back while a tag may still come
 _State = Literal["start", "inside", "between", "over"]
 Said = TextDelta | ReasoningDelta
@@ -200,17 +201,23 @@ class ThinkingSplitter:
 
     With `opened`, a reply begins inside the first pair of tags, whose opening stands in the prompt; one that has the
     opening all the same is read alike. With `text`, all is answer.
+
+    Attributes:
+        learned: the mode that the server's further replies need; '' if this one does not tell.
     """
 
     def __init__(self, mode: Thinking = "tagged") -> None:
         self._mode = mode
+        self.learned: Thinking | Literal[""] = ""
         self._state: _State = "start"
         self._closing = ""  # the text that ends this reasoning; '' for any token that does
         self._wrapper = ""  # the name of the token around the answer
         self._has_strike = False  # the answer has `<s>`, so `</s>` is no end mark
         self._pending = ""
         self._marks: list[str] = []  # whole end marks, with white space between them, that may be at the end
-        self._has_thought = False
+        self._thought: list[str] = []
+        self._has_closed = False
+        self._before = ""  # the last character of the answer so far
         self._has_said = False
         self._in_section = False
         self._separator = ""
@@ -236,9 +243,16 @@ class ThinkingSplitter:
             else:
                 self._start()
 
+    def unended(self) -> Iterator[Said]:
+        """Yield once more, as the answer, what was read as reasoning that an opening in the prompt began."""
+        if self._mode == "opened" and self._state == "inside" and not self._has_closed and self._thought:
+            self.learned = "tagged"
+            yield from _answer("".join(self._thought))
+
     def finish(self) -> Iterator[Said]:
         """Yield what is held back at the reply's end, unless it is only white space."""
         if self._state == "inside" and self._pending:
+            self._thought.append(self._pending)
             yield ReasoningDelta(self._rest())
         elif self._pending.strip():  # blank lines are no answer: many models write some before a call
             yield from _answer(self._separator + "".join(self._marks) + self._rest())
@@ -279,14 +293,15 @@ class ThinkingSplitter:
         before = self._pending
         start, end = self._end_of_thought(before)
         if end:
+            self._has_closed = True
             self._state, self._pending, before = "between", before[end:], before[:start].rstrip()
         else:
             start = _before_blanks(before, _beginning(before, self._closing))
             before, self._pending = before[:start], before[start:]
-        if not self._has_thought:
+        if not self._thought:
             before = before.lstrip()
         if before:
-            self._has_thought = True
+            self._thought.append(before)
             yield ReasoningDelta(before)
 
     def _end_of_thought(self, text: str) -> tuple[int, int]:
@@ -307,6 +322,7 @@ class ThinkingSplitter:
         if end and partial < len(text):  # no beginning of a mark after all
             start = partial = len(text)
         if start:
+            self._learn(text[:start])
             yield TextDelta(self._separator + "".join(self._marks) + text[:start])
             self._separator, self._marks, self._has_said = "", [], True
         self._marks += filter(None, [text[start:partial]])
@@ -314,6 +330,15 @@ class ThinkingSplitter:
         if end:
             self._state, self._pending, self._marks = "between", after, []
             self._separator = "\n\n" if self._has_said else ""
+
+    def _learn(self, text: str) -> None:
+        """Note that an answer has the end of reasoning which nothing has opened, and which it does not speak of."""
+        text, self._before = self._before + text, text[-1]
+        if not self._has_closed and _THOUGHT.search(text):
+            tags = (found for found in TOKEN.finditer(text) if _THOUGHT.search(found[0]))
+            if (found := next(tags, None)) and is_closing(found[0]) and not _SPOKEN_OF.search(text, 0, found.start()):
+                self.learned = "opened"
+            self._has_closed = self._has_closed or found is not None
 
     def _marks_at(self, text: str) -> tuple[int, int]:
         """Return the places from which a text consists of end marks, and of the beginning of a token."""

@@ -365,3 +365,17 @@ def test_too_many_unknown_fields_are_dropped_and_the_reply_goes_on() -> None:
     for _ in range(100_000):  # more than the C stack of any Python has room for
         deep = [deep]
     assert fields(read(piece("f", "{}", index=0, extra=deep)))[1] == [{}]
+
+
+def test_a_reply_without_an_end_of_thinking_is_the_answer_after_all() -> None:
+    heard: dict[str, str] = {}
+    reader = ChunkReader(thinking="opened", hear=heard.__setitem__)
+    found = [
+        *reader.read({"choices": [{"delta": {"content": "It is 42."}, "finish_reason": "stop"}]}),
+        *reader.finish(),
+    ]
+    assert found == [ReasoningDelta("It is 42."), TextDelta("It is 42."), Finish("stop")]
+    assert heard == {"thinking": "tagged"}
+    cut = ChunkReader(thinking="opened")
+    found = [*cut.read({"choices": [{"delta": {"content": "I do"}, "finish_reason": "length"}]}), *cut.finish()]
+    assert found == [ReasoningDelta("I do"), Finish("length")]

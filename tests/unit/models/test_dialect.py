@@ -347,6 +347,27 @@ def test_thinking_is_told_from_the_answer(text: str, mode: Any, thought: str, sa
     assert {split(text, mode, size) for size in SIZES} == {(thought, said)}
 
 
+@pytest.mark.parametrize(
+    ("text", "learned"),
+    [
+        ("I do.</think>42", "opened"),
+        ("I do.\n</mm:think>\n\n42", "opened"),
+        ("It ends with `</think>`.", ""),
+        ("It ends with </think> always.", ""),
+        ("<x> <think> opens, </think> closes.</think>", ""),
+        ("<think>I do.</think>42 and </think>", ""),
+        ("42", ""),
+    ],
+)
+def test_an_end_of_thinking_that_nothing_opened_teaches_that_the_prompt_opens_it(text: str, learned: str) -> None:
+    for size in SIZES:
+        splitter = ThinkingSplitter("tagged")
+        for at in range(0, len(text), size):
+            list(splitter.feed(text[at : at + size]))
+        list(splitter.finish())
+        assert splitter.learned == learned
+
+
 def split(text: str, mode: Any, size: int) -> tuple[str, str]:
     splitter = ThinkingSplitter(mode)
     found = [each for n in range(0, len(text), size) for each in splitter.feed(text[n : n + size])]

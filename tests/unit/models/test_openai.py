@@ -174,7 +174,7 @@ SAID = {"choices": [{"index": 0, "delta": {"content": "abc"}}]}
 
 def test_a_stream_that_ends_without_a_reason_or_a_mark_broke_off() -> None:
     unmarked = f"data: {json.dumps(SAID)}\n\n".encode()
-    for end, deltas in ((b"", None), (b"data: [DONE]\n\n", [TextDelta("abc"), Finish("stop")])):
+    for end, deltas in ((b"", None), (b"data: [done]\n\n", [TextDelta("abc"), Finish("stop")])):
         with Recorder(lambda seen, end=end: Answer(unmarked + end, "text/event-stream")) as server:
             model = OpenAIModel("m", Endpoint(server.base_url, "k"), {"max_retries": 0})
             if deltas:
