@@ -125,7 +125,8 @@ def config(context: click.Context, /, client: str, uvx: bool) -> None:
     options = given(context.parent, for_servers=("http", "api_keys", "log_level"))
     notes.print(f"For {CLIENTS[client].title}, in {CLIENTS[client].where}:", style="dim", markup=False, soft_wrap=True)
     if not uvx and find_spec("mcp") is None:
-        notes.print(f"It will not start yet: the server needs {pip_install('mcp')}", style="red", markup=False)
+        missing = f"It will not start yet: the server needs {pip_install('mcp')}"
+        notes.print(missing, style="red", markup=False, soft_wrap=True)
     command = uvx_command() if uvx else (sys.executable, "-m", "agent_tools", "mcp")
     click.echo(CLIENTS[client].written((*command, *options)))
 

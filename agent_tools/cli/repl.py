@@ -40,7 +40,7 @@ HELP = (
     "%undo: variables as before the last input   %restart: fresh kernel\n"
     "%files: list work_dir   %save_session FILE: keep all for --resume\n"
     "Ctrl-C: interrupt   exit or Ctrl-D: leave\n"
-    "input() fails, as for models; for code that asks: agent-tools jupyter install, then a notebook or jupyter console"
+    "input() fails here, as for models: agent-tools jupyter answers it"
 )
 
 

@@ -77,7 +77,8 @@ def recipe_of(given: RecipeLike) -> Recipe:
 
 def _listed(option: str, given: object, example: str) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise InvalidParams(f"{option}={given!r:.80} is one string; give a list such as [{example!r}].")
+        shell = f"in a shell --set '{option}=[\"{example}\"]'"
+        raise InvalidParams(f"{option}={given!r:.80} is one string; give a list such as [{example!r}], {shell}.")
     names = given or ()
     if not isinstance(names, Sequence):
         raise InvalidParams(f"{option}={given!r:.80} is not usable: give a list such as [{example!r}].")

@@ -109,6 +109,7 @@ def test_run_lists_files_and_figures_and_replaces_none(work_dir: Path) -> None:
         (f"open({str(ROOT / 'README.md')!r})", f"-f {ROOT / 'README.md'} copies it there"),
         ("open('/etc/hostnam')", "Did you mean '/etc/hostname'?"),
         ("import requests; requests.get('https://example.org')", "--allow example.org lets the code reach it."),
+        ("!pip install polars", "`agent-tools repl` has them, and --package NAME adds a package."),
         ("1 / 0", ""),
     ],
 )
