@@ -269,23 +269,9 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _ENDED = frozenset(
     (
-        *(
-            "stop",
-            "stopped",
-            "eos",
-            "eot",
-            "end",
-            "ended",
-            "turn",
-            "token",
-            "id",
-            "sequence",
-            "natural",
-            "ok",
-            "success",
-        ),
-        *("complete", "completed", "done", "finish", "finished", "reason", "tool", "tools", "call", "calls", "use"),
-        *("function", "functions"),
+        *("stop", "stopped", "eos", "eot", "end", "ended", "turn", "token", "id", "sequence", "natural", "ok"),
+        *("success", "complete", "completed", "done", "finish", "finished", "reason", "tool", "tools", "call", "calls"),
+        *("use", "function", "functions"),
     )
 )
 _CUT = frozenset(("length", "max", "limit", "budget", "truncated", "exceeded"))

@@ -206,13 +206,13 @@ class ReActModel:
         may_act = asked.pop("tool_choice", None) != "none"
         language: Language = language_of(conversation)
         prompt = react_messages(conversation, tools, self.formats, language, may_act) if tools else conversation
-        return _Reply(self.model, prompt, asked, {str(tool["name"]) for tool in tools})
+        return _Reply(self.model, prompt, asked, {str(tool["name"]): False for tool in tools})
 
 
 class _Reply(Iterator[Delta]):
     """The deltas of one reply. If a stop word cut the model's reasoning short, it is asked again without stop words."""
 
-    def __init__(self, model: Model, prompt: Conversation, options: JsonObject, tools: set[str]) -> None:
+    def __init__(self, model: Model, prompt: Conversation, options: JsonObject, tools: Mapping[str, object]) -> None:
         self._model, self._prompt, self._options = model, prompt, options
         given = options.pop("stop", None) or ()
         self._stop = {"stop": [*STOP, *((given,) if isinstance(given, str) else given)]} if tools else {}

@@ -11,7 +11,7 @@ several actions come at once, input is in a fence or not, results are made up. H
 
 The parser is a machine over the text that has arrived and is not read yet, `_pending`:
 
-    start -> thinking (<think>) -> start     thought -> input (an action) -> thought ...     thought -> answer
+    start -> thought -> input (an action) -> thought ...     thought -> answer
 
 `_advance` lets the state's method read as far as it can, until neither the state nor `_pending` changes. A method holds
 back only text that may still become a label or a fence's line, at most `_MAX_START` characters, and at the end nothing.
@@ -22,15 +22,15 @@ a long run anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Literal
 
+from agent_tools.agents.turn.call_reader import declared_name
 from agent_tools.models.base import (
     ArgumentsDelta,
     CallComplete,
     CallStarted,
     Delta,
-    ReasoningDelta,
     TextDelta,
     new_call_id,
 )
@@ -47,9 +47,7 @@ _JSON_THEN_LABEL = re.compile(
 _FENCE = re.compile(r"[ \t]*(```+)([^`]*)$")
 _THOUGHT = re.compile(rf"\**Thought{_COLON}")
 _CUT_STOP_WORD = re.compile(r"(?:^|\n)\**Observ[a-z]*\**(?:[:：]\**)?\s*\Z")
-_SPACES = " \t\r\n\f\v\xa0\u3000"
-_BEFORE_NAME, _AFTER_NAME = "`\"'*[(<" + _SPACES, "`\"'*])(>.,;" + _SPACES
-_OPENING, _CLOSING = "<think>", "</think>"
+_MARKS = "`\"'*[]()<>.,; \t\r\n\f\v\xa0\u3000"  # around a name
 _LABELS = ("Action", "Observation", "Final Answer")
 _LINE_LABELS = (*_LABELS, "Thought")
 _BEGINNINGS = sorted({label[:end] for label in _LABELS for end in range(1, len(label) + 1)}, key=len, reverse=True)
@@ -58,7 +56,7 @@ _MAX_NAME = 200  # characters of a tool's name
 _MAX_HEADER = 1_000  # characters from `Action:` to the end of `Action Input:`
 _MAX_START = 200  # characters of a label or a fence's line, with the white space and the stars around it
 
-_State = Literal["start", "thinking", "thought", "input", "answer"]
+_State = Literal["start", "thought", "input", "answer"]
 
 
 class ReActParser:
@@ -69,7 +67,7 @@ class ReActParser:
         calls: the number of actions so far.
     """
 
-    def __init__(self, tools: Container[str]) -> None:
+    def __init__(self, tools: Mapping[str, object]) -> None:
         self.is_over = False
         self.calls = 0
         self._tools = tools
@@ -102,8 +100,6 @@ class ReActParser:
             match self._state:
                 case "start":
                     yield from self._start(is_end)
-                case "thinking":
-                    yield from self._think(is_end)
                 case "thought":
                     yield from self._thought(is_end)
                 case "input":
@@ -121,24 +117,13 @@ class ReActParser:
 
     def _start(self, is_end: bool) -> Iterator[Delta]:
         self._pending = self._pending.lstrip()
-        if self._pending.startswith(_OPENING):
-            self._pending, self._state = self._pending[len(_OPENING) :], "thinking"
-        elif found := _THOUGHT.match(self._pending):
+        if found := _THOUGHT.match(self._pending):
             self._pending, self._state, self._skipped = self._pending[found.end() :], "thought", " \t*"
             yield TextDelta("Thought: ")
-        elif is_end or not (_OPENING.startswith(self._pending) or _may_be_label(self._pending, _LINE_LABELS)):
+        elif is_end or not _may_be_label(self._pending, _LINE_LABELS):
             self._state = "thought"
             if not _LINE_LABEL.match(self._pending):
                 yield TextDelta("Thought: ")
-
-    def _think(self, is_end: bool) -> Iterator[Delta]:
-        thought, closing, rest = self._pending.partition(_CLOSING)
-        if not closing and not is_end:
-            cut = max(0, len(thought) - len(_CLOSING) + 1)
-            thought, rest = thought[:cut], thought[cut:]
-        self._pending, self._state = rest, "start" if closing else "thinking"
-        if thought:
-            yield ReasoningDelta(thought)
 
     def _thought(self, is_end: bool) -> Iterator[Delta]:
         """Read text up to the next label that counts."""
@@ -175,7 +160,7 @@ class ReActParser:
         written = _name_before(rest[: header.start()]) if header else rest
         if written is None:
             header, written = None, rest
-        name = _bare(written)
+        name = declared_name(written.strip().partition("\n")[0].strip(_MARKS), self._tools)
         if not header and not is_end and _may_be_header(rest):
             before = self._pending[: found.start()].rstrip()
             yield from self._say(before)
@@ -292,8 +277,3 @@ def _name_before(text: str) -> str | None:
     """Return the name between `Action:` and `Action Input:`; None if there is more than one line."""
     name = text.rstrip("*").rstrip().rstrip(" \t,;")
     return None if "\n" in name else name
-
-
-def _bare(name: str) -> str:
-    """Return a tool's name without the marks around it."""
-    return name.strip().partition("\n")[0].lstrip(_BEFORE_NAME).rstrip(_AFTER_NAME)

@@ -6,12 +6,11 @@ Theory of operation. `call_reader.py` decides about a complete text; the gate de
     holding  a call has begun: the rest is kept for the reader
     open     the answer is text: it is let through, except for a tail that may be the beginning of a call
 
-Behind other text, only a token can begin a call, and none in a fence or behind a backtick: that is an example. JSON
-alone, a fence with JSON, and a Python call are calls only where nothing stands before them.
+Behind other text, only a token can begin a call. A token in a fence or behind a backtick is an example. JSON alone, a
+fence with JSON, and a Python call are calls only at the beginning of an answer.
 
-Text that waits in vain costs the reader some delay: it is shown at the end, if it is no call. A call that is let
-through would be shown as text, and never be made. So text waits while in doubt, but no more than `MAX_UNDECIDED`
-characters of it.
+Held text that is no call is shown later: a delay. A call that is let through is shown as text and never made: a loss.
+So text waits while in doubt, up to `MAX_UNDECIDED` characters.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ _GateState = Literal["start", "holding", "open"]
 
 
 class Gate:
-    """Holds back calls of functions that may be called: `declared` has their names, and whether they run code.
+    """Holds back calls of declared functions: `declared` maps their names to whether they run code.
 
-    With `in_prose`, the text goes on from other text, or is one in which a call is not expected, such as reasoning.
+    With `in_prose`, other text stands before this text, or it is reasoning: only a token can begin a call.
     """
 
     def __init__(self, declared: Mapping[str, object], *, in_prose: bool = False) -> None:
@@ -112,9 +111,9 @@ class Gate:
 
 
 def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) -> bool | None:  # noqa: C901
-    """Return whether a text with this beginning may be a call; None while undecided.
+    """Return whether a text that begins like this is held back as a call; None while undecided.
 
-    `is_framed` says that it begins with a token, behind other text.
+    `is_framed` says that a token is its beginning, and that other text stands before it.
     """
     place = words = tokens = 0
     while place < len(text) and tokens < MAX_TOKENS:
@@ -157,7 +156,7 @@ def _behind_fence(text: str, place: int, *, is_framed: bool) -> int | None:
 
 
 def _word_opens(text: str, word: re.Match[str], declared: Mapping[str, object], *, is_framed: bool) -> bool | None:
-    """Return whether a word is the name of a call, or None if it may be one of a frame before it."""
+    """Return whether a word is the name of a call; None if it may be a word of the frame before the name."""
     is_name = declared_name(word[0].rstrip("."), declared) in declared
     if is_name and word.end() < len(text):
         return True if is_framed else _has_arguments(text, word.end(), word[0])
@@ -173,7 +172,7 @@ def _is_begun(language: str) -> bool:
 
 
 def _has_arguments(text: str, place: int, word: str) -> bool | None:
-    """Return whether arguments follow a name that nothing frames but a prefix such as `to=`."""
+    """Return whether arguments follow a name that has no frame, or only a prefix such as `to=`."""
     rest = text[place:].lstrip()
     if not rest:
         return None
@@ -186,7 +185,7 @@ def _has_arguments(text: str, place: int, word: str) -> bool | None:
 
 
 def _goes_on(text: str, place: int, *, is_framed: bool) -> bool:
-    """Return whether a word may be one of a frame: another follows that is joined to a name, or a bracket."""
+    """Return whether a word may belong to a frame: a bracket follows it, or a word with `=` or `:`."""
     behind = place + len(text[place:]) - len(text[place:].lstrip(" \t"))
     if behind == len(text) or (behind == place and text[place] in "{[<"):
         return True

@@ -8,11 +8,11 @@ tokens (models/dialect/framing.py), fences, and a word or two that a server made
     arguments   a JSON object; JSON with small damage (quotes, commas, a brace); tags around each value; a Python call;
                 or bare code, for a function that runs code
 
-A text is read as calls only if nothing else is in it: where words are left, it is prose that quotes a call, and is
-shown as it is. So no reading can lose a part of what the model wrote, and none can cut code: what was cut off would be
-left. Only results that the model made up after its calls are dropped.
+A text is read as calls only if it has nothing else. Any other word makes it prose that quotes a call, and the whole
+text is shown unchanged. So no part of the model's text is lost, and no code is cut. The exception are results that the
+model made up after its calls: they are dropped.
 
-Reading goes from left to right, never back over what was read; a search for a closing tag that fails is not repeated.
+The reader goes from left to right and never back; it does not search twice for a closing tag that is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 from agent_tools.agents.turn.loose_json import LooseReader, json_of
 from agent_tools.messages import FunctionCall
 from agent_tools.models.base import MAX_CALLS, Json
-from agent_tools.models.dialect.framing import ODD, TAG, TOKEN, is_closing, name_of, token_before
+from agent_tools.models.dialect.framing import ODD, TAG, TOKEN, is_closing, name_of, token_at, token_before
 
 MAX_NAME_CHARS = 200
 MAX_WORDS = 3  # words of a frame before a name
@@ -109,7 +109,7 @@ def looks_like_prose(code: str) -> bool:
 
 
 def _has_frame(code: str) -> bool:
-    """Return whether code has a token where none stands in code: the frame of something else."""
+    """Return whether code has a token at the beginning of a line, or at its end: a frame, which no code has."""
     return bool(_LINE_TOKEN.search(code) or token_before(code, len(code.rstrip())))
 
 
@@ -125,7 +125,7 @@ def token_name(token: str, declared: Mapping[str, object]) -> str:
 
 
 def tagged_interpreter(token: str, declared: Mapping[str, object]) -> str:
-    """Return the function that runs code, if a token with bars says that code follows: `<|python_tag|>`."""
+    """Return the function that runs code, for a token with bars that announces code: `<|python_tag|>`."""
     if token[1:2] not in "|｜" or "_tag" not in token:
         return ""
     name = declared_name(name_of(token).partition("_")[0], declared)
@@ -152,8 +152,7 @@ class _Reader:
             number += 1
 
     def _token(self) -> str:
-        found = TOKEN.match(self.text, self.place)
-        return found[0] if found else ""
+        return token_at(self.text, self.place)
 
     def _skip(self, has_calls: bool) -> bool:
         """Go to the next call; return whether there is one."""
@@ -173,7 +172,7 @@ class _Reader:
         return False
 
     def _names(self, token: str) -> str:
-        """Return the function that a token at this place names, unless it only announces a call with a name."""
+        """Return the function that the token at this place names; '' if it announces a call that has a name."""
         name = token_name(token, self.declared)
         if not name or not tagged_interpreter(token, self.declared):
             return name
@@ -207,29 +206,25 @@ class _Reader:
             elif word := WORD.match(self.text, self.place):
                 self.place = word.end()
                 if name := self._declared(word[0]):
-                    return [
-                        FunctionCall(
-                            name, self._arguments(name, ">>>" if self.text.startswith(">>>", word.start() - 3) else "")
-                        )
-                    ]
+                    prompt = ">>>" if self.text.startswith(">>>", word.start() - 3) else ""
+                    return [FunctionCall(name, self._arguments(name, prompt))]
                 words += 1
-                self._between_words(word[0])
+                self._pass_space()
             else:
                 break
         raise ValueError("not a call")
 
-    def _between_words(self, word: str) -> None:
-        """Go on behind a word of the frame; other words are prose."""
+    def _pass_space(self) -> None:
+        """Pass the space behind a word of the frame.
+
+        Raises:
+            ValueError: a plain word follows it, or JSON that no token announces: this is prose.
+        """
         behind = self._space(self.place)
         following = WORD.match(self.text, behind)
-        if behind > self.place and following and not re.search(r"[=:]", following[0]):
-            raise ValueError("prose")
-        if (
-            behind > self.place
-            and not following
-            and not self.is_framed
-            and self.text[behind : behind + 1] in ("{", "[")
-        ):
+        is_plain = following is not None and not re.search(r"[=:]", following[0])
+        is_json = following is None and not self.is_framed and self.text[behind : behind + 1] in ("{", "[")
+        if behind > self.place and (is_plain or is_json):
             raise ValueError("prose")
         self.place = behind
 
@@ -263,11 +258,11 @@ class _Reader:
                 return self._code(name, token or "<|" if is_begun else token, behind if has_frame else -1)
 
     def _ends(self, token: str, head: str) -> bool:
-        """Return whether a call ends with a token, and not only a name that stands between tags."""
+        """Return whether a token ends the call; one of a key or a name between tags does not."""
         return is_closing(token) and bool(head or not _KEY_TAG.search(token))
 
     def _passes_word(self, place: int, *, has_frame: bool) -> bool:
-        """Pass a word between name and arguments (`json`, a call's id), if a token or the arguments follow it."""
+        """Pass a word between name and arguments, such as `json` or an id, if a token or the arguments follow it."""
         words = _WORDS_BETWEEN.match(self.text, place)
         if words is None or not (has_frame or self.text[place - 1 : place].isspace() or place == self.place):
             return False
@@ -275,7 +270,7 @@ class _Reader:
         return True
 
     def _object(self, place: int) -> str | None:
-        """Return the JSON object at a place; None if it is none, but may be code."""
+        """Return the JSON object at a place; None for text that may be code."""
         reader = LooseReader(self.text, place)
         try:
             value = reader.value()
@@ -439,7 +434,7 @@ class _Reader:
 
 
 def _bare(token: str) -> str:
-    """Return the part of a tag that its closing tag repeats."""
+    """Return the name in a tag, with its prefix: the closing tag repeats it."""
     return re.split(r"[\s=>]", token[1:], maxsplit=1)[0]
 
 

@@ -14,8 +14,6 @@ LABELS = (
     "Action Input:",
     "Observation:",
     "Final Answer:",
-    "<think>",
-    "</think>",
     "```",
     "python",
 )
@@ -23,7 +21,7 @@ LABELS = (
 
 def read_reply(parts: Parts) -> None:
     """Read it; calls are numbered, begun before they are written, and complete in order."""
-    parser = ReActParser({"python", "search"})
+    parser = ReActParser({"python": False, "search": False})
     begun, complete = 0, 0
     for deltas in (*(parser.feed(text) for text in texts(parts)), parser.finish()):
         for delta in deltas:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent_tools.agents.react.parser import ReActParser
-from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, ReasoningDelta, TextDelta
+from agent_tools.models.base import ArgumentsDelta, CallComplete, Delta, TextDelta
 
-TOOLS = ("python", "double")
+TOOLS = {"python": False, "double": False}
 PIECES = (1, 2, 3, 7, 1000)  # characters that come at once
 MANY = "Thought: a\nAction: python\nAction Input: "
 CASES = {
@@ -46,6 +46,7 @@ CASES = {
         "Thought: a",
         [("python", "print('Observation: 3')")],
     ),
+    "a namespace before the name": ("Action: functions.python\nAction Input: 1", "", [("python", "1")]),
     "no input": ("Thought: a\nAction: double", "Thought: a", [("double", "")]),
     "no input and a result": ("Action: double\nAction Input:\nObservation: 3", "", [("double", "")]),
     "a tool that is none": ("Action: nosuch\nAction Input: 1", "", [("nosuch", "1")]),
@@ -97,14 +98,6 @@ def test_replies_are_read_the_same_however_they_are_cut(case: str) -> None:
     if case != "a label after JSON":  # where only the end can tell
         arguments = [arguments for _, arguments in expected_calls]
         assert {piece: written(deltas) for piece, deltas in found.items()} == dict.fromkeys(PIECES, arguments)
-
-
-@pytest.mark.parametrize("piece", [1, 5, 1000])
-def test_thinking_in_the_text_is_no_action(piece: int) -> None:
-    thinking = "Action: double\nAction Input: 1\nObservation: 2\nFinal Answer: 3"
-    found = parse(f"<think>{thinking}</think>\n\nThought: ok\nAction: double\nAction Input: 4", piece)
-    assert "".join(delta.text for delta in found if isinstance(delta, ReasoningDelta)) == thinking
-    assert calls(found) == [("double", "4")]
 
 
 def test_code_comes_line_by_line() -> None:
