@@ -374,9 +374,8 @@ class Sandbox:
     def undo(self) -> None:
         """Restore the variables as they were before the last code; files stay as they are.
 
-        A checkpoint is taken after each run that is not followed by another within 50 ms; after the first use of
-        `undo`,
-        `rollback`, `checkpoint` or `fork`, after every run.
+        There is a checkpoint after each run; of runs that follow one another within 50 ms, after the first eight and
+        then one a second, until the first use of `undo`, `rollback`, `checkpoint` or `fork`.
 
         Raises:
             CheckpointMissing: no code has run, or there is no checkpoint of the moment before it.

@@ -266,11 +266,11 @@ def test_calls_that_come_too_fast_for_their_memory_are_told(sandbox: Sandbox) ->
     run(sandbox, "import time; x = 0; cells = get_ipython().kernel; import gc")
     burn = "import sys; gc.get_referrers(cells)[0]"
     run(sandbox, burn)
-    spend = (
+    wait = (
         "checkpoints = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')\n"
-        "checkpoints._allowance._left = -100.0"
+        "checkpoints._pace.patience = lambda: 100.0"
     )
-    run(sandbox, spend, "x = 1", "x = 2")
+    run(sandbox, wait, "x = 1", "x = 2")
     assert crash(sandbox) == Variables(kept=True, undone=4, hindrance="time")
     assert sandbox.run_code("x").value == 0
 

@@ -1,9 +1,8 @@
 """Takes checkpoints in the kernel, between two requests.
 
-A request that comes while a copy is taken waits for it. So a copy waits for a pause between requests, or until the
-requests that no copy knows of have taken a while. Only the copies after a kernel's first cell, and after the first
-cells that follow a pause, do not wait: a crash never costs everything, and a few quick calls can be undone. Once the
-host has gone back or has asked for a copy, each request has one, as far as the allowance goes.
+A request that comes while a copy is taken waits for it. So a copy is taken in a pause between requests. Where requests
+follow one another without one, the first cells have their copies at once, so that a crash or `undo` costs one of them;
+after these there is a copy once a second. Once the host has gone back or has asked for a copy, each request has one.
 """
 
 import array
@@ -233,7 +232,7 @@ def idle_pools() -> tuple[set[threading.Thread], set[int]]:
         for thread, pool in _of_threads():
             if pool._work_queue.empty() and _waits(frames.get(thread.ident or 0)):
                 found.add(thread)
-        for manager, pool in _of_processes():
+        for manager, pool in pools_of_processes():
             feeder = pool._call_queue._thread
             if not pool._pending_work_items and not pool._call_queue._buffer:
                 found.update((manager, feeder) if feeder else (manager,))
@@ -246,7 +245,7 @@ def idle_pools() -> tuple[set[threading.Thread], set[int]]:
 def living_pools() -> list[Any]:
     """Return all pools. A fork forgets pools of threads, so call this before a fork."""
     try:
-        return list({pool for _, pool in (*_of_threads(), *_of_processes())})
+        return list({pool for _, pool in (*_of_threads(), *pools_of_processes())})
     except Exception:  # noqa: BLE001  (of objects that code has put there)
         return []
 
@@ -279,7 +278,7 @@ def _of_threads() -> Iterator[tuple[threading.Thread, Any]]:
                 yield thread, pool
 
 
-def _of_processes() -> Iterator[tuple[threading.Thread, Any]]:
+def pools_of_processes() -> Iterator[tuple[threading.Thread, Any]]:
     """Yield the threads that manage pools of processes, with these pools."""
     for module in filter(None, map(sys.modules.get, _OF_PROCESSES)):
         for thread in list(module._threads_wakeups):
@@ -294,39 +293,11 @@ def _waits(frame: FrameType | None) -> bool:
     return not frame.f_locals.get("work_item")
 
 
-SHARE = 0.003  # fraction of one processor's time that copies may take: many sessions may call at once
-WORK_SHARE = 0.05  # fraction of the code's processor time
-BURST = 0.1  # seconds of a processor that copies may take at once
 PAUSE = 0.05  # seconds without a request
 LATEST = 1.0  # seconds of requests without a copy, after which the next copy does not wait for a pause
-FIRST = 8  # requests after a pause of PAUSE that have their copies at once, if they are cells
+FIRST = 8  # cells after a pause of PAUSE that have their copies at once
 LINE_SECONDS = 1.0  # for which the line of the next copy is waited for
 _UNSAFE = 3  # exit code of the fork that found threads beside the kernel's own
-
-
-class Allowance:
-    """A budget of seconds for copies: it grows with time and work, up to BURST; each copy spends its duration.
-
-    A copy costs about twice as much again that no process is charged for before it ends, and pages copied later on.
-    """
-
-    def __init__(self) -> None:
-        self._left, self._at, self._worked = BURST, time.monotonic(), time.process_time()
-
-    def spend(self, seconds: float) -> None:
-        """Spend seconds, even beyond zero."""
-        self._fill()
-        self._left -= seconds
-
-    def patience(self) -> float:
-        """Return the seconds until the budget is positive; 0.0 if it is."""
-        self._fill()
-        return max(0.0, -self._left / SHARE)
-
-    def _fill(self) -> None:
-        now, worked = time.monotonic(), time.process_time()
-        gained = SHARE * (now - self._at) + WORK_SHARE * (worked - self._worked)
-        self._left, self._at, self._worked = min(BURST, self._left + gained), now, worked
 
 
 class Pace:
@@ -335,17 +306,16 @@ class Pace:
     def __init__(self, *, is_exact: bool = False) -> None:
         self.is_exact = is_exact
         """Whether no copy waits."""
-        self._awaits_cell = True  # no copy knows of a cell yet
-        self._has_cell = False  # the next one will be the first that does
         self._ended = time.monotonic()
-        self._in_a_row = 0  # requests since the last pause
+        self._in_a_row = 0  # cells since the last pause
         self._is_cell = False
         self._unsaved = 0.0  # when the first request began that no copy knows of; 0.0: there is none
 
     def begin(self) -> None:
         """Note that a request begins."""
         now = time.monotonic()
-        self._in_a_row = self._in_a_row + 1 if now < self._ended + PAUSE else 1
+        if now >= self._ended + PAUSE:
+            self._in_a_row = 0
         self._unsaved = self._unsaved or now
 
     def wait(self, seconds: float) -> None:
@@ -355,18 +325,17 @@ class Pace:
     def end(self, *, is_cell: bool) -> None:
         """Note that a request has ended."""
         self._ended, self._is_cell = time.monotonic(), is_cell
-        self._has_cell = self._awaits_cell and (self._has_cell or is_cell)
+        self._in_a_row += is_cell
 
     def take(self) -> None:
         """Note that a copy is taken."""
-        self._awaits_cell = self._awaits_cell and not self._has_cell
-        self._has_cell, self._unsaved = False, 0.0
+        self._unsaved = 0.0
 
     def patience(self) -> float:
         """Return the seconds until a copy may be taken."""
         now = time.monotonic()
         is_late = self._unsaved and now - self._unsaved >= LATEST
-        if self.is_exact or self._has_cell or is_late or (self._is_cell and self._in_a_row <= FIRST):
+        if self.is_exact or is_late or (self._is_cell and self._in_a_row <= FIRST):
             return 0.0
         return max(0.0, self._ended + PAUSE - now)
 
@@ -379,12 +348,12 @@ class Shared(Protocol):
 
 
 class Checkpoints:
-    """Takes a copy after each request that needs one, as soon as the budget allows."""
+    """Takes a copy after each request that needs one, at its pace."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._keeper: socket.socket | None = None
-        self._allowance, self._pace = Allowance(), Pace()
+        self._pace = Pace()
         self.run = 0
         """The number of the latest request after which a copy was wanted."""
         self._is_due = False
@@ -409,7 +378,7 @@ class Checkpoints:
             self._pace.end(is_cell=is_cell)
             self._is_lost = self._is_large and oom_priority.oom_kills() > self._oom_kills
             if is_urgent is True:
-                self._allowance, self._pace.is_exact = Allowance(), True
+                self._pace.is_exact = True
 
     def patience(self) -> float | None:
         """Return the seconds until the next copy; None if none is needed.
@@ -418,7 +387,7 @@ class Checkpoints:
         """
         if not (self._is_due and self._keeper) or self._shared.is_closed:
             return None
-        return max(self._allowance.patience(), 0.0 if self._is_lost else self._pace.patience())
+        return 0.0 if self._is_lost else self._pace.patience()
 
     def begin(self, is_urgent: object = False) -> None:
         """Record that a request has come, perhaps before a copy could be taken; an urgent request requires it.
@@ -443,7 +412,7 @@ class Checkpoints:
         Raises:
             Woken: in the process that is the kernel from now on.
         """
-        began, began_at = time.process_time(), time.monotonic()
+        began = time.monotonic()
         self._is_due = False
         self._pace.take()
         try:
@@ -457,8 +426,7 @@ class Checkpoints:
             self._skip(TIME)
         except OSError:  # no room for a process
             self._skip(MEMORY)
-        self._allowance.spend(time.process_time() - began)
-        self._pace.wait(time.monotonic() - began_at)
+        self._pace.wait(time.monotonic() - began)
 
     def settle(self) -> None:
         """Wait until the copy is ready and none of the code's children: before anything else runs."""
@@ -466,11 +434,10 @@ class Checkpoints:
             return
         maker, self._maker, began = self._maker, 0, time.monotonic()
         try:
-            _, status, used = os.wait4(maker, 0)
+            _, status = os.waitpid(maker, 0)
         except ChildProcessError:  # native code has waited for it
             return
         self._pace.wait(time.monotonic() - began)
-        self._allowance.spend(used.ru_utime + used.ru_stime)
         if os.waitstatus_to_exitcode(status) == _UNSAFE:
             self._unsafe = living(self._unsure, os.getpid())
             self._skip(THREADS)
@@ -545,7 +512,7 @@ class Checkpoints:
             random.setstate(seeded)
             forget_trackers()
             restart_pools(left)
-            self._allowance, self._pace = Allowance(), Pace(is_exact=True)
+            self._pace = Pace(is_exact=True)
             raise
 
     def _skip(self, reason: str) -> None:
