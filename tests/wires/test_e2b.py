@@ -434,3 +434,20 @@ def test_a_client_that_leaves_ends_its_code(served: Served) -> None:
     with pytest.raises(httpx.ReadTimeout):
         sandbox.ask("POST", "/execute", json={"code": "x = 1\nimport time\ntime.sleep(600)"}, timeout=2)
     assert sandbox.text("x") == "1"
+
+
+def test_code_that_runs_up_to_the_end_of_its_sandboxs_time_is_told_as_ended(served: Served) -> None:
+    client = Client(served)
+    sandbox = client.create()
+    with sandbox.http.stream(
+        "POST",
+        "/execute",
+        json={"code": "print('begun', flush=True)\n!sleep 600\nprint('went on')"},
+        headers=sandbox.headers,
+    ) as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["text"] == "begun\n"
+        assert client.http.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+        *_, last = map(json.loads, lines)
+    assert last["type"] == "error"
+    assert "went on" not in str(last)

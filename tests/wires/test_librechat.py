@@ -39,6 +39,9 @@ def test_a_session_keeps_files_and_variables(served: Served) -> None:
     assert failed["stdout"] == "arg\n"
     assert "ZeroDivisionError" in failed["stderr"]
     assert "NameError" in run(here, "x")["stderr"]
+    assert "ZeroDivisionError" in run(here, "%%capture\n1 / 0")["stderr"]
+    late = run(here, "!sleep 600\nprint('went on')", timeout=1_000)
+    assert ("went on" in late["stdout"], "time" in late["stderr"].lower()) == (False, True)
     assert "js is not available" in run(here, "1", "js")["stderr"]
 
 
