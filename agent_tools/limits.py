@@ -46,7 +46,7 @@ class Limits:
     interrupt_grace: float = 0.2
     """From the time limit, which the guest enforces first, to the host's interrupt (SIGINT)."""
     kill_grace: float = 0.5
-    """Processor time from the host's interrupt to the kernel's end (SIGKILL); in wall time at most twice that."""
+    """Processor time from the host's interrupt to the kernel's end (SIGKILL); in wall time at most three times that."""
     cancel_grace: float = 0.5
     """Likewise from the interrupt of code that the caller cancelled before its time limit."""
     start_timeout: float = 60.0

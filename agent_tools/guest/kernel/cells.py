@@ -25,6 +25,8 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.history import HistoryManager
 from traitlets import Instance
 
+from .interrupts import is_main_thread
+
 _TOKENS = [stock.MagicAssign, stock.SystemAssign, stock.EscapedCommand, stock.HelpEnd]
 _PROMPT = re.compile(r"\s*>>>(?!>)|((\[nav\]|\[ins\])?\ )?(In \[\d+\]:|\s*\.{3,}:)")
 _ESCAPES = r"[%?]|!(?!=)|^[ \t\f]*[,;/]"  # of what IPython has beside Python
@@ -112,7 +114,7 @@ class CellShell(ZMQInteractiveShell):
 
     input_transformer_manager = Instance(CellTransformer, ())
     depth = 0
-    """How many cells run, one within the other."""
+    """How many cells of the main thread run, one within the other."""
     _transformed: tuple[str | None, str] = None, ""  # a request's cell, and the result of its transformation
 
     def init_history(self) -> None:
@@ -132,11 +134,12 @@ class CellShell(ZMQInteractiveShell):
     async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell."""
         self._transformed = None, ""  # code may change what the same text means
-        self.depth += 1
+        level = int(is_main_thread())
+        self.depth += level
         try:
             return await super().run_cell_async(*args, **kwargs)
         finally:
-            self.depth -= 1
+            self.depth -= level
 
     def should_run_async(self, raw_cell: str, *, transformed_cell: str, **failed: Any) -> bool:
         """Return whether a cell awaits; one with neither word in it does not."""

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from ..checkpoints.oom_priority import DECOY_COMMAND
 from ..checkpoints.taking import children_of_code, has_children, is_tracker, lives, threads_of_code
 from ..processes import ProcessStat, Table, command_line, descends, ignores, processes, signal_all, stop_and_kill
+from . import pools
 
 AT_ONCE = 0.001  # seconds until code ends that was interrupted before it began
+INTERRUPTIONS = (KeyboardInterrupt, asyncio.CancelledError)
 
 IsUsers = Callable[[FrameType | None], bool]
 
@@ -37,8 +39,10 @@ class _State:
 
 
 def ignore() -> None:
-    """Ignore interrupts: there is nothing to interrupt."""
+    """Ignore interrupts: there is nothing to interrupt. One that was to be raised soon is not for the next cell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if _State.rings:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     _State.was_noted = _State.rings = False
     _State.raised, _State.shields, _State.is_users = 0, 0, None
 
@@ -138,6 +142,19 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
+def raise_unraisable() -> None:
+    """Let an interrupt come again that met a finalizer or a callback of a fork, where Python ignores exceptions."""
+    stock = sys.unraisablehook
+
+    def hook(ignored: Any) -> None:
+        if issubclass(ignored.exc_type, INTERRUPTIONS) and _State.raised and is_main_thread():
+            raise_soon()
+        else:
+            stock(ignored)
+
+    sys.unraisablehook = hook
+
+
 def is_main_thread() -> bool:
     """Return whether this is the thread in which signals are handled."""
     return threading.current_thread() is threading.main_thread()
@@ -164,9 +181,11 @@ class Countdown:
         self._handler: Any = signal.SIG_DFL  # of the code's alarms
 
     def start(self) -> None:
-        """Arm the timer for the request that is about to run; a cell that a thread runs has no timer."""
-        if not is_main_thread():
+        """Arm the timer for the request that is about to run; a cell that a thread or another cell runs has none."""
+        if not is_main_thread() or self._shell.depth > 1:
             return
+        if rings():
+            _State.was_noted = True
         timeout = self._shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
         has_timeout = isinstance(timeout, (int, float)) and timeout > 0
         handler = signal.getsignal(signal.SIGALRM)
@@ -179,8 +198,8 @@ class Countdown:
             signal.setitimer(signal.ITIMER_REAL, timeout)
 
     def cancel(self) -> None:
-        """Disarm the timer."""
-        if is_main_thread():
+        """Disarm the timer, unless the cell ran within another one."""
+        if is_main_thread() and not self._shell.depth:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def expire(self, signum: int, frame: FrameType | None) -> None:
@@ -204,13 +223,12 @@ class Countdown:
 # Processes of a cell: an interrupt or a time limit ends them, as Ctrl-C in a terminal does.
 #
 # What the cell has started in the kernel's process group gets SIGINT at the moment of the interrupt, so that whatever
-# waits for it returns, and SIGKILL a little later. Forks of the kernel get SIGKILL alone: each would print a traceback.
+# waits for it returns, and SIGKILL a little later. Forks of the kernel get SIGKILL at once, and print nothing.
 # Processes live on that were started to do so: in a session or group of their own, or by a shell's `&`, which makes
-# them ignore SIGINT; and so do those of earlier cells.
+# them ignore SIGINT; and so do those of earlier cells, but for the workers of a pool that the cell waits for.
 
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second, in which the kernel tells when a process started
-INTERRUPTIONS = (KeyboardInterrupt, asyncio.CancelledError)
 GRACE = 0.3  # seconds from SIGINT to SIGKILL; less than PID 1's graces for the kernel itself
 LOOK_SECONDS = 0.01  # between two looks whether processes have ended
 MAX_NAMED, MAX_SHOWN = 8, 60  # of what still runs after a cell, and characters of each
@@ -223,16 +241,19 @@ class CellProcesses:
         self._owner = 0  # the pid of the kernel; in a fork of the cell's there is nothing to end
         self._strangers: frozenset[int] = frozenset()  # of the same machine, which no cell can have started
         self._survivors: set[int] = set()  # of an interrupted cell
+        self._workers: set[int] = set()  # of the pools that the interrupted cell waits for
         self._named: set[object] = set()  # threads, and pids of processes, that an answer has named
         self._since = 0  # ticks from the machine's start to the start of the cell
         self._until: int | None = None  # likewise to its last interrupt
         self._deadline = 0.0  # for those that got SIGINT (monotonic seconds)
         self._earlier: Table = {}
+        self._earlier_jobs: pools.Jobs = frozenset()
 
     def begin(self) -> None:
         """Begin a cell."""
         self._owner, self._since, self._until = os.getpid(), _ticks(), None
-        self._strangers, self._survivors = frozenset(), set()
+        self._strangers, self._survivors, self._workers = frozenset(), set(), set()
+        self._earlier_jobs = pools.jobs()
 
     def interrupt(self) -> None:
         """Interrupt the processes that the cell waits for, right before it is interrupted itself."""
@@ -241,7 +262,10 @@ class CellProcesses:
             table = processes()
             related = {pid for pid in table if descends(pid, (os.getppid(),), table)}  # the parent adopts orphans
             self._strangers = frozenset(table.keys() - related - _own_group(table).keys() - {self._owner})
-            signal_all(self._started(table).programs, signal.SIGINT)
+            self._workers |= pools.end(self._earlier_jobs)
+            forks, programs = self._started(table)
+            signal_all(programs, signal.SIGINT)
+            signal_all(forks | self._workers & table.keys(), signal.SIGKILL)
 
     def end(self) -> None:
         """End a cell; if it was interrupted, end what it waited for, and leave no zombies of its forks."""
@@ -274,7 +298,7 @@ class CellProcesses:
         self._survivors = self._surviving(processes(self._strangers))
         if "multiprocessing" in sys.modules:  # so that it notices the end of its processes
             sys.modules["multiprocessing"].active_children()
-        for pid in forks | killed:
+        for pid in forks | killed | self._workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 

@@ -157,7 +157,8 @@ def let_cells_run_loops() -> None:
     loop.run_forever = _aside(loop.run_forever)  # type: ignore[method-assign]
     loop.run_until_complete = _aside(loop.run_until_complete)  # type: ignore[method-assign]
     if runner:
-        runner.run = _aside(runner.run)
+        runner.run = _aside(_cancelling(runner.run))
+        runner._on_sigint = _noted(runner._on_sigint)
 
 
 def _aside(stock: Any) -> Any:
@@ -169,6 +170,34 @@ def _aside(stock: Any) -> Any:
     return run
 
 
+def _cancelling(stock: Any) -> Any:
+    """Let `Runner.run` cancel its task at an interrupt, as it does where Python's own handler is set.
+
+    Raised in the middle of asyncio's code, an interrupt could leave a task that is never run again, and waited for.
+    """
+
+    @wraps(stock)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        handler, default = signal.getsignal(signal.SIGINT), signal.default_int_handler
+        if getattr(handler, "__module__", "") in (__name__, interrupts.__name__):
+            signal.default_int_handler = handler  # type: ignore[assignment]
+        try:
+            return stock(*args, **kwargs)
+        finally:
+            signal.default_int_handler = default
+
+    return run
+
+
+def _noted(stock: Any) -> Any:
+    def on_interrupt(*args: Any, **kwargs: Any) -> None:
+        if not interrupts.is_shielded():
+            interrupts.note_raised()
+            stock(*args, **kwargs)
+
+    return on_interrupt
+
+
 @contextlib.contextmanager
 def stepping_aside() -> Iterator[None]:
     """Unmark the cells' loop as running in this thread during the block."""
@@ -176,16 +205,18 @@ def stepping_aside() -> Iterator[None]:
     if not isinstance(loop, CellLoop):
         yield
         return
-    is_marked, loop.is_marked = loop.is_marked, False
-    wakes = signal.set_wakeup_fd(-1)  # another loop may take it for its own signals
-    asyncio._set_running_loop(None)
+    with interrupts.shield:
+        is_marked, loop.is_marked = loop.is_marked, False
+        wakes = signal.set_wakeup_fd(-1)  # another loop may take it for its own signals
+        asyncio._set_running_loop(None)
     try:
         yield
     finally:
-        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        loop.is_marked = is_marked
-        asyncio.set_event_loop(loop)
-        asyncio._set_running_loop(loop)
+        with interrupts.shield:
+            signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+            loop.is_marked = is_marked
+            asyncio.set_event_loop(loop)
+            asyncio._set_running_loop(loop)
 
 
 READ_SIZE = 64 * 1024

@@ -22,6 +22,7 @@ from IPython.core.magics import ExecutionMagics
 
 from ..packages import NO_INSTALLER
 from . import next_steps
+from .interrupts import shield
 from .streams import OutputStream
 
 # Magics that end the cell: the code after them could rely on their effect.
@@ -55,9 +56,16 @@ def register(shell: Any) -> None:
         shell.register_magic_function(_installer(name, shell.find_line_magic(name)), "line", name)
     shell.register_magic_function(_autosave, "line", "autosave")
     os.system = system
+    shell.magics_manager.load_lazy = partial(_load, shell.magics_manager.load_lazy)
     shell.register_magic_function(_subshell, "line", "subshell")
     shell.register_magics(RunMagics)
     shell.register_magic_function(partial(shell.run_raising, shell.find_line_magic("rerun")), "line", "rerun")
+
+
+def _load(stock: Callable[..., None], *args: Any) -> None:
+    """Import a magic; an interrupt waits: IPython would take a magic that was half imported for a missing one."""
+    with shield:
+        stock(*args)
 
 
 def end_scripts(shell: Any) -> None:
@@ -75,6 +83,12 @@ async def _cancel_tasks() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+    for reader, _ in [key.data for key in selector.get_map().values()]:  # pipes that a script's own children hold
+        pipe = getattr(getattr(reader, "_callback", None), "__self__", None)
+        if isinstance(pipe, asyncio.ReadTransport):
+            pipe.close()
+    await asyncio.sleep(0)
 
 
 def _refusal(name: str, why: str) -> Callable[..., None]:

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import importlib
 import inspect
+import json
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -22,6 +24,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.magics import ExecutionMagics
 from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
+from IPython.utils.syspathcontext import prepended_to_syspath
 from stack_data.core import RepeatedFrames
 
 from . import cells, display, interrupts, libraries, magics, next_steps
@@ -118,6 +121,7 @@ def prepare_shell(shell: Any) -> None:
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
+    interrupts.raise_unraisable()
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
@@ -242,6 +246,11 @@ def _has_users(whole: TracebackType | None) -> bool:
     return any(not _is_library(each.tb_frame.f_code.co_filename) for each in _links(whole))
 
 
+def _is_raised_by_user(error: BaseException) -> bool:
+    *_, last = [None, *_links(error.__traceback__)]
+    return last is not None and not _is_library(last.tb_frame.f_code.co_filename)
+
+
 def _is_library(filename: str) -> bool:
     """Return whether a frame's file is neither a cell, nor below work_dir or another place the code may write."""
     if filename.startswith("<frozen") or not filename.startswith(("/", "<")):  # relative: Cython's .pyx files
@@ -257,12 +266,12 @@ def is_users(frame: FrameType | None) -> bool:
 
 
 def _interrupt_before(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt of the code after which a library's cleanup raised an error, as IPython's printer does."""
+    """Return the interrupt of the code after which a library's cleanup raised an error."""
     link: BaseException | None = error
     for _ in range(next_steps.MAX_LINKS if interrupts.raised() else 0):
         if isinstance(link, KeyboardInterrupt):
             return link
-        if link is None or _has_users(link.__traceback__):
+        if link is None or _is_raised_by_user(link):
             return None
         link = link.__context__
     return None
@@ -309,12 +318,13 @@ class SandboxShell(CellShell):
     async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell; what went wrong in displaying an earlier one is forgotten, as in one that does not await."""
         self._last_traceback, self._last_traceback_during_displayhook = None, False
-        if not self.depth:
+        is_outermost = interrupts.is_main_thread() and not self.depth
+        if is_outermost:
             cell_processes.begin()
         result = await super().run_cell_async(*args, **kwargs)
         if self.kernel and self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
             os._exit(0)
-        if not self.depth:
+        if is_outermost:
             cell_processes.end()
         return result
 
@@ -322,14 +332,28 @@ class SandboxShell(CellShell):
 
     def run_cell(self, *args: Any, **kwargs: Any) -> Any:
         """Run a cell; within another one, raise an interrupt, and an error that `run_raising` wants."""
+        if not self.depth:
+            return super().run_cell(*args, **kwargs)
         before = interrupts.raised()
-        result = super().run_cell(*args, **kwargs)
-        error = result.error_before_exec or result.error_in_exec
-        if error and self.depth:
+        with interrupts.ending_the_cell():  # also where IPython has handled it, in a callback of an event
+            result = super().run_cell(*args, **kwargs)
+            error = result.error_before_exec or result.error_in_exec
             was_interrupted = isinstance(error, INTERRUPTIONS) and interrupts.raised() > before
-            if was_interrupted or _goes_to(sys._getframe(1)) is _RAISING:
+            if error and (was_interrupted or _goes_to(sys._getframe(1)) is _RAISING):
                 raise error
-        return result
+            return result
+
+    def safe_execfile_ipy(self, fname: str, *args: Any, **kwargs: Any) -> None:
+        """Run a file of cells; a notebook is read without nbformat, which may not be there."""
+        path = Path(fname).expanduser()
+        if path.suffix != ".ipynb":
+            super().safe_execfile_ipy(fname, *args, **kwargs)
+            return
+        with prepended_to_syspath(str(path.resolve().parent)):
+            for cell in json.loads(path.read_text("utf-8"))["cells"]:
+                code = "".join(cell["source"]) if cell["cell_type"] == "code" else ""
+                if not self.run_cell(code, silent=True).success:
+                    break
 
     def run_raising(self, magic: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a magic that runs a file or cells; raise their error, which IPython shows only, once it has returned."""
@@ -454,6 +478,10 @@ class SandboxShell(CellShell):
             frame = frame.f_back
         was_interrupted = issubclass(etype, INTERRUPTIONS) and interrupts.raised() > 0
         return was_interrupted or _goes_to(frame.f_back) is _RAISING
+
+    def _format_exception_for_storage(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Format nothing: no exceptions are stored, and an interrupted cell would take as long again to end."""
+        return {}
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, exception_only: bool = False, **kwargs: Any) -> None:
         """Show `SystemExit: 3` for an exit, an interrupt as one, the usual traceback for everything else."""

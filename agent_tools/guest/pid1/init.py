@@ -171,6 +171,7 @@ def _told(generation: int, name: StreamName, data: bytes) -> Iterator[Printed]:
 
 TRY_EVERY = 0.005  # seconds between two tries to send an early interrupt
 ALARM_LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
+AGAIN = 0.2  # seconds from the interrupt of a cancelled run to the next: code may wait for what it has begun
 
 
 class Alarm:
@@ -182,6 +183,7 @@ class Alarm:
         self._grace = grace
         self._last = interrupt_at + grace * MAX_GRACES
         self._used: float | None = None  # the kernel's processor time at the interrupt
+        self._comes_again = False
         self.is_over = False
 
     def ring(self, now: float, used: Callable[[], float]) -> int:
@@ -191,6 +193,10 @@ class Alarm:
         if self._used is None:
             self._used = used()
             self.at = min(now + self._grace, self._last)
+            return signal.SIGINT
+        if self._comes_again:
+            self._comes_again = False
+            self.at = min(now + ALARM_LOOK_EVERY, self._last)
             return signal.SIGINT
         if now < self._last and used() - self._used < self._grace:
             self.at = min(now + ALARM_LOOK_EVERY, self._last)
@@ -202,7 +208,7 @@ class Alarm:
         """Note that the kernel is interrupted before its time, and has another grace from now on."""
         if self._used is None:
             self._used, self._grace, self._last = used, grace, now + grace * MAX_GRACES
-            self.at = min(now + grace, self._last)
+            self.at, self._comes_again = min(now + AGAIN, self._last), True
 
 
 class Alarms:
@@ -283,7 +289,6 @@ class Init:
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
             readable, writable, _ = select.select(readers, writers, [], self.patience())
             self.look_at_kernel()
-            self.ring()
             self.hear()
             self.oom.look(self.kernel_pid, self.keeper.ranked())
             self.reap()
@@ -294,7 +299,7 @@ class Init:
                 finally:
                     for descriptor in descriptors:
                         os.close(descriptor)
-            self.ring()  # after all orders: an interrupt is not for the run that follows the one it was ordered for
+            self.ring()  # after all orders: no signal is for the run that follows the one it was due to
         self.keeper.drop()
         self.kill()
         self.scope.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: see LastWords

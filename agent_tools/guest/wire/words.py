@@ -36,7 +36,7 @@ MAX_WORDS = 4096  # bytes in one line
 LAST_WORDS_BYTES = 3000  # of text in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
 NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
-MAX_GRACES = 2  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
+MAX_GRACES = 3  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 

@@ -2,13 +2,12 @@
 
 The time limit comes in three steps: the countdown inside the kernel interrupts the cell; `interrupt_grace` later PID 1
 sends SIGINT, which also ends C calls that poll for signals; when the kernel has used `kill_grace` of processor time
-after that, or after twice as long, PID 1 kills it and all it started. The host repeats the kill, and then removes the
-sandbox. escalation.py has the states of a run; this file passes events to them, and carries out their orders.
+after that, or after three times as long, PID 1 kills it and all it started. The host repeats the kill, and then removes
+the sandbox. escalation.py has the states of a run; this file passes events to them, and carries out their orders.
 
 PID 1 is armed once a run has lasted for ARM_SECONDS, or before the caller gets an output of an unfinished run, so that
 the limit works while the host is stopped or the caller does not read. Arming every run would wake PID 1 twice in a run,
-a
-quarter of a warm call (`print(1)` in `benchmarks/latency.py`).
+a quarter of a warm call (`print(1)` in `benchmarks/latency.py`).
 """
 
 from __future__ import annotations
@@ -189,8 +188,8 @@ class Kernel:
         Closing the generator early, or setting `cancelled`, interrupts the code; code that does not stop is killed.
         """
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
+        limit = TimeLimit(timeout, self._clock)  # before it is sent: the kernel's limit is not the earlier one
         request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
-        limit = TimeLimit(timeout, self._clock)
         run = self._run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
         try:
             yield from self._outputs(run, beside)

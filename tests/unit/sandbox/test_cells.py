@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,8 +217,15 @@ def test_an_error_in_showing_the_result_ends_the_code(sandbox: Sandbox) -> None:
 
 def test_an_error_that_cannot_be_told_is_told_with_its_place(sandbox: Sandbox) -> None:
     done = sandbox.run_code("class E(Exception):\n    def __str__(self): raise ValueError('in str')\nraise E")
-    assert not done.ok
-    assert "----> 3 raise E" in done.stderr
+    assert isinstance(done.error, Error)
+    assert "----> 3 raise E" in done.error.traceback
+    assert done.stderr == ""
+
+
+def test_an_error_is_formatted_once(sandbox: Sandbox) -> None:
+    sandbox.run_code("shown = []\nclass E(Exception):\n    def _render_traceback_(_): return shown.append(1) or ['E']")
+    sandbox.run_code("raise E")
+    assert sandbox.run_code("shown").value == [1]
 
 
 # -- names and texts --------------------------------------------------------------------------------------------------
@@ -281,6 +289,7 @@ SLEEPING = (
     "%run slow.py",
     "%run -m slow",
     "%run slow.ipy",
+    "%run slow.ipynb",
     "%rerun -g of_a_minute",
     f"get_ipython().run_cell({SLEEP!r})",
     "get_ipython().run_cell('!sleep 60')",
@@ -294,6 +303,8 @@ SLEEPING = (
 def test_an_interrupt_ends_the_cell_whatever_it_waits_for(sandbox: Sandbox, stopped_by: str) -> None:
     sandbox.write_file("slow.py", SLEEP)
     sandbox.write_file("slow.ipy", "!sleep 60\nprint('went on')")
+    cells = [{"cell_type": "code", "source": ["!sleep 60\n", "1"]}, {"cell_type": "code", "source": "print('went on')"}]
+    sandbox.write_file("slow.ipynb", json.dumps({"cells": cells}))
     sandbox.run_code(f"'of_a_minute'\n{SLEEP}", timeout=0.2)
     sandbox.run_code("%alias")  # loads the module of this magic, which an interrupt would break off
     for code in SLEEPING:
@@ -324,6 +335,46 @@ def test_code_that_swallows_its_interrupt_is_reported_as_interrupted(sandbox: Sa
     sandbox.interrupt()
     text, error = outputs
     assert (text, getattr(error, "name", "")) == (Stream("stdout", "went on\n"), "KeyboardInterrupt")
+
+
+MEETING = {
+    "a step of asyncio.run": "def call_soon(*given, **named):\n"
+    "    loop.call_soon = stock\n    signal.raise_signal(signal.SIGINT)\n    return stock(*given, **named)\n"
+    "async def main():\n    global loop, stock\n    loop = asyncio.get_running_loop()\n"
+    "    stock, loop.call_soon = loop.call_soon, call_soon\n    await asyncio.sleep(0)\nasyncio.run(main())",
+    "a finalizer": "class A:\n    def __del__(_): signal.raise_signal(signal.SIGINT)\na = A()\ndel a\ntime.sleep(60)",
+    "a callback of IPython": "shell = get_ipython()\ndef stop():\n    shell.events.unregister('post_execute', stop)\n"
+    "    signal.raise_signal(signal.SIGINT)\nshell.events.register('post_execute', stop)\nshell.run_cell('1')",
+    "a library's cleanup": "import json\ntry:\n    signal.raise_signal(signal.SIGINT)\nfinally:\n    json.loads('')",
+}
+
+
+@pytest.mark.parametrize("met", MEETING)
+def test_an_interrupt_ends_the_cell_whatever_it_meets(sandbox: Sandbox, met: str) -> None:
+    done = sandbox.run_code(f"import signal, time\n{MEETING[met]}\nprint('went on')", timeout=20)
+    assert isinstance(done.error, Error), done
+    assert (done.error.name, "went on" in done.stdout) == ("KeyboardInterrupt", False)
+    assert sandbox.run_code("1").value == 1
+
+
+def test_the_limit_holds_after_a_cell_within_the_cell(process_runtime: Runtime) -> None:
+    with Sandbox({"limits": {"interrupt_grace": 30}}, runtime=process_runtime) as sandbox:
+        done = sandbox.run_code("get_ipython().run_cell('1')\nwhile True: pass", timeout=0.3)
+        assert isinstance(done.error, TimedOut)
+        assert done.duration < 20, "PID 1 had to end it"
+
+
+def test_work_of_an_earlier_cells_pool_ends_with_the_cell_that_waits_for_it(sandbox: Sandbox) -> None:
+    sandbox.run_code(
+        "import multiprocessing, time\npool, other = [multiprocessing.get_context('fork').Pool(1) for _ in '12']"
+    )
+    sandbox.run_code("job = other.apply_async(time.sleep, [600])")
+    done = sandbox.run_code("workers = list(pool._pool)\npool.map(time.sleep, [600, 600])", timeout=1)
+    assert isinstance(done.error, TimedOut)
+    assert done.error.state_kept
+    assert sandbox.run_code("[each.is_alive() for each in workers + other._pool]").value == [False, True]
+    assert error_of(sandbox, "pool.map(abs, [1])")[0] == "ValueError"
+    sandbox.run_code("other.terminate()")
 
 
 def test_an_interrupted_script_leaves_no_words_for_a_later_cell(sandbox: Sandbox) -> None:
@@ -407,8 +458,14 @@ def test_the_answer_names_once_what_keeps_checkpoints_from_being_taken(sandbox: 
     assert sandbox.run_code("1").notes == (), "a pool that waits for work keeps nothing up"
 
 
-def test_three_quick_calls_have_a_checkpoint_before_the_last(sandbox: Sandbox) -> None:
-    for code in ("1", "x = 41", "x = 0"):
-        sandbox.run_code(code)
+def test_undo_leads_back_to_before_the_last_call_for_the_first_eight_quick_ones_and_ever_after(
+    sandbox: Sandbox,
+) -> None:
+    for number in range(7):  # the fixture has made one call
+        sandbox.run_code(f"x = {number}")
     sandbox.undo()
-    assert sandbox.run_code("x").value == 41
+    assert sandbox.run_code("x").value == 5
+    for number in range(20):
+        sandbox.run_code(f"x = {number}")
+    sandbox.undo()
+    assert sandbox.run_code("x").value == 18

@@ -6,10 +6,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from agent_tools.guest.kernel import interrupts
+from agent_tools.guest.kernel import interrupts, magics
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +69,52 @@ def test_code_that_sets_a_handler_of_its_own_keeps_it(expected: None) -> None:
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     with interrupts.reaching_code(lambda _: True):  # of which nothing is changed
         signal.raise_signal(signal.SIGINT)
+
+
+def countdown(depth: int) -> interrupts.Countdown:
+    """Return the timer of a cell with a limit, so many cells deep."""
+    parent = {"metadata": {"timeout": 30}}
+    shell: Any = SimpleNamespace(depth=depth, kernel=SimpleNamespace(get_parent=lambda _: parent))
+    return interrupts.Countdown(shell)
+
+
+@pytest.fixture
+def own_timer() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_cell_within_a_cell_leaves_the_timer_as_it_is(own_timer: None) -> None:
+    interrupts.raise_soon(5)
+    countdown(2).start()
+    countdown(1).cancel()
+    assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 5
+
+
+def test_an_interrupt_that_is_to_come_soon_is_kept_when_the_timer_is_set_for_the_limit(own_timer: None) -> None:
+    interrupts.raise_soon(5)
+    countdown(1).start()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 5
+    assert interrupts._State.was_noted
+
+
+def test_an_interrupt_that_is_to_come_soon_is_not_for_the_next_cell(expected: None, own_timer: None) -> None:
+    interrupts.raise_soon(5)
+    interrupts.ignore()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_an_interrupt_waits_until_a_magic_is_imported(expected: None, own_timer: None) -> None:
+    loaded = []
+
+    def load(name: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        loaded.append(name)
+
+    with interrupts.reaching_code(lambda _: True):
+        magics._load(load, "alias")
+        assert loaded == ["alias"]
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "it is to come soon"

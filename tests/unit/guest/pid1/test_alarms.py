@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_tools.guest.pid1.init import Alarms, Init
+from agent_tools.guest.pid1.init import AGAIN, Alarms, Init
 from agent_tools.guest.pid1.lifeline import SocketLifeline, StdioLifeline
 from agent_tools.guest.processes import processor_time
 from agent_tools.guest.wire.mux import HEADER, WORDS
@@ -70,8 +70,9 @@ def test_a_cancelled_run_has_a_grace_of_processor_time_of_its_own(share: float, 
     machine = Machine(share)
     machine.alarms.arm(TIMEOUT, GRACE)
     machine.alarms.interrupt(0.3)
-    interrupted, killed = machine.signals(60)
-    assert (interrupted[1], killed[1]) == (signal.SIGINT, signal.SIGKILL)
+    interrupted, again, killed = machine.signals(60)
+    assert (interrupted[1], again[1], killed[1]) == (signal.SIGINT, signal.SIGINT, signal.SIGKILL)
+    assert again[0] - interrupted[0] == pytest.approx(AGAIN, abs=0.011)
     assert killed[0] - interrupted[0] == pytest.approx(killed_after, abs=0.051)
     assert machine.signals(60) == []
 
@@ -174,8 +175,11 @@ class Reach:
             self.interrupted = bool(int(pending, 16) & 1 << signal.SIGINT - 1)
 
 
-def interrupts(lifeline: SocketLifeline | StdioLifeline) -> bool:
-    """Return whether a PID 1 with such orders interrupts its kernel, which notes signals and handles none."""
+def interrupts(lifeline: SocketLifeline | StdioLifeline, *, is_due: bool) -> bool:
+    """Return whether a PID 1 with such orders interrupts its kernel, which notes signals and handles none.
+
+    `is_due`: the time limit of the kernel's run has passed when the orders come.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of the kernel from its beginning on
     kernel = os.fork()
     if kernel == 0:
@@ -185,22 +189,25 @@ def interrupts(lifeline: SocketLifeline | StdioLifeline) -> bool:
     reach = Reach(kernel)
     init = Init(lifeline, lambda *_: None, cast("Any", reach))
     init.kernel_pid = kernel
+    if is_due:
+        init.alarms.arm(0, GRACE)
     init.serve()
     return reach.interrupted
 
 
 @pytest.mark.parametrize("connect", [mounted, piped])
 @pytest.mark.parametrize(("last", "is_interrupted"), [([], True), ([Disarm()], False)])
+@pytest.mark.parametrize("is_due", [False, True])
 def test_a_run_that_is_over_passes_its_interrupt_to_no_other(
-    tmp_path: Path, connect: Connect, last: list[Order], is_interrupted: bool
+    tmp_path: Path, connect: Connect, last: list[Order], is_interrupted: bool, is_due: bool
 ) -> None:
-    lifeline = connect(tmp_path, [Arm(TIMEOUT, GRACE), Interrupt(), *last])
+    lifeline = connect(tmp_path, [*([] if is_due else [Arm(TIMEOUT, GRACE), Interrupt()]), *last])
     pid = os.fork()  # of an Init all children are processes of the sandbox
     if pid == 0:
         found = None
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            found = interrupts(lifeline)
+            found = interrupts(lifeline, is_due=is_due)
         finally:
             os._exit(0 if found is is_interrupted else 1)
     lifeline.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
@@ -27,7 +28,8 @@ TICK = Stream("stdout", "tick")
 class Rig:
     """A kernel, its clock, and PID 1's end of the lifeline. A run yields TICK each time it has looked around."""
 
-    def __init__(self, channel: KernelChannel, lifeline: Lifeline, init: socket.socket) -> None:
+    def __init__(self, channel: KernelChannel, lifeline: Lifeline, init: socket.socket, guest: socket.socket) -> None:
+        self._guest = guest
         self.now = 1000.0
         self.kernel = Kernel(channel, lifeline, LIMITS, 64 * MIB, clock=lambda: self.now)
         self._init = init
@@ -44,6 +46,10 @@ class Rig:
             while True:
                 found.append(read_order(self._init.recv(4096)))
         return found
+
+    def has_code(self) -> bool:
+        """Whether the kernel could read a request."""
+        return bool(select.select([self._guest], [], [], 0)[0])
 
     def report(self, exit_: Exit) -> None:
         self._init.send(write_report(exit_))
@@ -63,7 +69,22 @@ def _connected() -> Iterator[Rig]:
     with theirs, init:
         lifeline = Lifeline(words)
         with closing(lifeline), closing(KernelChannel(ours, lifeline, 1, MIB)) as channel:
-            yield Rig(channel, lifeline, init)
+            yield Rig(channel, lifeline, init, theirs)
+
+
+def test_the_limit_on_the_host_begins_before_the_kernel_has_the_code(rig: Rig) -> None:
+    arrived: list[bool] = []
+
+    def clock() -> float:
+        arrived.append(rig.has_code())
+        return rig.now
+
+    kernel = Kernel(rig.kernel.channel, rig.kernel.lifeline, LIMITS, 64 * MIB, clock=clock)
+    with closing(kernel.execute("code", TIMEOUT, beside=lambda: [TICK])) as run:
+        next(run)
+        assert arrived[0] is False
+        assert arrived[-1] is True
+        rig.report(Exit(1, signal=9))
 
 
 def test_a_run_is_killed_after_its_time_and_the_graces_and_not_before(rig: Rig) -> None:
