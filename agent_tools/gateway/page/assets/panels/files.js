@@ -4,6 +4,8 @@ import { $, button, of, size } from "../elements.js";
 import { ask, download } from "../gateway.js";
 import { filesOf, nameOf } from "../place.js";
 
+const ANOTHER = "The container of before is gone, with its files and variables: this is a new one.";
+
 export class Files {
   #place;
   #asked = 0; // so that only the newest answer is shown
@@ -31,11 +33,12 @@ export class Files {
 
   /** Puts files into the container. */
   async bring(files) {
+    let said = "";
     for (const file of files) {
       this.#say(`Bringing ${file.name} …`);
       try {
-        await this.#put(file);
-        this.#say("");
+        if (await this.#put(file)) said = ANOTHER;
+        this.#say(said);
       } catch (error) {
         this.#say(`${file.name}: ${error.message}`);
         break;
@@ -45,14 +48,17 @@ export class Files {
     this.refresh();
   }
 
+  /** Puts a file into the container; returns true if that is a new one, since the one before is gone. */
   async #put(file) {
     const send = async () => ask(`v1/containers/${await this.#place.needed()}/files`, { form: formOf(file) });
     try {
       await send();
+      return false;
     } catch (error) {
       if (!error.isGone) throw error;
-      this.#place.use(null); // the container is gone: the file begins a new one
+      this.#place.use(null);
       await send();
+      return true;
     }
   }
 

@@ -1,6 +1,7 @@
 // The items of a response, each as an element that grows while its events come.
 
 import { of } from "../elements.js";
+import { keep, kept } from "../kept.js";
 import { highlighted } from "../text/highlight.js";
 import { Output } from "../text/output.js";
 import { codeBlock, prose } from "../text/prose.js";
@@ -93,9 +94,11 @@ export class CodeItem {
   #live = new Output(this.#outputs);
   #redraw = new Redraw(() => this.#draw());
   #clock = null;
-  #began = 0;
+  #times = null; // milliseconds
+  #id;
 
-  constructor({ status }) {
+  constructor({ id, status }) {
+    this.#id = id;
     const head = of("div.head", {}, of("b", {}, "Python"), this.#state);
     const code = of("pre", { tabIndex: 0 }, this.#element);
     this.box = of("section.call", { ariaLabel: `Code ${++calls}` }, head, code, this.#outputs);
@@ -113,6 +116,7 @@ export class CodeItem {
 
   end({ code, outputs, status }) {
     clearInterval(this.#clock);
+    if (this.#times) keep(this.#id, (this.#times = { ended: Date.now(), ...this.#times }));
     this.#code = code ?? "";
     const error = errorOf(outputs ?? []);
     this.#say(error === STOPPED || status === "incomplete" ? "stopped" : error ? "failed" : STATES[status] ?? status, error);
@@ -142,14 +146,16 @@ export class CodeItem {
   }
 
   #run() {
-    this.#began = performance.now();
+    this.#times = kept(this.#id, { began: Date.now() }); // there are some after a reload
+    keep(this.#id, this.#times);
     this.#say("running");
     this.#redraw.soon();
     this.#clock = setInterval(() => this.#say("running"), 100);
   }
 
   #say(state, error = "") {
-    const seconds = this.#began ? ` ${((performance.now() - this.#began) / 1000).toFixed(1)} s` : "";
+    const { began, ended = Date.now() } = this.#times ?? {};
+    const seconds = began ? ` ${((ended - began) / 1000).toFixed(1)} s` : "";
     this.box.dataset.state = state;
     this.#state.textContent = (state === "failed" && error ? error : state) + seconds;
   }
