@@ -75,6 +75,7 @@ def test_it_goes_through_a_client_encrypted_and_comes_back(new_gateway: NewGatew
     again = new_gateway({"m": ["Ok."]}, api_keys=KEYS)  # of the same folder
     for each in (gateway, again):
         assert asked_again(each, only_encrypted(output)).status_code == 200
+        gateway.services.containers.close()  # the other may have the container then
         messages = each.upstream.requests[-1]["messages"]  # type: ignore[attr-defined]
         assert [m["reasoning_content"] for m in messages if "reasoning_content" in m] == ["First.", "Then."]
     assert (gateway.services.config.data_dir / "sealing.key").stat().st_mode & 0o777 == 0o600

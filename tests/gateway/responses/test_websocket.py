@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 from agent_tools.testing import ScriptedCall, ScriptedReply
-from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, KEYS, SLEEP, STOPPED, beside, code, post, stream, until
+from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, SLEEP, STOPPED, beside, code, post, stream, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.connections import asked, connected, received, send
 
@@ -266,16 +266,12 @@ def test_a_gateway_that_stops_ends_responses_and_closes_with_a_code(new_gateway:
         stopping.join()
 
 
-def test_a_container_of_another_gateway_is_handed_over(new_gateway: NewGateway) -> None:
-    script = [code("x = 20"), "Done.", code("print(x + 1)"), "21."]
-    first_gateway = new_gateway({"m": script})
-    first = post(first_gateway).json()
-    second_gateway = beside(new_gateway, first_gateway)
-    with connected(second_gateway) as client:
-        more = {"tools": [CODE_TOOL], "include": INCLUDE, "previous_response_id": first["id"]}
-        second = asked(client, **more)[-1]["response"]
-    assert second["output"][0]["outputs"] == [{"type": "logs", "logs": "21\n"}]
-    assert second["output"][0]["container_id"] == first["output"][0]["container_id"]
+def test_a_container_of_another_gateway_is_told(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({"m": [code("x = 20"), "Done."]})
+    first = post(gateway).json()
+    with connected(beside(new_gateway, gateway)) as client:
+        refused = asked(client, tools=[CODE_TOOL], previous_response_id=first["id"])[-1]
+    assert (refused["type"], refused["status"], refused["error"]["code"]) == ("error", 421, "container_elsewhere")
 
 
 def test_a_function_is_called_and_answered(new_gateway: NewGateway) -> None:
