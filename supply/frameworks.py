@@ -115,6 +115,7 @@ FRAMEWORKS = {
     "strands": Framework(
         "Strands: a sandbox with streams", ("strands-agents==1.62.0",), ("openai==2.54.0",), modules=("strands",)
     ),
+    "claude-agents": Framework("Claude Managed Agents: a worker", ("anthropic==2.14.0",), modules=("claude_agents",)),
     "crewai": Framework("CrewAI: an example", ("crewai==1.15.30",), example="crewai_agent"),
     "haystack": Framework("Haystack: an example", ("haystack-ai==3.4.0",), example="haystack_agent"),
     "agno": Framework(

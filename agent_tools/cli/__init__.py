@@ -110,6 +110,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
         "restore": Lazy("Fill an empty gateway from a backup.", "gateway", "gateway_data"),
         "mcp": Lazy("Serve MCP, for Claude, Cursor, VS Code and others."),
         "codex": Lazy("Be the sandbox of Codex: codex config.", "codex"),
+        "worker": Lazy("Be the sandbox of Claude Managed Agents: worker claude.", "claude-agents"),
         "jupyter": Lazy("Run notebooks in sandboxes: in JupyterLab, VS Code, papermill and others."),
         "image": Lazy("Build, pull, save, load, push or remove the sandbox's image."),
         "bundle": Lazy("Write all that a machine without a network needs into a folder."),

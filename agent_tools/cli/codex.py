@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.stdio import serve
 
 DIFF_SECONDS = 60
-_DIFF = ("git", "diff", "--no-index", "--no-prefix", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+_DIFF = ("diff", "--no-index", "--no-prefix", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
 
 
 @click.group(invoke_without_command=True)
@@ -82,9 +81,9 @@ def _copied(folder: Path, diff: Path | None) -> Iterator[Path]:
 
 def _write_diff(top: Path, path: Path) -> None:
     """Write a patch from the folder `a` to `b`, which code has changed; git runs without any configuration."""
-    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
+    git, environment = str(shutil.which("git")), {"HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
     with path.open("wb") as file:
-        ran = subprocess.run([*_DIFF, "a", "b"], cwd=top, env=environment, stdout=file, timeout=DIFF_SECONDS)
+        ran = subprocess.run([git, *_DIFF, "a", "b"], cwd=top, env=environment, stdout=file, timeout=DIFF_SECONDS)
     if ran.returncode > 1:
         notes.print(f"agent-tools: git could not compare the copy: {path} is not complete.", style="red", markup=False)
 

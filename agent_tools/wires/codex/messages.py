@@ -24,7 +24,7 @@ CAMEL = ConfigDict(alias_generator=to_camel)
 _SAFE = "/!$&'()*+,-.:;=@_~"  # in the path of a URI
 
 
-class RpcError(Exception):
+class RpcError(AgentToolsError):
     """An error that the client gets."""
 
     def __init__(self, code: int, message: str, **data: Any) -> None:

@@ -75,7 +75,8 @@ def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("", "run", "repl", "chat", "serve", "doctor", "clean", "mcp", "mcp config", "codex", "codex config"),
+        *("", "run", "repl", "chat", "serve", "doctor", "clean", "mcp", "mcp config"),
+        *("codex", "codex config", "worker"),  # what is in a worker is seen where its extra is
         *("bundle", "image", "image build", "image gateway", "image load", "image pull", "image save"),
         *("image show", "image rm"),
         *("fleet", "kubernetes", "kubernetes pool"),  # what is in a fleet is seen where ray is

@@ -1,0 +1,356 @@
+"""The worker of Claude Managed Agents' self-hosted environments: `agent-tools worker claude --environment-id ID`.
+
+Anthropic's `EnvironmentWorker` claims sessions and runs their tools; the tools here are its six, in a sealed container
+for each session. The environment's key is in this process alone. Inputs of the tools:
+https://github.com/anthropics/anthropic-sdk-python, types/beta/beta_managed_agents_agent_toolset20260401_*_input.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from agent_tools import AsyncSandbox
+from agent_tools.errors import AgentToolsError
+from agent_tools.extras import extra
+from agent_tools.integrations.memory_folders import MemoryFolder
+from agent_tools.limits import KIB, MIB
+from agent_tools.sandbox.async_sandbox import AsyncProcess
+from agent_tools.sandbox.audit import AuditLog
+
+with extra("claude-agents"):
+    from anthropic import AsyncAnthropic
+    from anthropic.lib.environments import EnvironmentWorker
+    from anthropic.lib.tools import BetaAsyncFunctionTool, ToolError
+    from anthropic.lib.tools.agent_toolset import AgentToolContext
+    from anthropic.types.beta import (
+        BetaManagedAgentsAgentToolset20260401BashInput,
+        BetaManagedAgentsAgentToolset20260401EditInput,
+        BetaManagedAgentsAgentToolset20260401GlobInput,
+        BetaManagedAgentsAgentToolset20260401GrepInput,
+        BetaManagedAgentsAgentToolset20260401ReadInput,
+        BetaManagedAgentsAgentToolset20260401WriteInput,
+    )
+
+SESSION_SECONDS = 3_600.0
+COMMAND_SECONDS, MAX_COMMAND_SECONDS, SEARCH_SECONDS = 120.0, 140.0, 30.0  # the runner ends a call at 150
+MAX_TEXT = 256 * KIB  # bytes of a file of text that is read or edited
+MAX_PRINTED = 100 * KIB  # bytes of output
+MAX_MEDIA = {"image": 3_750 * KIB, "document": 20 * MIB}  # bytes; the API has 5 MiB of base64
+MAX_FOUND = 200  # files
+_MEDIA = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".pdf": "application/pdf",
+}
+_GLOB = """
+import itertools, os, pathlib, sys
+root, pattern, most = sys.argv[1:]
+def changed(path):
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+found = list(itertools.islice(pathlib.Path(os.path.abspath(root)).glob(pattern), 50_000))
+print("\\n".join(map(str, sorted(found, key=changed, reverse=True)[:int(most)])))
+"""
+_GREP = ("grep", "-rnIP", "--exclude-dir=.git", "--exclude-dir=node_modules")
+Tool = BetaAsyncFunctionTool[Any]
+Call = Callable[..., Coroutine[Any, Any, Any]]
+_log = logging.getLogger(__name__)
+
+
+class ClaudeWorker:
+    """Serves sessions of an environment, at most `sessions` at once, until `run` is cancelled.
+
+    Args:
+        environment_id: the id of the self-hosted environment.
+        environment_key: its key, which no sandbox gets.
+        sessions: how many sessions run at once, each in a container of its own.
+        seconds: how long a session may use its container, from its first tool on.
+        keep: a folder where each session's files stay, below the session's id; without it they are deleted.
+        files: paths and URLs that are copied into each session's folder.
+        options: of `Sandbox`.
+        more: further arguments of `EnvironmentWorker`, such as `max_idle`.
+    """
+
+    def __init__(
+        self,
+        environment_id: str,
+        environment_key: str,
+        *,
+        sessions: int = 4,
+        seconds: float = SESSION_SECONDS,
+        keep: Path | None = None,
+        files: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+        client: AsyncAnthropic | None = None,
+        **more: Any,
+    ) -> None:
+        self._client = client or AsyncAnthropic(auth_token=environment_key)
+        self._given = {"environment_id": environment_id, "environment_key": environment_key, **more}
+        self._sessions = sessions
+        self._seconds = seconds
+        self._keep = keep
+        self._files = files
+        self._options = dict(options or {})
+        self._boxes: set[SessionBox] = set()
+
+    async def run(self) -> None:
+        """Claim sessions and serve them. Cancelling ends all sessions with their containers."""
+        serving = [asyncio.ensure_future(self._serve()) for _ in range(self._sessions)]
+        try:
+            done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
+            for each in done:
+                each.result()
+        finally:
+            for each in serving:
+                each.cancel()
+            await asyncio.gather(*(box.close() for box in list(self._boxes)))  # first: a call under way ends by this
+            await asyncio.gather(*serving, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        """Serve one session after another, with a folder on the host for its skills, which no container sees."""
+        with tempfile.TemporaryDirectory(prefix="agent-tools-claude-") as folder:
+            await EnvironmentWorker(self._client, tools=self._tools, workdir=folder, **self._given).run()
+
+    def _tools(self, context: AgentToolContext) -> list[Tool]:
+        id_ = context.session.id if context.session else secrets.token_hex(8)
+        box = SessionBox(context, self._cfg(id_, context), self._files, self._seconds)
+        self._boxes.add(box)
+        box.when_closed = lambda: self._boxes.discard(box)
+        return box.tools()
+
+    def _cfg(self, id_: str, context: AgentToolContext) -> dict[str, Any]:
+        cfg, name = dict(self._options), "".join(each if each.isalnum() or each in "-_" else "_" for each in id_)[:100]
+        if self._keep:
+            cfg["work_dir"] = str(self._keep / name)
+        if audit := cfg.get("audit"):
+            log = AuditLog(audit, bool(cfg.pop("audit_code", False)), bool(cfg.pop("audit_required", True)))
+            cfg["audit"] = log.of(container=name, origin="claude")
+        skills = Path(context.workdir) / "skills"
+        if skills.is_dir():
+            cfg["skills"] = [*cfg.get("skills", ()), *sorted(map(str, skills.iterdir()))]
+        return cfg
+
+
+class SessionBox:
+    """The container of one session, and its tools. It starts with the first call."""
+
+    def __init__(self, context: AgentToolContext, cfg: dict[str, Any], files: Sequence[str], seconds: float) -> None:
+        self.when_closed: Callable[[], object] = lambda: None
+        self._sandbox = AsyncSandbox(cfg)
+        self._files = files
+        self._seconds = seconds
+        self._read_only = context.read_only_roots
+        self._memories = [MemoryFolder(root, is_read_only=root in self._read_only) for root in context.allowed_roots]
+        self._shell: AsyncProcess | None = None
+        self._end: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    def tools(self) -> list[Tool]:
+        """Return the six tools; the first one's cleanup closes the container."""
+        tools = [
+            Tool(self._called(method), name=method.__name__, input_schema=inputs)
+            for method, inputs in (
+                (self.bash, BetaManagedAgentsAgentToolset20260401BashInput),
+                (self.read, BetaManagedAgentsAgentToolset20260401ReadInput),
+                (self.write, BetaManagedAgentsAgentToolset20260401WriteInput),
+                (self.edit, BetaManagedAgentsAgentToolset20260401EditInput),
+                (self.glob, BetaManagedAgentsAgentToolset20260401GlobInput),
+                (self.grep, BetaManagedAgentsAgentToolset20260401GrepInput),
+            )
+        ]
+        tools[0].close = self.close
+        return tools
+
+    async def close(self) -> None:
+        """Remove the container; files stay only where the worker keeps them."""
+        self._is_over = True
+        if self._end:
+            self._end.cancel()
+        await self._sandbox.close()
+        self.when_closed()
+
+    def _called(self, method: Call) -> Call:
+        """Return a tool that starts the container if needed, keeps memories in step, and fails with words."""
+
+        @wraps(method)
+        async def call(**given: Any) -> Any:
+            try:
+                await self._ready()
+                result = await method(**given)
+                for memory in self._memories:
+                    await memory.take(self._sandbox)
+            except OSError as exc:
+                raise ToolError(f"{method.__name__}: {given.get('file_path', '')}: {exc.strerror or exc}") from exc
+            except AgentToolsError as exc:
+                raise ToolError(f"{method.__name__}: {getattr(exc, 'message', '') or exc}") from exc
+            return result
+
+        return call
+
+    async def _ready(self) -> None:
+        if self._is_over:
+            raise ToolError(f"The session's container has ended: a session may use it for {self._seconds:g} seconds.")
+        if self._end is None:
+            self._end = asyncio.get_running_loop().call_later(self._seconds, self._end_late)
+            await self._sandbox.start()
+            if self._files:
+                await self._sandbox.stage(list(self._files))
+            if self._sandbox.sync.skills:
+                await self._sandbox.run_command("ln -sfn /skills skills")
+        for memory in self._memories:
+            await memory.give(self._sandbox)
+
+    def _end_late(self) -> None:
+        self._closing = asyncio.ensure_future(self.close())
+
+    def _inside(self, path: str, to_write: str = "") -> str:
+        """Return a path as the sandbox takes it; `to_write` names the tool that changes the file."""
+        for memory in self._memories:
+            inside = memory.inside(path)
+            if inside is not None and to_write and memory.is_read_only:
+                raise ToolError(f"{to_write}: {path} is inside read-only directory {memory.root}")
+            path = path if inside is None else inside
+        return path
+
+    async def bash(self, command: str | None = None, restart: bool | None = None, timeout_ms: int | None = None) -> str:
+        """Run a command in a shell that keeps its directory, variables and jobs."""
+        if restart:
+            self._end_shell()
+            return "bash session restarted"
+        if not command:
+            raise ToolError("bash: command is required")
+        seconds = min(timeout_ms / 1000 if timeout_ms else COMMAND_SECONDS, MAX_COMMAND_SECONDS)
+        shell = self._shell
+        if shell is None or shell.is_over:
+            started = await self._sandbox.start_command(
+                ["/bin/bash", "--noprofile", "--norc"], stdin=b"", env={"TERM": "dumb"}, max_output=MAX_PRINTED + KIB
+            )
+            self._shell = shell = started
+        mark, place = f"__done_{secrets.token_hex(16)}_", shell.place
+        lines = f"{{ {command}\n}} </dev/null 2>&1; printf '\\n%s%d\\n' {mark} $?\n"
+        try:
+            await shell.write_stdin(lines.encode("utf-8", "replace"), 10)
+            printed, code = await asyncio.wait_for(_to_mark(shell, place, mark), seconds)
+        except (asyncio.TimeoutError, BrokenPipeError) as exc:
+            self._end_shell()
+            why = f"timed out after {seconds:g}s" if isinstance(exc, asyncio.TimeoutError) else "ended its shell"
+            raise ToolError(f"bash: the command {why}. The next one starts in a new shell.") from None
+        except asyncio.CancelledError:
+            self._end_shell()
+            raise
+        if code != 0:
+            raise ToolError(printed or f"exit code {code}")
+        return printed
+
+    def _end_shell(self) -> None:
+        if self._shell:
+            self._shell.kill()
+            self._shell = None
+
+    async def read(self, file_path: str, view_range: list[int] | None = None) -> Any:
+        """Read a file: text, whole or lines of it, an image or a PDF."""
+        path, media = self._inside(file_path), _MEDIA.get(PurePosixPath(file_path).suffix.lower())
+        if view_range and (media or len(view_range) != 2):
+            raise ToolError("read: view_range is [start_line, end_line], of text")
+        kind = ("document" if media == "application/pdf" else "image") if media else "text"
+        data = await self._content(
+            "read", file_path, path, MAX_MEDIA.get(kind, MAX_TEXT if not view_range else 16 * MIB)
+        )
+        if media:
+            source = {"type": "base64", "media_type": media, "data": base64.b64encode(data).decode()}
+            return [{"type": kind, "source": source}]
+        text = _text("read", file_path, data)
+        if view_range:
+            lines, (first, last) = text.split("\n"), view_range
+            text = "\n".join(lines[max(0, first - 1) : last if last > 0 else len(lines)])
+        return text
+
+    async def write(self, file_path: str, content: str) -> str:
+        """Write a file, and the folders above it."""
+        await self._sandbox.write_file(self._inside(file_path, "write"), content.encode("utf-8", "replace"))
+        return f"wrote {len(content)} characters to {file_path}"
+
+    async def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool | None = None) -> str:
+        """Replace text in a file."""
+        path = self._inside(file_path, "edit")
+        text = _text("edit", file_path, await self._content("edit", file_path, path, MAX_TEXT))
+        count = text.count(old_string) if old_string else 0
+        if count == 0 or (count > 1 and not replace_all):
+            found = f"appears {count} times in {file_path} (must be unique)" if count else f"not found in {file_path}"
+            raise ToolError(f"edit: old_string {found}")
+        await self._sandbox.write_file(path, text.replace(old_string, new_string).encode("utf-8", "replace"))
+        return f"edited {file_path} ({count} replacement(s))"
+
+    async def glob(self, pattern: str, path: str | None = None) -> str:
+        """List files of a pattern, the newest first."""
+        if pattern.startswith("/") or ".." in PurePosixPath(pattern).parts:
+            raise ToolError("glob: give a relative pattern without '..', and path")
+        root = self._inside(path or ".")
+        return await self._search("glob", ["python3", "-I", "-c", _GLOB, root, pattern, str(MAX_FOUND)])
+
+    async def grep(self, pattern: str, path: str | None = None) -> str:
+        """Search the lines of files for a regular expression."""
+        return await self._search("grep", [*_GREP, "-e", pattern, "--", self._inside(path or ".")])
+
+    async def _search(self, name: str, command: list[str]) -> str:
+        ran = await self._sandbox.run_command(command, timeout=SEARCH_SECONDS, max_output=MAX_PRINTED)
+        text = ran.texts[0].removesuffix("\n")
+        if ran.timed_out or (
+            not ran.ok and not (name == "grep" and ran.exit_code in (1, 2) and (text or ran.exit_code == 1))
+        ):
+            raise ToolError(f"{name}: {ran.reason or ran.texts[1].strip()[-1_000:]}")
+        return (f"[{ran.omitted_stdout:,} bytes are left out]\n" if ran.omitted_stdout else "") + (text or "no matches")
+
+    async def _content(self, name: str, shown: str, path: str, most: int) -> bytes:
+        info = await self._sandbox.stat(path)
+        if info.kind != "file":
+            raise ToolError(f"{name}: {shown}: not a regular file")
+        if info.size > most:
+            raise ToolError(
+                f"{name}: {shown} is {info.size} bytes, exceeds {most}-byte limit; read lines by view_range"
+            )
+        return await self._sandbox.read_file(path, max_bytes=most)
+
+
+def _text(name: str, path: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ToolError(f"{name}: {path}: not valid UTF-8 text") from None
+
+
+async def _to_mark(shell: AsyncProcess, place: Any, mark: str) -> tuple[str, int]:
+    """Return what a shell prints before its mark, and the exit code behind it.
+
+    Raises:
+        BrokenPipeError: the shell has ended.
+    """
+    printed, omitted, end = b"", 0, f"\n{mark}".encode()
+    while True:
+        is_over, new = shell.is_over, shell.sync.read(place)
+        place, omitted = new.cursor, omitted + new.omitted
+        printed += new.stdout
+        before, found, behind = printed.rpartition(end)
+        if found and b"\n" in behind:
+            cut = omitted or len(before) > MAX_PRINTED
+            text = before[-MAX_PRINTED:].decode("utf-8", "replace").removesuffix("\n")
+            return ("[output truncated]\n" if cut else "") + text, int(behind.split(b"\n")[0] or 0)
+        if is_over:
+            raise BrokenPipeError
+        if len(printed) > 2 * MAX_PRINTED:
+            omitted, printed = omitted + len(printed) - MAX_PRINTED, printed[-MAX_PRINTED:]
+        await shell.changed(place)
