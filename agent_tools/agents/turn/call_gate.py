@@ -29,7 +29,6 @@ from agent_tools.agents.turn.call_reader import (
 )
 from agent_tools.models.dialect.framing import OPENING, TOKEN, behind_tokens, may_become_token
 
-MAX_TOKENS = 12  # before a name
 MAX_UNDECIDED = 1_000  # characters that are held back while they may still become a call
 
 _NEXT = re.compile(rf"(?P<fence>(?<![^\n])[ \t]{{0,9}}`{{1,3}})|{OPENING.pattern}")
@@ -115,14 +114,14 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
 
     `is_framed` says that a token is its beginning, and that other text stands before it.
     """
-    place = words = tokens = 0
-    while place < len(text) and tokens < MAX_TOKENS:
+    place = words = 0
+    while place < len(text):
         if token := TOKEN.match(text, place):
             if token_name(token[0], declared):
                 return True
             if words and token[0].startswith("</"):
                 return False  # words between tags
-            place, is_framed, tokens = token.end(), True, tokens + 1
+            place, is_framed = token.end(), True
         elif skipped := _SEPARATORS.match(text, place) or PYTHON_LIST.match(text, place):
             place = skipped.end()
         elif may_become_token(text, place):
@@ -141,7 +140,7 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
             place, words = word.end(), words + 1
         else:
             return False
-    return None if tokens < MAX_TOKENS else False
+    return None
 
 
 def _behind_fence(text: str, place: int, *, is_framed: bool) -> int | None:

@@ -329,7 +329,7 @@ class _Reader:
         if is_closing(token) or token[:1] != "<":
             return ""
         if found := _ATTRIBUTE.search(token):
-            return found[1]
+            return found[1] if found[1] in types or found[1] not in self.declared else ""
         name = name_of(token)
         return name if name in types else token if _KEY_TAG.search(name) else ""
 

@@ -58,6 +58,9 @@ WRITTEN = {
     "a tag of the name": "<python>\nCODE\n</python>",
     "a tag of the name and of the key": "<python>\n<code>CODE</code>\n</python>",
     "tags for all": "<use>\n<tool_name>python</tool_name>\n<parameters>\n<code>CODE</code>\n</parameters>\n</use>",
+    "tags that come twice": '<invoke name="python"><invoke name="python">\n<parameter name="code">CODE</parameter>\n'
+    "</invoke>",
+    "many tokens before the name": "<|calls|>" * 20 + '<|call|>python<|sep|>{"code": "CODE"}<|call_end|>',
     "attributes": '<call name="python" code="CODE"/>',
     "doubled braces": '<tool_call>\n{{"name": "python", "arguments": {"code": "CODE"}}}\n</tool_call>',
     "a comma": '<tool_call>\n{"name": "python", "arguments": {"code": "CODE",}}\n</tool_call>',
