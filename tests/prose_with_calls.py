@@ -56,6 +56,7 @@ EXPLANATIONS = {
     "a cut call": TAGGED[: TAGGED.index("print") + 3],
     "another function": TAGGED.replace("python", "other"),
     "a call beside another function": f"{TAGGED}\n{TAGGED.replace('python', 'other')}",
+    "a tag around code, and words": "<tool_call>python\ncode\n<arg_value>print(1)</arg_value>\n is how it is written.",
     "two kinds of arguments": '{"name": "python", "arguments": {}, "input": {}}',
     "a word before the name": 'Use python {"code": "print(1)"}',
     "a colon before it": 'Use this: python {"code": "print(1)"}',

@@ -237,6 +237,7 @@ class _Reader:
 
     def _arguments(self, name: str, token: str) -> str:
         types, has_frame, start = types_of(self.schemas.get(name)), bool(token), self.place
+        last = "<|"  # the token before bare code
         if attributes := {key: value for key, value in _ATTRIBUTES.findall(token) if key in types}:
             return json_of(attributes)
         while True:
@@ -253,9 +254,10 @@ class _Reader:
                 return "{}"
             if passed := found or FENCE_LINE.match(self.text, behind):
                 self.place, has_frame = passed.end(), has_frame or found is not None
+                last = found[0] if found and not is_closing(found[0]) else last
             elif not self._passes_word(behind, has_frame=has_frame):
                 is_begun = self.place > start
-                return self._code(name, token or "<|" if is_begun else token, behind if has_frame else -1)
+                return self._code(name, token or last if is_begun else token, behind if has_frame else -1)
 
     def _ends(self, token: str, head: str) -> bool:
         """Return whether a token ends the call; one of a key or a name between tags does not."""
