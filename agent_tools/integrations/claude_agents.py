@@ -11,6 +11,7 @@ import asyncio
 import base64
 import logging
 import secrets
+import shlex
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
@@ -231,7 +232,7 @@ class SessionBox:
         if restart:
             self._end_shell()
             return "bash session restarted"
-        if not command:
+        if not command or "\0" in command:
             raise ToolError("bash: command is required")
         seconds = min(timeout_ms / 1000 if timeout_ms else COMMAND_SECONDS, MAX_COMMAND_SECONDS)
         shell = self._shell
@@ -241,7 +242,7 @@ class SessionBox:
             )
             self._shell = shell = started
         mark, place = f"__done_{secrets.token_hex(16)}_", shell.place
-        lines = f"{{ {command}\n}} </dev/null 2>&1; printf '\\n%s%d\\n' {mark} $?\n"
+        lines = f"eval {shlex.quote(command)} </dev/null 2>&1\nprintf '\\n%s%d\\n' {mark} $?\n"
         try:
             await shell.write_stdin(lines.encode("utf-8", "replace"), 10)
             printed, code = await asyncio.wait_for(_to_mark(shell, place, mark), seconds)

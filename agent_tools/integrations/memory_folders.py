@@ -9,8 +9,10 @@ from pathlib import Path
 
 from agent_tools import AsyncSandbox
 from agent_tools.limits import KIB
+from agent_tools.results.execution import FileInfo
 
 FOLDER = "memory"  # in the sandbox's folder
+MARKER = ".anthropic-"  # what names of the vendor's own files begin with
 MAX_FILES, MAX_BYTES, MAX_LEVELS = 2_000, 256 * KIB, 16  # of a store, of a file, of folders
 
 
@@ -25,49 +27,69 @@ class MemoryFolder:
     root: Path
     is_read_only: bool
     _known: dict[str, bytes] = field(default_factory=dict)
+    _facts: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def inside(self, path: str) -> str | None:
         """Return a path below the host's folder as the sandbox takes it; None for any other."""
         given = posixpath.normpath(path)
         if given != str(self.root) and not given.startswith(f"{self.root}/"):
             return None
-        return posixpath.normpath(f"{FOLDER}/{self.root.name}/{given[len(str(self.root)) :]}")
+        return posixpath.normpath(f"{self._folder}/{given[len(str(self.root)) :]}")
 
     async def give(self, sandbox: AsyncSandbox) -> None:
         """Copy what is new on the host into the sandbox, and remove there what is gone."""
         found = {
             str(path.relative_to(self.root)): path.read_bytes()
             for path in self.root.rglob("*")
-            if path.is_file() and not path.is_symlink() and not path.name.startswith(".anthropic-")
+            if path.is_file() and not path.is_symlink() and not path.name.startswith(MARKER)
         }
         for name in [name for name, data in found.items() if self._known.get(name) != data]:
-            await sandbox.write_file(f"{FOLDER}/{self.root.name}/{name}", found[name])
+            await sandbox.write_file(f"{self._folder}/{name}", found[name])
         for name in self._known.keys() - found.keys():
             with suppress(OSError):
-                await sandbox.remove(f"{FOLDER}/{self.root.name}/{name}")
+                await sandbox.remove(f"{self._folder}/{name}")
         self._known = found
 
     async def take(self, sandbox: AsyncSandbox) -> None:
-        """Copy what code has changed to the host; names are those of files that the sandbox lists, none a link."""
+        """Copy what code has changed to the host. What cannot be copied stays as it is there."""
         if self.is_read_only:
             return
-        found = dict[str, bytes]()
-        await self._read(sandbox, "", found, 0)
-        for name, data in found.items():
-            if self._known.get(name) != data:
-                target = self.root / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-        for name in self._known.keys() - found.keys():
+        found = dict[str, FileInfo]()
+        is_whole = await self._listed(sandbox, "", found, 0)
+        for name, info in found.items():
+            facts = info.size, info.modified
+            if facts != self._facts.get(name) and info.size <= MAX_BYTES:
+                with suppress(OSError):
+                    data = await sandbox.read_file(f"{self._folder}/{name}", max_bytes=MAX_BYTES)
+                    if data != self._known.get(name):
+                        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                        (self.root / name).write_bytes(data)
+                    self._known[name], self._facts[name] = data, facts
+        for name in self._known.keys() - found.keys() if is_whole else ():
             (self.root / name).unlink(missing_ok=True)
-        self._known = found
+            del self._known[name]
 
-    async def _read(self, sandbox: AsyncSandbox, folder: str, found: dict[str, bytes], level: int) -> None:
-        top = f"{FOLDER}/{self.root.name}/{folder}"
+    @property
+    def _folder(self) -> str:
+        return f"{FOLDER}/{self.root.name}"
+
+    async def _listed(self, sandbox: AsyncSandbox, folder: str, found: dict[str, FileInfo], level: int) -> bool:
+        """Find files below a folder, none of them a link; return whether these are all. Code may lie about names."""
+        is_whole = True
         with suppress(FileNotFoundError, NotADirectoryError):
-            for each in await sandbox.list_files(top):
+            for each in await sandbox.list_files(f"{self._folder}/{folder}"):
                 name = posixpath.join(folder, each.name)
-                if each.is_dir and level < MAX_LEVELS:
-                    await self._read(sandbox, name, found, level + 1)
-                elif each.kind == "file" and each.size <= MAX_BYTES and len(found) < MAX_FILES:
-                    found[name] = await sandbox.read_file(f"{top}/{each.name}", max_bytes=MAX_BYTES)
+                if len(found) >= MAX_FILES or level > MAX_LEVELS:
+                    return False
+                if (
+                    "/" in each.name
+                    or "\0" in each.name
+                    or each.name in ("", ".", "..")
+                    or each.name.startswith(MARKER)
+                ):
+                    continue
+                if each.is_dir:
+                    is_whole = await self._listed(sandbox, name, found, level + 1) and is_whole
+                elif each.kind == "file":
+                    found[name] = each
+        return is_whole

@@ -327,6 +327,8 @@ def test_thirty_calls_of_all_tools(api: Api, worker: Working) -> None:
     assert s.call("bash", command="pwd") == (False, "/workspace")
     assert s.call("bash", restart=True) == (False, "bash session restarted")
     assert s.call("bash") == (True, "bash: command is required")
+    assert s.call("bash", command="echo 'open")[0] is True
+    assert s.call("bash", command="cat <<X\nhere $((1+1))\nX") == (False, "here 2")
     assert s.call("bash", command="read x; echo got $x")[1] == "got"
     error, text = s.call("bash", command="sleep 100", timeout_ms=300)
     assert (error, "timed out" in text) == (True, True)

@@ -1,0 +1,106 @@
+"""A memory store's folder: both ways, and a sandbox that lies about names and sizes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_tools.integrations.memory_folders import MAX_BYTES, MAX_FILES, MAX_LEVELS, MemoryFolder
+from agent_tools.results.execution import FileInfo
+
+
+class Files:
+    """A sandbox with these files below memory/notes; `listed` are entries that it lists in every folder instead."""
+
+    def __init__(self, files: dict[str, bytes], listed: list[FileInfo] | None = None) -> None:
+        self.files, self.listed, self.reads = files, listed, 0
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        self.files[path.removeprefix("memory/notes/")] = data
+
+    async def remove(self, path: str) -> None:
+        del self.files[path.removeprefix("memory/notes/")]
+
+    async def read_file(self, path: str, max_bytes: int) -> bytes:
+        self.reads += 1
+        return self.files.get(path.removeprefix("memory/notes/"), b"hostile")[:max_bytes]
+
+    async def list_files(self, path: str) -> list[FileInfo]:
+        if self.listed is not None:
+            return self.listed
+        return [entry(name, len(data), data) for name, data in self.files.items()] if path == "memory/notes/" else []
+
+
+def entry(name: str, size: int = 1, data: bytes = b"", kind: Any = "file") -> FileInfo:
+    return FileInfo(name, name, kind, size, float(hash(data) % 1_000), 0o644)
+
+
+def step(folder: MemoryFolder, sandbox: Any) -> None:
+    asyncio.run(folder.give(sandbox))
+    asyncio.run(folder.take(sandbox))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MemoryFolder:
+    root = tmp_path / "notes"
+    root.mkdir()
+    (root / "a").write_bytes(b"1")
+    (root / ".anthropic-memory-store").write_bytes(b"marker")
+    return MemoryFolder(root, is_read_only=False)
+
+
+def test_changes_go_both_ways_and_unchanged_files_are_not_read_again(folder: MemoryFolder) -> None:
+    sandbox = Files({})
+    step(folder, sandbox)
+    assert sandbox.files == {"a": b"1"}
+    sandbox.files.update(a=b"22", b=b"3")
+    step(folder, sandbox)
+    assert {path.name: path.read_bytes() for path in folder.root.iterdir()} == {
+        "a": b"22",
+        "b": b"3",
+        ".anthropic-memory-store": b"marker",
+    }
+    before = sandbox.reads
+    (folder.root / "b").write_bytes(b"of the host")
+    (folder.root / "a").unlink()
+    asyncio.run(folder.give(sandbox))
+    assert sandbox.files == {"b": b"of the host"}
+    step(folder, sandbox)
+    assert sandbox.reads == before + 1
+    del sandbox.files["b"]
+    asyncio.run(folder.take(sandbox))
+    assert not (folder.root / "b").exists()
+
+
+def test_a_file_that_has_become_too_large_is_kept_as_it_was(folder: MemoryFolder) -> None:
+    sandbox = Files({})
+    step(folder, sandbox)
+    sandbox.files["a"] = bytes(MAX_BYTES + 1)
+    step(folder, sandbox)
+    assert (folder.root / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["../out", "..", ".", "", "d/../../out", "/out", "a\0b", ".anthropic-memory-store"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_no_name_leads_out_of_the_folder(folder: MemoryFolder, name: str, kind: str) -> None:
+    step(folder, Files({}, [entry("a"), entry(name, kind=kind)]))
+    assert sorted(path.name for path in folder.root.parent.iterdir()) == ["notes"]
+    assert (folder.root / ".anthropic-memory-store").read_bytes() == b"marker"
+
+
+def test_folders_without_end_are_left(folder: MemoryFolder) -> None:
+    sandbox = Files({}, [entry("a"), entry("deeper", kind="folder")])
+    step(folder, sandbox)
+    assert sandbox.reads <= MAX_LEVELS + 2
+    step(folder, Files({}, [entry(str(number)) for number in range(MAX_FILES + 9)]))
+    assert (folder.root / "a").exists()  # since not all were listed
+
+
+def test_paths_below_the_folder_are_known(folder: MemoryFolder) -> None:
+    assert folder.inside(f"{folder.root}/x/../y") == "memory/notes/y"
+    assert folder.inside(str(folder.root)) == "memory/notes"
+    assert folder.inside(f"{folder.root}/../other") is None
+    assert folder.inside("notes/a") is None
