@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import h11
+from starlette.types import Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools.limits import MIB
 
 FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
+T = TypeVar("T")
 CutEvent = Literal["malformed", "late", "too_many_connections"]
 """Why a client was cut off."""
 
@@ -250,3 +252,26 @@ class InProgress:
         finally:
             self._by_owner[owner] -= 1
             self._by_owner += Counter()  # forgets owners that have none
+
+
+async def unless_disconnected(receive: Receive, work: Awaitable[T]) -> asyncio.Future[T]:
+    """Return work that has ended; if its client disconnects before, it is cancelled."""
+    working = asyncio.ensure_future(work)
+    await race(working, _disconnected(receive))
+    return working
+
+
+async def race(*works: Awaitable[Any]) -> None:
+    """Wait until the first of several works ends; cancel the others, and wait for their end, too."""
+    tasks = [asyncio.ensure_future(each) for each in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

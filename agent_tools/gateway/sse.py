@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from agent_tools.bodies.connections import unless_disconnected
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.models.base import JsonObject
 
@@ -212,20 +213,11 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 async def unless_gone(work: Coroutine[Any, Any, object], receive: Receive) -> bool:
     """Do some work, but cancel it when the client disconnects; return True if the work was done."""
-    working = asyncio.ensure_future(work)
-    listening = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait([working, listening], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            return False
-        with contextlib.suppress(OSError):
-            working.result()
-            return True
-        return False
-    finally:
-        for task in (working, listening):
-            task.cancel()
-        await asyncio.gather(working, listening, return_exceptions=True)
+    done = await unless_disconnected(receive, work)
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        done.result()
+        return True
+    return False
 
 
 async def while_there(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
@@ -234,21 +226,12 @@ async def while_there(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
     Raises:
         ApiError: 499, the client has disconnected; the work was cancelled.
     """
-    found: list[_T] = []
-
-    async def keep() -> None:
-        found.append(await work)
-
-    if not await unless_gone(keep(), receive):
+    done = await unless_disconnected(receive, work)
+    if done.cancelled():
         raise ApiError(499, "The client has hung up.")
-    return found[0]
+    return done.result()
 
 
 async def ended(log: EventLog, request: Request) -> bool:
     """Wait for a log's end; return False if the client disconnected before."""
     return await unless_gone(log.closed(), request.receive)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -5,7 +5,6 @@ The types of the parameters say what is accepted, as pydantic has it; a result t
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import errno
 import hashlib
@@ -25,6 +24,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from agent_tools.bodies.connections import unless_disconnected
 from agent_tools.bodies.files import file_body, file_form
 from agent_tools.bodies.json_body import BodyRefused, json_of
 from agent_tools.containers import failures
@@ -243,22 +243,5 @@ async def in_pieces(size: int, read: Callable[[int, int], Awaitable[bytes | None
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T | None:
     """Wait for a result for a client; if the client disconnects, cancel the work, wait for its end and return None."""
-    working = asyncio.ensure_future(work)
-    await race(working, _disconnected(request))
-    return None if working.cancelled() else working.result()
-
-
-async def race(*works: Awaitable[Any]) -> None:
-    """Wait until the first of several works ends; cancel the others, and wait for their end, too."""
-    tasks = [asyncio.ensure_future(each) for each in works]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    done = await unless_disconnected(request.receive, work)
+    return None if done.cancelled() else done.result()

@@ -48,7 +48,6 @@ ROUTES = [
     for operation in routes.operations
 ]
 WITH_BODY = [(path, operation) for path, operation in ROUTES if operation.body.model_fields]
-MANY = MAX_PARTS - 100
 SHARE = 4 * MIB
 
 
