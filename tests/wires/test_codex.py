@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
 from agent_tools.wires.codex.connection import MAX_SESSIONS
-from agent_tools.wires.codex.processes import KEPT
+from agent_tools.wires.codex.messages import RpcError
+from agent_tools.wires.codex.processes import KEPT, SessionProcesses
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 from tests.wires.exec_client import ExecClient, encoded
@@ -188,6 +190,14 @@ def test_a_socket_needs_a_key(served: Served) -> None:
     assert "sessionId" in Client(socket).initialize()
 
 
+def test_a_message_that_is_too_large_ends_the_connection(served: Served, client: Client) -> None:
+    greedy = opened(served)
+    greedy.initialize()
+    with pytest.raises(ConnectionClosed):
+        greedy.call("fs/writeFile", path="file:///workspace/a", dataBase64="A" * (33 << 20))
+    assert client.call("environment/status") == {"status": "ready"}
+
+
 def test_messages_that_are_none_are_refused(client: Client) -> None:
     for text in ("nonsense", "[]", '{"id": 1}', '{"id": 1, "method": 2}', "[" * 1_000, '{"id":1e400,"method":"a"}'):
         client.socket.send(text)
@@ -227,3 +237,28 @@ def test_a_client_that_does_not_read_stops_its_process(served: Served, client: C
 
     until(lambda: (seen := cpu()) and seen == cpu())
     lazy.socket.close()
+
+
+class NeverBegun:
+    """A process that a hostile sandbox never starts, and the shelf that it is on."""
+
+    pid, is_over, is_ended = 0, False, False
+    it = property(lambda self: self)
+
+    async def start(self, *_: Any, **__: Any) -> NeverBegun:
+        return self
+
+    async def read(self, _: Any, wait: float) -> None:
+        await asyncio.sleep(wait)
+
+    async def end(self, _: Any) -> None:
+        self.is_ended = True
+
+
+def test_a_sandbox_that_never_starts_a_process_holds_nobody_up() -> None:
+    never: Any = NeverBegun()
+    processes = SessionProcesses(never, ("", ""), str, str, never.read)
+    processes.start_seconds = 0.05
+    with pytest.raises(RpcError, match=r"within 0.05 s"):
+        asyncio.run(processes.start("1", ["true"], "/workspace", {}, False))
+    assert never.is_ended

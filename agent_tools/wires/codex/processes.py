@@ -88,8 +88,11 @@ def _chunk(seq: int, stream: str, data: bytes) -> dict[str, Any]:
 class SessionProcesses:
     """The processes of one session, in one container. For one event loop.
 
-    `inside` returns a client's path as a sandbox takes it; `tell` sends an event to the client.
+    `inside` returns a client's path as a sandbox takes it; `tell` sends an event to the client. A sandbox has
+    `start_seconds` to say that a process has begun.
     """
+
+    start_seconds = 30.0
 
     def __init__(
         self,
@@ -136,8 +139,12 @@ class SessionProcesses:
             terminal=TERMINAL if tty else None,
             max_output=KEPT,
         )
+        deadline = asyncio.get_running_loop().time() + self.start_seconds
         while not run.it.pid and not run.it.is_over:
             await run.it.read(Cursor(), 0.01)
+            if asyncio.get_running_loop().time() > deadline:
+                await self._shelf.end(run)
+                raise RpcError(FAILED, f"The sandbox did not start the process within {self.start_seconds:g} s.")
         result = run.it.sync.result()
         if not run.it.pid and result.reason:
             raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
