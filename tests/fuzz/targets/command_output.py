@@ -32,7 +32,7 @@ def take_output(parts: Parts) -> None:
     assert sum(map(len, given.values())) <= LIMIT + 2 * NOTE
     whole = [neutralise(part.decode("utf-8", "replace")) for part in parts[:1]]
     if len(parts) == 1 and len(whole[0]) <= LIMIT:
-        assert given["stdout"] == whole[0]
+        assert given["stdout"] in (whole[0], f"{whole[0]}\ufffd")  # half a character after an escape without an end
 
 
 TARGET = Target(
