@@ -180,7 +180,9 @@ def test_a_name_of_a_key_is_a_container(served: Served, client: Client) -> None:
     assert len([row for row in served.rows if row.origin.endswith("codex")]) == 3
 
 
-def test_a_socket_needs_a_key(served: Served) -> None:
+def test_a_socket_needs_a_key_which_no_log_has(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    caplog.set_level("INFO", "websockets.client")  # the client's own
     url = f"{served.gateway.url.replace('http', 'ws', 1)}/codex/box"
     for refused in (url, f"{url}/wrong", f"{url}{'n' * 200}/{served.keys['plain']}"):
         with pytest.raises(InvalidStatus):
@@ -188,6 +190,9 @@ def test_a_socket_needs_a_key(served: Served) -> None:
     headers = {"Authorization": f"Bearer {served.keys['plain']}"}
     socket = served._stack.enter_context(connect(url, additional_headers=headers))
     assert "sessionId" in Client(socket).initialize()
+    opened(served).socket.close()
+    until(lambda: caplog.text.count("/codex") >= 4)
+    assert served.keys["plain"] not in caplog.text
 
 
 def test_a_message_that_is_too_large_ends_the_connection(served: Served, client: Client) -> None:
