@@ -234,7 +234,7 @@ class ThinkingSplitter:
             return
         self._pending += text
         seen: tuple[_State, int] | None = None
-        while seen != (self._state, len(self._pending)):
+        while self._pending and seen != (self._state, len(self._pending)):
             seen = (self._state, len(self._pending))
             if self._state == "inside":
                 yield from self._think()
