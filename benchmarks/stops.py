@@ -36,7 +36,7 @@ from agent_tools.results.execution import Died, Error, Execution, Notice, Output
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.runtime.runtime import Runtime
 
-LIMIT = 1.0  # seconds of a run that is to reach its time limit
+LIMIT = 1.5  # seconds of a run that is to reach its time limit
 LATER = 20.0  # seconds of one that something else stops
 SETTLED = 0.2  # seconds after which the code waits, and a copy of the kernel is taken
 BEAT = 0.15  # seconds in which a fork that runs on has written to its file

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -264,7 +264,7 @@ class CellProcesses:
             self._strangers = frozenset(table.keys() - related - _own_group(table).keys() - {self._owner})
             self._workers |= pools.end(self._earlier_jobs)
             forks, programs = self._started(table)
-            signal_all(programs, signal.SIGINT)
+            signal_all(parents_first(programs, table), signal.SIGINT)
             signal_all(forks | self._workers & table.keys(), signal.SIGKILL)
 
     def end(self) -> None:
@@ -353,6 +353,11 @@ class Left(NamedTuple):
 
 
 cell_processes = CellProcesses()
+
+
+def parents_first(pids: Iterable[int], table: Table) -> list[int]:
+    """Return processes in the order of their start: a shell goes on if its program is interrupted before itself."""
+    return sorted(pids, key=lambda pid: (table[pid].started, pid))
 
 
 def _shown(running: Any, owner: int) -> str:

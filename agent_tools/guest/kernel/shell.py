@@ -282,13 +282,22 @@ def _format_plainly(shell: Any, etype: Any, value: Any, tb: Any, tb_offset: int 
 
     An interruption must be reported within milliseconds; the first use of IPython's formatter takes longer.
     """
-    shown = traceback.TracebackException(etype, value, tb)
-    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not _is_library(frame.filename)])
+    shown = traceback.TracebackException(etype, value, tb, lookup_lines=False)
+    for each in _earlier(shown):
+        each.stack = traceback.StackSummary.from_list([one for one in each.stack if not _is_library(one.filename)])
     cells = {file: f"Cell In[{number}]" for file, number in shell.compile._filename_map.items()}
     text = re.sub(r'File "([^"]+)"', lambda m: cells.get(m[1], m[0]), "".join(shown.format()))
     lines = text.rstrip("\n").split("\n")
     shell._showtraceback(etype, value, lines)
     return lines
+
+
+def _earlier(shown: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """Yield an exception and those that it came of, or holds."""
+    found = [shown]
+    for each in found:
+        yield each
+        found += filter(None, (each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())))
 
 
 class SandboxShell(CellShell):

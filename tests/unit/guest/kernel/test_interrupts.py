@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.guest.kernel import interrupts, magics
+from agent_tools.guest.processes import ProcessStat
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +119,8 @@ def test_an_interrupt_waits_until_a_magic_is_imported(expected: None, own_timer:
         magics._load(load, "alias")
         assert loaded == ["alias"]
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0, "it is to come soon"
+
+
+def test_a_shell_is_interrupted_before_its_program() -> None:
+    table = {7: ProcessStat(1, 1, started=20), 8: ProcessStat(7, 1, started=20), 5: ProcessStat(8, 1, started=30)}
+    assert interrupts.parents_first(iter((5, 8, 7)), table) == [7, 8, 5]
