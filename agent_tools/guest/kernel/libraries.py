@@ -139,14 +139,19 @@ def _adapt_rich(console: Any) -> None:
 #
 # Both libraries choose a renderer by name; most renderers need a browser, a network or a notebook's page. Here every
 # such name stands for one renderer: the library's MIME type and, where the library can draw without a browser (plotly
-# with kaleido, Altair with vl-convert), a PNG.
+# with kaleido, Altair with vl-convert), a PNG. Of a chart of plotly without kaleido a page is written that draws it.
 
 
 PLOTLY_TYPE = "application/vnd.plotly.v1+json"
 PLOTLY_AS_ASKED = ("jpeg", "jpg", "json", "png", "sphinx_gallery", "sphinx_gallery_png")
 ALTAIR_AS_ASKED = ("json", "png")
 NOT_DRAWN = "[A chart of {} without a picture: {}. Its data are in the output {}.]"
+AS_PAGE = (
+    "[A chart of plotly, which the page {} draws in a browser; the flavour `full` shows a picture, too. Its data are "
+    "in the output {}.]"
+)
 MAX_REASON = 300  # characters of what a library says
+MAX_PAGES = 20  # in a session, of 5 MB each: plotly's script is in each, so that it can be sent on by itself
 
 
 def adapt_plotly(renderers: Any) -> None:
@@ -163,7 +168,10 @@ def adapt_plotly(renderers: Any) -> None:
             """Return the bundle."""
             plain = renderers.PlotlyRenderer().to_mimebundle(fig_dict)
             png = renderers.PngRenderer(width=self.width, height=self.height, scale=self.scale)
-            return _with_picture(plain, lambda: png.to_mimebundle(fig_dict), "plotly", PLOTLY_TYPE)
+            found = _with_picture(plain, lambda: png.to_mimebundle(fig_dict), "plotly", PLOTLY_TYPE)
+            if "image/png" not in found and (page := _written_page(fig_dict)):
+                found["text/plain"] = AS_PAGE.format(page, PLOTLY_TYPE)
+            return found
 
     for name in list(renderers.renderers):
         if name not in PLOTLY_AS_ASKED:
@@ -172,6 +180,20 @@ def adapt_plotly(renderers: Any) -> None:
     renderers.renderers.render_on_display = True
     if not renderers.nbformat:  # plotly asks for its version alone, of all who show a MIME bundle
         renderers.nbformat = SimpleNamespace(__version__="5.0")
+
+
+def _written_page(fig_dict: Any) -> str:
+    """Write a chart into the current folder as a page of its own; return the file's name, '' if it cannot be."""
+    names = (f"plotly_{number}.html" for number in range(1, MAX_PAGES + 1))
+    if not (name := next((name for name in names if not os.path.lexists(name)), "")):
+        return ""
+    try:
+        page = sys.modules["plotly.io"].to_html(fig_dict, validate=False)
+        with open(name, "x", encoding="utf-8") as file:
+            file.write(page)
+    except Exception:  # noqa: BLE001  (whatever plotly raises, or a full disk: the chart's data are there)
+        return ""
+    return name
 
 
 def adapt_altair(display: Any) -> None:
