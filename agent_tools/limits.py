@@ -9,7 +9,7 @@ from typing import Any
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 MAX_TIMEOUT = 86_400.0  # the longest time limit a caller may ask for
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?(?:([kmgt])i?)?b?", re.IGNORECASE | re.ASCII)
 _SIZES = frozenset(
     (
         *("memory", "tmp", "home", "shm", "installed", "file_size", "log", "min_disk_free"),
@@ -19,9 +19,9 @@ _SIZES = frozenset(
 
 
 def size_of(value: object) -> object:
-    """Return a size given as text, such as '512m', '4g' or '1.5 GiB', in bytes; any other value unchanged."""
+    """Return a size given as text, such as '512m', '512Mi', '4g' or '1.5 GiB', in bytes; any other value unchanged."""
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else value
+    return int(float(found[1]) * 1024 ** " kmgt".index((found[2] or " ").lower())) if found else value
 
 
 def with_sizes(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -192,8 +192,8 @@ def _check_network(network: object) -> None:
         return
     if not isinstance(network, str) or not network:
         raise InvalidParams(
-            f"network={network!r:.80} is not usable: give 'none', a list such as {{'allow': ['pypi']}}, or the name of "
-            "an engine network."
+            f"network={network!r:.80} is not usable: give 'none', a dict such as {{'allow': ['pypi']}}, or the name of "
+            "an engine network. There is no way to all of the internet: list the names that code may reach."
         )
     if _HOST_NETWORKS.fullmatch(network):
         raise InvalidParams(f"network={network!r} would share a network namespace and break the isolation; use 'none'.")

@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from agent_tools.other_names import EXECUTION, refuse
 from agent_tools.results.outputs import (
     Cause,
     Changes,
@@ -171,6 +172,11 @@ class Execution:
     saved: tuple[Picture, ...] = ()
     connections: tuple[NetworkConnection, ...] = ()
     connections_left_out: int = 0
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            refuse(type(self).__name__, name, EXECUTION)
 
     @property
     def changes(self) -> tuple[FileChange, ...]:

@@ -10,11 +10,12 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from agent_tools.other_names import SANDBOX, refuse
 from agent_tools.results.execution import CommandOutput, CommandResult, Cursor, Execution, OnOutput, Output
 from agent_tools.results.variables import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
 from agent_tools.sandbox.options import Config, Keywords, StrPath
-from agent_tools.sandbox.sandbox import Sandbox
+from agent_tools.sandbox.sandbox import OtherNames, Sandbox
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +42,7 @@ def awaited(
     return call
 
 
-class AsyncSandbox:
+class AsyncSandbox(metaclass=OtherNames):
     """`Sandbox` for async code; its docstrings apply here too. Cancelling a call stops its work and waits for the end.
 
     `on_output` functions are called in another thread. `sync` is the `Sandbox` that does the work.
@@ -58,6 +59,11 @@ class AsyncSandbox:
         **options: Unpack[Keywords],
     ) -> None:
         self.sync = Sandbox(cfg, hostcalls=hostcalls, runtime=runtime, **options)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            refuse(type(self).__name__, name, SANDBOX)
 
     @property
     def id(self) -> str:

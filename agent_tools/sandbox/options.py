@@ -16,6 +16,7 @@ from agent_tools.engines.engine import Isolation, Recipe
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes
+from agent_tools.other_names import OPTIONS
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.sandbox.kernels import Ahead, SessionSpec
 from agent_tools.runtime.sandbox.sandbox import MIN_SECONDS
@@ -44,7 +45,7 @@ class Keywords(TypedDict, total=False):
     work_dir: str | Path | None
     timeout: float
     limits: Limits | Mapping[str, float | str | bool]
-    network: str | Mapping[str, Any]
+    network: str | Mapping[str, Any] | Sequence[str] | Literal[False]
     memory: Size
     cpus: float
     pids: int
@@ -93,7 +94,8 @@ def config_of(
         InvalidParams: `cfg` is not a dict.
     """
     if not isinstance(cfg, (Mapping, type(None))):
-        raise InvalidParams(f"cfg={cfg!r:.80} is not usable: give a dict of options.")
+        hint = f", or work_dir={cfg!r:.80}" if isinstance(cfg, (str, os.PathLike)) else ""
+        raise InvalidParams(f"cfg={cfg!r:.80} is not usable: give a dict of options{hint}.")
     found = {**(cfg or {}), **keywords}
     if hostcalls is not None:
         found["hostcalls"] = hostcalls
@@ -246,6 +248,8 @@ def timeout_of(timeout: object, default: float, name: str = "timeout") -> float:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return a sentence that suggests the known name closest to an unknown one, or lists all."""
+    if meant := OPTIONS.get(name):
+        return f"Use {meant}."
     near = difflib.get_close_matches(name, known, 1)
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
 
@@ -398,8 +402,12 @@ _NAMES = {each.name for each in fields(Options)} - {"recipe"} | {*_BASE_OPTIONS,
 
 def _isolation(cfg: Config) -> Isolation:
     names = {each.name for each in fields(Isolation)}
-    _refuse_unknown("cfg", cfg, names | _NAMES)
+    _refuse_unknown("A sandbox", cfg, names | _NAMES)
     given = {name: value for name, value in cfg.items() if name in names}
+    if given.get("network") is False:
+        given["network"] = "none"
+    if isinstance(given.get("network"), (list, tuple)):
+        given["network"] = {"allow": given["network"]}
     if isinstance(given.get("network"), Mapping):
         given["network"] = NetworkPolicy.read(given["network"])
     return Isolation(**given)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 from agent_tools.code_reader import Code, read_code
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import InvalidParams, UnclearCode
+from agent_tools.other_names import SANDBOX, refuse
 from agent_tools.results.execution import (
     CommandResult,
     Error,
@@ -64,7 +65,16 @@ Self = TypeVar("Self", bound="Sandbox")
 WORK_DIR = "."  # the working folder of the file service
 
 
-class Sandbox:
+class OtherNames(type):
+    """Answers for what is no attribute of a class of sandboxes, such as `Sandbox.create`, with the name that is."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name):
+            refuse(cls.__name__, name, SANDBOX)
+
+
+class Sandbox(metaclass=OtherNames):
     """A container for code, commands and files. The container starts at first use; all methods are thread-safe.
 
     Runs of code wait for each other in a queue; commands and file operations run at the same time as code and each
@@ -98,6 +108,11 @@ class Sandbox:
             raise InvalidParams("Give engine or runtime, not both: a runtime already has an engine.")
         self._opening = Opening(Options.read(self.cfg), owner, takes_functions=self.takes_functions)
         self._history = History(self.options.history) if self.options.history else None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            refuse(type(self).__name__, name, SANDBOX)
 
     @property
     def id(self) -> str:

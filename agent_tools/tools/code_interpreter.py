@@ -101,7 +101,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
       tool's description (see docs/skills.md). Default: none.
     * history: the number of runs to keep for `as_sandbox.notebook()`. Default 0.
     * audit, audit_code, audit_required: an audit log with two lines for each run: see docs/audit.md. Default: none.
-    * network: 'none', a list such as `{'allow': ['pypi']}` (see `agent_tools.engines.network`), or an engine network.
+    * network: 'none', a list of names such as `['pypi']`, a dict with more (see `agent_tools.engines.network`), or an
+      engine network.
     * memory, cpus, pids, tmp, home, shm, installed, file_size, open_files, runtime, gpus, env: see
       `agent_tools.engines.engine.Isolation`.
     * limits, call_limits: dicts of overrides for `Limits` and `CallLimits` of `agent_tools.limits`.
