@@ -15,7 +15,7 @@ from websockets.sync.connection import Connection
 
 from agent_tools.wires.codex.connection import MAX_SESSIONS
 from agent_tools.wires.codex.messages import RpcError
-from agent_tools.wires.codex.processes import KEPT, SessionProcesses
+from agent_tools.wires.codex.processes import KEPT, KEPT_ENDED, SessionProcesses
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 from tests.wires.exec_client import ExecClient, encoded
@@ -61,6 +61,18 @@ def test_long_output_comes_whole_and_its_end_can_be_read_again(client: Client) -
     assert len(printed) == 5_000_000
     chunks = client.call("process/read", processId="1")["chunks"]
     assert KEPT * 0.9 < sum(len(base64.b64decode(each["chunk"])) for each in chunks) <= KEPT
+
+
+def test_output_of_ended_processes_is_kept_within_bounds(client: Client) -> None:
+    for number in range(18):
+        client.ran(str(number), "head", "-c", "1000000", "/dev/zero")
+    kept = [client.call("process/read", processId=str(number)) for number in range(18)]
+    assert kept[0] == (-32600, "unknown process id 0")
+    sizes = [sum(len(base64.b64decode(each["chunk"])) for each in found["chunks"]) for found in kept[1:]]
+    assert sizes[0] == 0
+    assert sizes[-1] == 1_000_000
+    assert sum(sizes) <= KEPT_ENDED + 2_000_000
+    assert all(found["closed"] and found["exitCode"] == 0 for found in kept[1:])
 
 
 def test_input_terminals_and_interrupts(client: Client) -> None:

@@ -36,6 +36,7 @@ AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEPT = MIB  # bytes of output of a process that can be read again
 PIECE = 32 * KIB  # bytes of one event
 MAX_ENDED = 16  # processes of a session that are remembered after their end
+KEPT_ENDED = 4 * MIB  # bytes of output of all of them
 MAX_WAIT = 600.0  # seconds of one `process/read`
 TYPING_SECONDS = 10.0  # in which a process takes what was typed
 WRITES = 64  # ids of writes that are remembered, since a client may repeat one
@@ -51,15 +52,16 @@ class EnvPolicy(BaseModel):
 
 @dataclass(eq=False)
 class Log:
-    """A process and the end of its output, each piece with its number and the name of its stream."""
+    """A process, None once it has ended, and the end of its output: pieces with number and name of their stream."""
 
-    run: Opened[AsyncProcess]
+    run: Opened[AsyncProcess] | None
     is_terminal: bool
     takes_input: bool
     chunks: deque[tuple[int, str, bytes]] = field(default_factory=deque)
     size: int = 0
     seq: int = 0
     exit_code: int | None = None
+    failure: str | None = None
     is_closed: bool = False
     written: deque[str] = field(default_factory=lambda: deque(maxlen=WRITES))
     typing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -137,7 +139,7 @@ class SessionProcesses:
             env={"PWD": where, **(env_policy.set if env_policy else {}), **env},
             stdin=b"" if tty or pipe_stdin else None,
             terminal=TERMINAL if tty else None,
-            max_output=KEPT,
+            max_output=2 * AHEAD,
         )
         deadline = asyncio.get_running_loop().time() + self.start_seconds
         while not run.it.pid and not run.it.is_over:
@@ -149,9 +151,8 @@ class SessionProcesses:
         if not run.it.pid and result.reason:
             raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
         self._logs[process_id] = log = Log(run, tty, tty or pipe_stdin)
-        for id_ in [id_ for id_, each in self._logs.items() if each.is_closed][:-MAX_ENDED]:
-            del self._logs[id_]
-        task = asyncio.create_task(self._follow(process_id, log))
+        self._forget()
+        task = asyncio.create_task(self._follow(process_id, log, run))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
         return {"processId": process_id, "sandboxType": "none"}
@@ -184,7 +185,7 @@ class SessionProcesses:
             "exited": log.exit_code is not None,
             "exitCode": log.exit_code,
             "closed": log.is_closed,
-            "failure": None if log.run.was_killed else log.run.it.sync.reason or None,
+            "failure": log.failure,
             "sandboxDenied": False,
         }
 
@@ -193,49 +194,63 @@ class SessionProcesses:
         if (log := self._logs.get(process_id)) is None:
             return {"status": "unknownProcess"}
         async with log.typing:
+            if log.run is None or not log.takes_input:
+                return {"status": "stdinClosed"}
             try:
                 if write_id not in log.written:
                     await log.run.it.write_stdin(chunk, TYPING_SECONDS)
             except BrokenPipeError:
                 return {"status": "stdinClosed"}
             log.written.append(write_id)
-        return {"status": "accepted" if log.takes_input else "stdinClosed"}
+        return {"status": "accepted"}
 
     async def signal(self, process_id: Name, signal: Literal["interrupt"]) -> dict[str, Any]:
         """`process/signal`."""
-        if log := self._logs.get(process_id):
+        if (log := self._logs.get(process_id)) and log.run:
             log.run.it.signal(signals.SIGINT)
         return {}
 
     async def terminate(self, process_id: Name) -> dict[str, Any]:
         """`process/terminate`: kill a process with all of its session."""
         log = self._logs.get(process_id)
-        is_running = log is not None and log.exit_code is None
-        if log and is_running:
-            log.run.was_killed = True
-            log.run.it.kill()
-        return {"running": is_running}
+        run = log.run if log and log.exit_code is None else None
+        if run:
+            run.was_killed = True
+            run.it.kill()
+        return {"running": run is not None}
 
     async def close(self) -> None:
         """End all processes."""
-        for log in self._logs.values():
-            await self._shelf.end(log.run)
+        for run in [log.run for log in self._logs.values() if log.run]:
+            await self._shelf.end(run)
         for task in self._following:
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)
 
-    async def _follow(self, id_: str, log: Log) -> None:
+    async def _follow(self, id_: str, log: Log, run: Opened[AsyncProcess]) -> None:
         """Send the events of a process to its end. It waits for a client that takes nothing."""
         name, named = "pty" if log.is_terminal else "stdout", {"processId": id_}
-        async with aclosing(followed(log.run.it, Cursor(), AHEAD)) as outputs:
+        async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:
             async for new in outputs:
                 left_out = f"[{new.omitted:,} bytes are left out]\n".encode() if new.omitted else b""
                 for stream, data in ((name, new.stdout), ("stderr", left_out + new.stderr)):
                     for start in range(0, len(data), PIECE):
                         event = log.add(stream, data[start : start + PIECE])
                         await self._tell("process/output", {**named, **event})
-        log.exit_code = log.run.it.poll()
+        log.exit_code, log.run = run.it.poll(), None
+        log.failure = None if run.was_killed else run.it.sync.reason or None
         event = {**named, "seq": log.step(), "exitCode": log.exit_code, "sandboxDenied": False}
         await self._tell("process/exited", event)
         log.is_closed = True
         await self._tell("process/closed", {**named, "seq": log.step()})
+
+    def _forget(self) -> None:
+        """Forget ended processes but for the last ones, and output of these beyond `KEPT_ENDED`, the oldest first."""
+        ended = [(id_, log) for id_, log in self._logs.items() if log.is_closed]
+        room = KEPT_ENDED
+        for number, (id_, log) in enumerate(reversed(ended)):
+            room -= log.size
+            if room < 0:
+                log.chunks.clear()
+            if number >= MAX_ENDED:
+                del self._logs[id_]
