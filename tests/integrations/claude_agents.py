@@ -24,6 +24,7 @@ import pytest
 from anthropic import AsyncAnthropic
 
 from agent_tools.integrations.claude_agents import ClaudeWorker
+from tests.integrations.scenario import Death
 
 EXPECTED: dict[str, str] = {}
 NOW = "2026-11-29T00:00:00Z"
@@ -451,12 +452,13 @@ def test_a_session_has_its_time(api: Api) -> None:
         s.end()
 
 
-def test_stopping_the_worker_ends_a_call_under_way(api: Api) -> None:
-    with Working(api):
-        s = api.queue("sesn_1")
-        s.call("bash", command="echo 1")
-        s.begin("bash", command="sleep 100")
-        time.sleep(0.5)
+@pytest.mark.stops
+def test_stopping_the_worker_ends_a_call_under_way(api: Api, tmp_path: Path) -> None:
+    with Working(api, keep=tmp_path):
+        api.queue("sesn_1").begin("bash", command="touch started; sleep 100")
+        while not (tmp_path / "sesn_1" / "started").exists():
+            time.sleep(0.05)
+        Death.come()
         began = time.monotonic()
     assert time.monotonic() - began < 30
 
