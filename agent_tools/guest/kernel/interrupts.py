@@ -241,7 +241,7 @@ class CellProcesses:
         self._owner = 0  # the pid of the kernel; in a fork of the cell's there is nothing to end
         self._strangers: frozenset[int] = frozenset()  # of the same machine, which no cell can have started
         self._survivors: set[int] = set()  # of an interrupted cell
-        self._workers: set[int] = set()  # of the pools that the interrupted cell waits for
+        self._killed: set[int] = set()  # at an interrupt: forks, and workers of the pools that the cell waits for
         self._named: set[object] = set()  # threads, and pids of processes, that an answer has named
         self._since = 0  # ticks from the machine's start to the start of the cell
         self._until: int | None = None  # likewise to its last interrupt
@@ -252,7 +252,7 @@ class CellProcesses:
     def begin(self) -> None:
         """Begin a cell."""
         self._owner, self._since, self._until = os.getpid(), _ticks(), None
-        self._strangers, self._survivors, self._workers = frozenset(), set(), set()
+        self._strangers, self._survivors, self._killed = frozenset(), set(), set()
         self._earlier_jobs = pools.jobs()
 
     def interrupt(self) -> None:
@@ -262,10 +262,11 @@ class CellProcesses:
             table = processes()
             related = {pid for pid in table if descends(pid, (os.getppid(),), table)}  # the parent adopts orphans
             self._strangers = frozenset(table.keys() - related - _own_group(table).keys() - {self._owner})
-            self._workers |= pools.end(self._earlier_jobs)
+            workers = pools.end(self._earlier_jobs) & table.keys()
             forks, programs = self._started(table)
             signal_all(parents_first(programs, table), signal.SIGINT)
-            signal_all(forks | self._workers & table.keys(), signal.SIGKILL)
+            signal_all(forks | workers, signal.SIGKILL)
+            self._killed |= forks | workers
 
     def end(self) -> None:
         """End a cell; if it was interrupted, end what it waited for, and leave no zombies of its forks."""
@@ -298,7 +299,7 @@ class CellProcesses:
         self._survivors = self._surviving(processes(self._strangers))
         if "multiprocessing" in sys.modules:  # so that it notices the end of its processes
             sys.modules["multiprocessing"].active_children()
-        for pid in forks | killed | self._workers:
+        for pid in forks | killed | self._killed:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
