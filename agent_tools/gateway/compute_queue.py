@@ -4,8 +4,8 @@ Theory of operation
     Python runs one thread at a time. Threads that want to run take the GIL from each other at every wait for a file, a
     socket or a lock, and a request has dozens of such waits: ten threads that interrupt each other are all late. In a
     queue for whole stretches of work no thread is later than with an equal share of the time, and most are earlier; an
-    urgent thread, whose answer needs no sandbox, goes first: beside 30 clients that run code it takes 2.5 to 3 times what
-    it takes in quiet, and 7 to 8 times without the queue (benchmarks/gateway.py).
+    urgent thread, whose answer needs no sandbox, goes first. Beside 30 clients that run code it takes 2.5 to 3 times
+    what it takes in quiet, and 7 to 8 times without the queue (benchmarks/gateway.py).
 
     The queue is not a lock and protects no data. A thread that has waited for `PATIENCE` continues without its turn, so
     a thread that computes for long, at a slow disk for instance, delays others by no more than that.

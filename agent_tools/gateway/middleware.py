@@ -77,7 +77,7 @@ class GatewayMiddleware:
                 _let_in(services, scope, self._owned, self._public)
                 if owner := scope.get("owner"):
                     counted.enter_context(services.in_progress.place(owner))
-                    scope["has_owner"]()
+                    scope.get("has_owner", _no_need)()
                 if is_socket:
                     await self._app(scope, receive, answer)
                 else:
@@ -184,6 +184,10 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Co
             services.rates.check(caller)  # of a WebSocket, each of its responses is counted
     else:
         services.keys.refuse_strangers(headers, may_link=scope.get("method") == "GET")
+
+
+def _no_need() -> None:
+    """Do nothing: a connection of the second port makes room for no other."""
 
 
 class _Sender:

@@ -10,7 +10,7 @@ import pytest
 from supply.frameworks import FRAMEWORKS
 from supply.integrations import FOLDER, ROOT, Outcome, command_line, main, read_report
 
-SHARED = {"__init__", "common"}
+SHARED = {"__init__", "common", "memory_folders"}
 REPORT = b"""<testsuites><testsuite>
 <testcase name="a" time="0.5"/>
 <testcase name="b" time="1.5"><failure message="AssertionError: x&#10;more">trace</failure></testcase>
@@ -50,6 +50,8 @@ def test_every_framework_has_its_file_its_page_or_example_and_pins_what_it_comes
     if framework.example:
         assert f'load_example("{framework.example}")' in file.read_text()
         assert (ROOT / "examples" / "frameworks" / f"{framework.example}.py").is_file()
+    elif name == "claude-agents":  # a command, whose page has no Python
+        assert "agent-tools worker claude" in (ROOT / "docs" / "bring-your-own-sandbox.md").read_text()
     elif framework.modules:
         assert f'run_page("{name}"' in file.read_text()
         assert (ROOT / "docs" / "integrations" / f"{name}.md").is_file()

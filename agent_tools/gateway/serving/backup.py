@@ -155,6 +155,8 @@ def restore(folder: Path, config: GatewayConfig) -> None:
     else:
         shutil.copyfile(folder / DATABASE, config.data_dir / DATABASE)
         (config.data_dir / DATABASE).chmod(0o600)
+    with closing(Store(config.database_url)) as store:
+        store.delete(GatewayRow)  # those that were alive then have no sandbox of what is restored
 
 
 def _checked(folder: Path) -> dict[str, str]:

@@ -171,7 +171,7 @@ def _told(generation: int, name: StreamName, data: bytes) -> Iterator[Printed]:
 
 TRY_EVERY = 0.005  # seconds between two tries to send an early interrupt
 ALARM_LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
-AGAIN = 0.2  # seconds from the interrupt of a cancelled run to the next: code may wait for what it has begun
+AGAIN = 0.5  # of the grace, from the interrupt of a cancelled run to the next: code may clean up, or wait for ever
 
 
 class Alarm:
@@ -208,7 +208,7 @@ class Alarm:
         """Note that the kernel is interrupted before its time, and has another grace from now on."""
         if self._used is None:
             self._used, self._grace, self._last = used, grace, now + grace * MAX_GRACES
-            self.at, self._comes_again = min(now + AGAIN, self._last), True
+            self.at, self._comes_again = min(now + AGAIN * grace, self._last), True
 
 
 class Alarms:

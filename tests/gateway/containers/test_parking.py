@@ -22,7 +22,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
 from agent_tools.limits import MIB
-from agent_tools.results.execution import Died
+from agent_tools.results.execution import Died, Stream
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine
@@ -193,12 +193,23 @@ def test_an_idle_one_is_stopped_and_goes_on_with_its_variables(machine: Any) -> 
     assert kept(one.containers) == [f"{id_}.parked"]
 
 
+CLEANING_UP = """
+def clean_up():
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        try:
+            time.sleep(end - time.monotonic())
+        except KeyboardInterrupt:
+            print("cut short", flush=True)
+"""
+
+
 @pytest.mark.parametrize(("grace", "is_kept"), [(10.0, True), (0.2, False)])
 def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_kept: bool) -> None:
     one = machine(cancel_grace=grace)
     id_ = one.new()
-    slow = "import time\ntry: print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: time.sleep(1.5)"
-    one.run(id_, "x = 1")
+    slow = "import time\ntry: print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: clean_up()"
+    one.run(id_, CLEANING_UP)
     with one.containers.acquire(id_) as (interpreter, woken):
         woken.result()
         cancelled = threading.Event()
@@ -207,6 +218,7 @@ def test_code_whose_client_left_has_time_to_stop(machine: Any, grace: float, is_
         interpreter.cancel(cancelled)
         outputs = list(stream)
     assert any(isinstance(output, Died) for output in outputs) is not is_kept
+    assert is_kept == ("cut short" not in "".join(output.text for output in outputs if isinstance(output, Stream)))
 
 
 def test_where_variables_are_not_wanted_they_are_lost_and_that_is_told(machine: Any) -> None:
