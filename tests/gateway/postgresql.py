@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 WHEEL = "pgserver==0.1.4"
 NOBODY = 65534
@@ -29,6 +30,15 @@ def postgresql() -> Iterator[str]:
         yield from _serving(folder, _programs(folder / "wheel"))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def another(url: str, name: str) -> str:
+    """Make a further database on the server of a URL; return its URL."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return url.replace("@/postgres?", f"@/{name}?")
 
 
 def _programs(folder: Path) -> Path:

@@ -15,7 +15,7 @@ import pytest
 from agent_tools.mcp import http as mcp
 from tests.gateway.asking import until
 from tests.gateway.conftest import NewGateway
-from tests.gateway.postgresql import postgresql
+from tests.gateway.postgresql import another, postgresql
 from tests.mcp_door.conftest import text_of
 from tests.mcp_door.test_http import connected
 from tests.wires.conftest import MOUNTS, Served
@@ -102,7 +102,7 @@ def test_it_is_so_with_postgresql(serve_doors: Callable[..., Served], work_dir: 
 
 
 def test_uploads_count_with_postgresql_too(serve: Any, postgresql: str) -> None:
-    upload_beyond_the_share(serve(max_containers_bytes=SHARE, database=postgresql))
+    upload_beyond_the_share(serve(max_containers_bytes=SHARE, database=another(postgresql, "uploads")))
 
 
 def run_beside(served: Served, work_dir: Path, door: Door, others: Sequence[Door]) -> None:

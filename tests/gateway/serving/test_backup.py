@@ -18,7 +18,7 @@ from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import code, outputs, post, upload
 from tests.gateway.conftest import NewGateway
-from tests.gateway.postgresql import postgresql
+from tests.gateway.postgresql import another, postgresql
 
 __all__ = ["postgresql"]
 WRITES = "import os; open('a.txt', 'w').write('mine'); os.symlink('/etc/hostname', 'link'); os.mkfifo('pipe'); x = 41"
@@ -41,15 +41,6 @@ def database(request: pytest.FixtureRequest, postgresql: str, monkeypatch: pytes
     engine.dispose()
 
 
-def empty(url: str) -> str:
-    """Return the URL of another database on the same server."""
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text("CREATE DATABASE restored"))
-    engine.dispose()
-    return url.replace("@/postgres?", "@/restored?")
-
-
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(each) for each in arguments])
 
@@ -69,7 +60,7 @@ def test_a_restored_gateway_has_responses_uploads_files_and_keys(
     assert (work_dir / "b").stat().st_mode & 0o777 == 0o700
     gateway.__exit__()
 
-    other = empty(database) if database else ""
+    other = another(database, "restored") if database else ""
     to_there = ["--data-dir", work_dir / "new", *(["--database", other] if other else [])]
     done = run("restore", work_dir / "b", *to_there)
     assert done.exit_code == 0, done.output

@@ -77,7 +77,7 @@ def test_a_variable_sets_it(name: str, written: str, value: object) -> None:
         ("network_policy", "yes"),
         ("user_namespaces", "perhaps"),
         ("node_selector", "pool"),
-        ("memory_request", "80Mi"),
+        ("memory_request", "80Mo"),
         ("cpu_request", "nan"),
         ("cpu_request", "0"),
         ("deadline", "10"),
