@@ -56,6 +56,7 @@ STOPPED_OR_FAILED = {
     "%%capture\nimport time; time.sleep(60)": "Time",
     "!sleep 60\nprint('went on')": "Time",
     "x = !sleep 60\nprint('went on')": "Time",
+    "open('bad.py', 'w').write('raise ValueError(1)')\n%run bad.py\nprint('went on')": "ValueError",
 }
 
 

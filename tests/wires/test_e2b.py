@@ -405,8 +405,10 @@ def test_errors_of_captured_code_and_of_files_that_run_are_told(served: Served) 
         ("%%capture\n1 / 0", "ZeroDivisionError"),
         ("%%capture x\nx = = 3", "SyntaxError"),
         ("get_ipython().run_cell('1 / 0')", "ZeroDivisionError"),
+        ("open('bad.py', 'w').write('raise ValueError(1)')\n%run bad.py\nprint('went on'.upper())", "ValueError"),
     ):
         answer = sandbox.ask("POST", "/execute", json={"code": code}).text
+        assert "WENT ON" not in answer, code
         (error,) = (each for each in map(json.loads, answer.splitlines()) if each["type"] == "error")
         assert error["name"] == name, code
 

@@ -87,11 +87,17 @@ def test_no_later_line_runs_once_a_response_is_stopped(new_gateway: NewGateway, 
     assert "went_on" not in names_of_files(gateway)
 
 
-@pytest.mark.parametrize("captured", ["%%capture\n1 / 0", "%%capture x\nimport nope", "%%capture\nx = = 3"])
-def test_an_error_of_captured_code_is_in_the_output_of_its_call(new_gateway: NewGateway, captured: str) -> None:
-    gateway = new_gateway({"m": [code(f"{captured}"), ScriptedReply(text="It failed.")]})
+BAD_FILE = "open('bad.py', 'w').write('raise ValueError(1)')\n%run bad.py\nprint('went on'.upper())"
+
+
+@pytest.mark.parametrize("failing", ["%%capture\n1 / 0", "%%capture x\nimport nope", "%%capture\nx = = 3", BAD_FILE])
+def test_an_error_of_captured_code_and_of_a_file_is_in_the_output_of_its_call(
+    new_gateway: NewGateway, failing: str
+) -> None:
+    gateway = new_gateway({"m": [code(failing), ScriptedReply(text="It failed.")]})
     call = outputs(post(gateway, include=INCLUDE).json())[0]
     assert "Error" in call["outputs"][0]["logs"]
+    assert "WENT ON" not in json.dumps(call["outputs"])
 
 
 def test_an_answer_that_is_cancelled_while_it_is_written_is_incomplete(new_gateway: NewGateway) -> None:

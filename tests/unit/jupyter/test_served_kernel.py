@@ -238,6 +238,27 @@ def test_a_restart_has_a_fresh_kernel_in_the_same_sandbox(
     assert talk.run("import os; os.getppid()").text == before
 
 
+@pytest.mark.parametrize("code", ["%%capture\n1 / 0", "get_ipython().run_cell('1 / 0')"])
+def test_an_error_within_a_cell_is_shown(talk: Talk, code: str) -> None:
+    ran = talk.run(code)
+    (shown,) = (message["content"]["ename"] for message in ran.published if message["msg_type"] == "error")
+    assert shown == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("command", ["!sleep 61", "x = !sleep 61", "%run slow.py", "subprocess.run(['sleep', '61'])"])
+def test_an_interrupt_ends_the_cell_and_what_it_waits_for(talk: Talk, command: str) -> None:
+    talk.run("import subprocess\nopen('slow.py', 'w').write('import subprocess; subprocess.run([\"sleep\", \"61\"])')")
+    request = talk.client.execute(f"print('begun', flush=True)\n{command}\nprint('went on'.upper())")
+    while (message := talk.client.get_iopub_msg(timeout=PATIENCE))["msg_type"] != "stream":
+        pass
+    assert message["content"]["text"] == "begun\n"
+    assert talk.ask("interrupt_request", {}, "control")["status"] == "ok"
+    assert talk.reply_to(request)["ename"] == "KeyboardInterrupt"
+    found = talk.run("subprocess.run(['pgrep', '-fc', '^sleep 61$'], capture_output=True, text=True).stdout")
+    assert "WENT ON" not in found.text
+    assert "'0" in found.text
+
+
 def test_a_crash_costs_the_cell_and_says_why(talk: Talk, kernel: ServedKernel) -> None:
     talk.run("x = 1")
     ran = talk.run("import os; os.kill(os.getpid(), 11)")
