@@ -85,10 +85,8 @@ def test_input_terminals_and_interrupts(client: Client) -> None:
     assert client.output("1") == (b"hi\n", 130)
     client.start("2", "bash", "-c", "tty; stty size; read x; echo got $x; sleep 100", tty=True)
     assert client.call("process/write", processId="2", chunk=encoded(b"you\n"), writeId="w") == {"status": "accepted"}
-    seen = b""
-    while b"got you" not in seen:
+    while b"got you" not in (seen := b"".join(base64.b64decode(each["params"]["chunk"]) for each in client.of("2"))):
         client._read()
-        seen = b"".join(base64.b64decode(each["params"]["chunk"]) for each in client.of("2"))
     assert b"/dev/pts" in seen
     assert b"24 80" in seen
     waiting = client.begin("process/read", processId="2", afterSeq=1_000, waitMs=60_000)
