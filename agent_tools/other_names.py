@@ -1,4 +1,4 @@
-"""What other libraries call the options and methods of a sandbox, and what stands here in their place."""
+"""Names of other libraries for the options and methods of a sandbox, each with ours."""
 
 from __future__ import annotations
 

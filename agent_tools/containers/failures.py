@@ -78,7 +78,7 @@ class ContainerElsewhere(ContainersError):
     def __init__(self, gateway: str) -> None:
         super().__init__(
             f"The gateway {gateway} has the container's sandbox. Send all requests of a key to one gateway, as "
-            "deploy/nginx.conf does."
+            "deploy/nginx-several.conf does."
         )
         self.gateway = gateway
 

@@ -67,8 +67,7 @@ class Places:
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
     def take(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
-        """Acquire a container, which keeps its place until each use is released; None if another process
-        has just taken it.
+        """Acquire a container, which keeps its place until each use is released; None if another process just took it.
 
         `called` acquires its lease, and raises if the container has ended.
 
