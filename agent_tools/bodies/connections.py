@@ -1,4 +1,9 @@
-"""One client's connection: uvicorn's, with a deadline for heads and a limit on connections.
+"""One client's connection: a server's, behind limits on connections, heads, and the frames of WebSockets.
+
+uvicorn reads and writes HTTP and WebSockets; here its protocol stands behind one that sees only bytes, the transport,
+and when the application is called. No server does this by its settings: measured, 200 slow heads lock others out of
+uvicorn, small frames stop uvicorn and hypercorn for two seconds, granian reads them without end, none of the three ends
+a message that does not come, and none makes room for a client with a key. nginx neither counts frames nor knows owners.
 
 The application keeps the deadline of a body, since it knows when the body is waited for. Answers have no deadline:
 streams last as long as they last. A connection makes room for others unless it serves a request, or is a WebSocket,
@@ -9,21 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Literal, TypeVar
 
-import h11
-from starlette.types import Receive
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent_tools.bodies.frames import FrameBudget
 from agent_tools.limits import MIB
 
 FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
 MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
+POLICY_VIOLATION = 1008  # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 T = TypeVar("T")
 CutEvent = Literal["malformed", "late", "too_many_connections"]
 """Why a client was cut off."""
@@ -34,6 +44,7 @@ class Connections:
     """The state that all connections share. `note` counts the clients that are cut off.
 
     Attributes:
+        message_timeout: seconds in which a message of a WebSocket must come, and `1 / min_rate` more for each byte.
         strangers: the connections that serve no owner: they owe a head or a key, ask for what is open to everyone, or
             end. The first has been one for longest.
     """
@@ -41,82 +52,132 @@ class Connections:
     maximum: int
     head_timeout: float
     note: Callable[[CutEvent], None]
-    has_sockets: Callable[[str], bool] = lambda _: False
-    """Whether a path has WebSockets."""
+    message_timeout: float = math.inf
+    min_rate: float = math.inf
     strangers: dict[Any, None] = field(default_factory=dict)
+    open: set[Any] = field(default_factory=set)
+
+    def bound(self, app: ASGIApp, **options: Any) -> uvicorn.Config:
+        """Return the configuration of a uvicorn server whose connections these are.
+
+        The requests' scopes have `has_owner`, to be called when the owner of a request is known.
+        """
+        config = uvicorn.Config(_InConnection(app), http="h11", **options)
+        log = logging.getLogger("uvicorn.error")
+        log.setLevel(max(log.getEffectiveLevel(), logging.INFO))  # at DEBUG it has the messages of WebSockets
+        config.load()
+        kind: Any = partial(ClientConnection, self, config.http_protocol_class)
+        config.http_protocol_class = kind
+        return config
 
 
-class HttpConnection(H11Protocol):
-    """A connection, made by uvicorn with its own arguments."""
+_connection: ContextVar[ClientConnection] = ContextVar("connection")
 
-    def __init__(self, shared: Connections, **uvicorns: Any) -> None:
-        super().__init__(**uvicorns)
+
+class ClientConnection:
+    """A connection, around the protocol that uvicorn makes of `kind` with its own arguments."""
+
+    def __init__(self, shared: Connections, kind: Callable[..., Any], **uvicorns: Any) -> None:
+        self._inner = kind(**uvicorns)
         self._shared = shared
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._context.run(_connection.set, self)  # so that the requests' tasks know it
         self._deadline: asyncio.TimerHandle | None = None
-        self._is_refused = False
+        self._requests = 0
+        self._frames: FrameBudget | None = None  # of a WebSocket
+        self._has_begun = self._is_cut = False
+        self._message_size, self._message_began = 0, 0.0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Accept the connection, if the limit allows it."""
-        super().connection_made(Farewell(transport, self.loop, self._is_sending))  # type: ignore[arg-type]
-        self._shared.strangers[self] = None
-        self._set_deadline()
-        if len(self.connections) > self._shared.maximum:
+        self._transport = Farewell(transport, self._loop, self._may_send, self._upgraded)
+        self._inner.connection_made(self._transport)
+        self._shared.open.add(self)
+        self._await_head()
+        if len(self._shared.open) > self._shared.maximum:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection that is gone."""
-        super().connection_lost(exc)
         self._clear()
         self._shared.strangers.pop(self, None)
-        self.transport.forget()  # type: ignore[attr-defined]
+        self._shared.open.discard(self)
+        self._transport.forget()
+        if not self._is_cut:
+            self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take the client's bytes; drop them if the connection is closing."""
-        if self.transport.is_closing():
-            self.transport.drop(len(data))  # type: ignore[attr-defined]
+        """Pass on the client's bytes; drop them if the connection is closing."""
+        if self._transport.is_closing():
+            self._transport.drop(len(data))
             return
-        super().data_received(data)
-        self._look()
+        if self._frames:
+            if not self._frames.spend(data, self._loop.time()):
+                self._cut("malformed", close_frame("Too many small frames."))
+                return
+            self._await_message(len(data))
+        elif not self._requests and not self._has_begun:
+            self._has_begun = True
+            self._set_deadline(self._shared.head_timeout, self._end_late)
+        try:
+            self._context.run(self._inner.data_received, data)
+        except Exception:  # noqa: BLE001  (uvicorn fails where it has answered already, and the bytes are malformed)
+            self._cut("malformed")
+        if self._transport.is_closing() and not (self._frames or self._is_cut):
+            self._cut("malformed")  # uvicorn has answered
 
-    def on_response_complete(self) -> None:
-        """Wait for the next head."""
-        super().on_response_complete()
-        self._shared.strangers.pop(self, None)
-        self._shared.strangers[self] = None  # as the newest
-        self._look()
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Leave the connection to a WebSocket."""
+    @contextmanager
+    def request(self, scope: Scope) -> Iterator[Scope]:
+        """Serve a request; its scope has `has_owner`."""
         self._clear()
+        self._has_begun = False
+        self._requests += 1
+        try:
+            yield {**scope, "has_owner": partial(self._shared.strangers.pop, self, None)}
+        finally:
+            self._requests -= 1
+            if not self._requests and not self._transport.is_closing():
+                self._await_head()
+
+    def hang_up(self) -> None:
+        """End the connection at once."""
         self._shared.strangers.pop(self, None)
-        super().handle_websocket_upgrade(event)
+        self._transport.abort()
 
-    def _should_upgrade(self) -> bool:
-        """Return True for a WebSocket where there are some; any other request is served as if it had not asked.
+    def _may_send(self) -> bool:
+        """Return True if the client may still be sending a request."""
+        return self._is_cut or self._has_begun or bool(self._requests)
 
-        The connection makes room for others until the application calls `has_owner`, which it finds in the scope.
-        """
-        self.scope["has_owner"] = partial(self._shared.strangers.pop, self, None)  # type: ignore[typeddict-unknown-key]
-        is_meant = self.scope["method"] == "GET" and self._shared.has_sockets(self.scope["path"])
-        return is_meant and self._get_upgrade() == b"websocket"
+    def _upgraded(self, protocol: Any) -> None:
+        """Go on as a WebSocket."""
+        self._inner = protocol
+        self._frames = FrameBudget(self._loop.time())
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are not HTTP, in the API's shape, and disconnect the request that they are part of."""
-        self._refuse("malformed", 400, msg)
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+    def _await_head(self) -> None:
+        """Wait for the next head, as the newest that has no owner."""
+        self._clear()
+        self._has_begun = False
+        self._shared.strangers.pop(self, None)
+        self._shared.strangers[self] = None
+        self._set_deadline(self._shared.head_timeout, self._end_late)
 
-    def _look(self) -> None:
-        """Start or stop the deadline of the next head."""
-        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+    def _await_message(self, size: int) -> None:
+        """Start or stop the deadline of the message that is coming."""
+        if self._frames and self._frames.is_between:
             self._clear()
             return
-        if self._has_begun and self._deadline is None:
-            self._set_deadline()
+        self._message_size += size
+        if self._deadline is None:
+            self._message_size, self._message_began = size, self._loop.time()
+            self._set_deadline(self._shared.message_timeout, self._end_late_message)
 
-    def _set_deadline(self) -> None:
-        self._deadline = self.loop.call_later(self._shared.head_timeout, self._end_late)
+    def _set_deadline(self, seconds: float, end: Callable[[], None]) -> None:
+        self._clear()
+        self._deadline = self._loop.call_later(seconds, end)
 
     def _clear(self) -> None:
         if self._deadline is not None:
@@ -125,15 +186,19 @@ class HttpConnection(H11Protocol):
 
     def _end_late(self) -> None:
         if self._has_begun:
-            self._refuse("late", 408, "The request's head did not come in time.", "request_timeout")
+            self._refuse(
+                "late", HTTPStatus.REQUEST_TIMEOUT, "The request's head did not come in time.", "request_timeout"
+            )
         else:
-            self.transport.close()
+            self._transport.close()
 
-    def hang_up(self) -> None:
-        """End the connection at once."""
-        self._clear()
-        self._shared.strangers.pop(self, None)
-        self.transport.abort()
+    def _end_late_message(self) -> None:
+        patience = self._shared.message_timeout + self._message_size / self._shared.min_rate
+        left = self._message_began + patience - self._loop.time()
+        if left > 0 or not self._transport.is_reading():  # the server is late, as long as it does not read
+            self._set_deadline(max(left, 1.0), self._end_late_message)
+        else:
+            self._cut("late", close_frame("The message did not come in time."))
 
     def _make_room(self) -> None:
         """End the connection that has served no owner for longest; refuse this one if there is no other."""
@@ -142,29 +207,47 @@ class HttpConnection(H11Protocol):
             self._shared.note("too_many_connections")
             oldest.hang_up()
         else:
-            self._refuse("too_many_connections", 503, "Too many connections; try again later.", "overloaded")
+            full = HTTPStatus.SERVICE_UNAVAILABLE
+            self._refuse("too_many_connections", full, "Too many connections; try again later.", "overloaded")
 
-    def _refuse(self, event: CutEvent, status: int, message: str, code: str | None = None) -> None:
-        """Answer in place of the application, unless an answer has begun, and end the connection."""
+    def _refuse(self, event: CutEvent, status: HTTPStatus, message: str, code: str) -> None:
+        """Answer in place of the application, and end the connection."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+        head = f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self._cut(event, f"{head}Connection: close\r\n\r\n{body}".encode())
+
+    def _cut(self, event: CutEvent, last: bytes = b"") -> None:
+        """Send the last bytes, and end the connection. Uvicorn is told at once, so that a request in progress ends."""
         self._shared.note(event)
         self._clear()
-        self._is_refused = True
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            kind = "invalid_request_error" if status < 500 else "server_error"
-            body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
-            length = (b"content-length", str(len(body)).encode())
-            headers = [(b"content-type", b"application/json"), length, (b"connection", b"close")]
-            for part in (h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(part) or b"")
-        self.transport.close()
+        self._is_cut = True
+        if last:
+            self._transport.write(last)
+        self._inner.connection_lost(None)
+        self._transport.close()
 
-    @property
-    def _has_begun(self) -> bool:
-        return bool(self.conn.trailing_data[0])
 
-    def _is_sending(self) -> bool:
-        """Return True if the client may still be sending a request."""
-        return self._is_refused or self.conn.their_state is h11.SEND_BODY or self._has_begun
+class _InConnection:
+    """The application in front of another one: it tells the connection which requests are served."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            scope["query_string"] = b""  # uvicorn would log it, and it may hold a key
+        connection = _connection.get()
+        with connection.request(scope) as known:
+            await self._app(known, receive, send)
+
+
+def close_frame(reason: str) -> bytes:
+    """Return a server's last frame of a WebSocket, for a client that breaks the limits."""
+    return bytes([0x88, 2 + len(reason)]) + POLICY_VIOLATION.to_bytes(2, "big") + reason.encode()
 
 
 class Farewell:
@@ -174,10 +257,17 @@ class Farewell:
     is closed at first, and bytes that still come are dropped. A client that takes nothing is hung up on.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, is_sending: Callable[[], bool]):
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        is_sending: Callable[[], bool],
+        upgraded: Callable[[Any], None] = lambda _: None,
+    ):
         self._transport = transport
         self._loop = loop
         self._is_sending = is_sending
+        self.set_protocol = upgraded
         self._is_closing = False
         self._left = 0
         self._dropped = 0

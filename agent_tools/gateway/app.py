@@ -80,7 +80,6 @@ def create_app(
         lifespan=partial(_lifespan, partial(Services, config, runtime, tracing), mounts, give_up),
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host
-    app.state.trees = tuple(trees)
     return app
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.bodies.bounded_app import BoundedBodies
-from agent_tools.bodies.connections import Connections, HttpConnection, InProgress
+from agent_tools.bodies.connections import Connections, InProgress
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Mount
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
@@ -83,14 +83,14 @@ MOUNT = Mount(PATH, _mounted)
 def serve(config: McpConfig, runtime: Runtime, prepare: Prepare) -> None:
     """Serve until SIGINT or SIGTERM; then end everything that runs."""
     app = create_app(config, runtime, prepare)
-    uvicorn.run(app, host=config.host, port=config.port, log_level=config.log_level, **server_options())
+    uvicorn.Server(server_config(app, host=config.host, port=config.port, log_level=config.log_level)).run()
 
 
-def server_options(max_connections: int = MAX_CONNECTIONS) -> dict[str, Any]:
-    """Return uvicorn's options for the application of `create_app`."""
+def server_config(app: ASGIApp, max_connections: int = MAX_CONNECTIONS, **options: Any) -> uvicorn.Config:
+    """Return the configuration of uvicorn for the application of `create_app`."""
     connections = Connections(max_connections, HEAD_TIMEOUT, lambda _: None)
-    options = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
-    return {**options, "http": partial(HttpConnection, connections)}
+    own = {"server_header": False, "ws": "none", "timeout_graceful_shutdown": LAST_SECONDS}
+    return connections.bound(app, **own, **options)
 
 
 def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare, max_sessions: int = MAX_SESSIONS) -> Starlette:

@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from agent_tools.bodies.bounded_app import MAX_PARTS
 from agent_tools.errors import InvalidParams
 from agent_tools.mcp.config import McpConfig
-from agent_tools.mcp.http import MAX_CONNECTIONS, MAX_SESSIONS, create_app, server_options
+from agent_tools.mcp.http import MAX_CONNECTIONS, MAX_SESSIONS, create_app, server_config
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
@@ -51,9 +51,8 @@ def new_server(process_runtime: Runtime) -> Iterator[Callable[..., str]]:
         ) -> str:
             app = create_app(McpConfig(**settings), process_runtime, lambda told: None, max_sessions)
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            options = {**server_options(max_connections), "timeout_graceful_shutdown": 1}
-            config = uvicorn.Config(app, log_level=log_level, lifespan="on", **options)
-            server = uvicorn.Server(config)
+            server = uvicorn.Server(server_config(app, max_connections, log_level=log_level, lifespan="on"))
+            server.config.timeout_graceful_shutdown = 1
             thread = threading.Thread(target=server.run, args=([listening],))
             thread.start()
             stack.callback(thread.join)

@@ -11,12 +11,16 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import docker.errors
-import docker.transport.unixconn
+import docker.transport
 import requests
+import requests.adapters
+import urllib3
+import urllib3.connection
 
 import docker
 from agent_tools import settings
@@ -135,36 +139,35 @@ class DockerConnection:
         return str(answered.headers.get("Api-Version") or api.version(api_version=False)["ApiVersion"])
 
 
-class _Connection(docker.transport.unixconn.UnixHTTPConnection):
-    """Closes its socket if the engine does not answer; the SDK's own connection leaves it open."""
+class _UnixConnection(urllib3.connection.HTTPConnection):
+    """A connection to a unix socket, which is closed if the engine does not answer: the SDK's own stays open."""
+
+    def __init__(self, path: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._path = path
 
     def connect(self) -> None:
         with contextlib.ExitStack() as undo:
             sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             sock.settimeout(self.timeout)
-            sock.connect(self.unix_socket)
+            sock.connect(self._path)
             undo.pop_all()
         self.sock = sock
 
 
-class _Pool(docker.transport.unixconn.UnixHTTPConnectionPool):
-    def _new_conn(self) -> Any:
-        timeout: Any = self.timeout
-        return _Connection(self.base_url, self.socket_path, timeout)
-
-
-class _UnixAdapter(docker.transport.UnixHTTPAdapter):
+class _UnixAdapter(requests.adapters.HTTPAdapter):
     """One connection pool for all URLs.
 
     The SDK's own adapter has a pool for each of the last 25 URLs. A sandbox uses several URLs once, and a request fails
     if other threads push its URL out of these 25 before it is sent.
     """
 
-    def __init__(self, socket_path: str, timeout: int) -> None:
-        super().__init__(socket_path, timeout)
-        self._pool = _Pool("http+docker://engine", socket_path, timeout, maxsize=MAX_CONNECTIONS)
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._pool = urllib3.HTTPConnectionPool("localhost", maxsize=MAX_CONNECTIONS)
+        self._pool.ConnectionCls = partial(_UnixConnection, path)  # type: ignore[assignment]
 
-    def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:
+    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> urllib3.HTTPConnectionPool:
         return self._pool
 
     def close(self) -> None:
@@ -183,7 +186,7 @@ def _client(timeout: int, version: str, environ: Mapping[str, str]) -> docker.Do
         client.api.proxies = requests.utils.get_environ_proxies(client.api.base_url)
     adapter = client.api.get_adapter(client.api.base_url)
     if isinstance(adapter, docker.transport.UnixHTTPAdapter):
-        client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path, timeout))
+        client.api.mount("http+docker://", _UnixAdapter(adapter.socket_path))
     return client
 
 

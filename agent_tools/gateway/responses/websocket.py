@@ -66,11 +66,13 @@ class ResponseSockets:
 
     Attributes:
         lifetime: seconds that a connection lasts.
+        ends: the tasks that serve connections, each until its end.
     """
 
     def __init__(self, config: GatewayConfig) -> None:
         self.lifetime = LIFETIME
         self.closing = asyncio.Event()
+        self.ends: set[asyncio.Task[None]] = set()
         most = max(1, config.max_connections // 2)
         too_many = partial(busy, 429, "Too many WebSocket connections are open; close some, or try again later.", 5)
         self._places = InProgress(most, config.most_of_key(most), too_many)
@@ -119,9 +121,11 @@ class ResponseSockets:
             if other is socket:
                 self.forget(socket, id_)
 
-    async def close(self) -> None:
-        """End each connection once its active responses have ended."""
+    async def close(self, patience: float = 0) -> None:
+        """End each connection once its active responses have ended, for which it waits `patience` seconds."""
         self.closing.set()
+        if self.ends:
+            await asyncio.wait(self.ends, timeout=patience)
 
 
 async def response_socket(websocket: WebSocket) -> None:
@@ -129,7 +133,12 @@ async def response_socket(websocket: WebSocket) -> None:
     state = websocket.app.state
     with state.sockets.place(str(websocket.scope["owner"])):
         await websocket.accept()
-        await _Connection(websocket, state.services, state.jobs, state.sockets).serve()
+        serving = asyncio.ensure_future(_Connection(websocket, state.services, state.jobs, state.sockets).serve())
+        state.sockets.ends.add(serving)
+        try:
+            await serving
+        finally:
+            state.sockets.ends.remove(serving)
 
 
 class _Connection:

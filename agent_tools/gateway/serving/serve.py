@@ -9,17 +9,15 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent_tools import settings
-from agent_tools.bodies.connections import Connections, HttpConnection
+from agent_tools.bodies.connections import Connections
 from agent_tools.containers.contents import Mount
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
@@ -29,7 +27,6 @@ from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
 from agent_tools.gateway.presence import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
-from agent_tools.gateway.serving.web_socket import Socket
 from agent_tools.gateway.sse import SEND_PATIENCE
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
@@ -37,7 +34,6 @@ from agent_tools.gateway.upstream import NO_ANSWER, Upstream
 if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime
 
-SOCKET_PATH = "/responses"  # the end of the one path of the gateway's own that has WebSockets
 SWITCH_SECONDS = 0.0005
 """The time that a thread computes before another has its turn, a tenth of Python's own: an event waits for several."""
 
@@ -83,24 +79,21 @@ class Server(uvicorn.Server):
     def __init__(
         self, config: GatewayConfig, app: Starlette, ready: Callable[[int], None] = lambda _: None, **options: Any
     ) -> None:
-        grace = math.ceil(config.shutdown_grace + LAST_WORDS) + 1
-        trees: tuple[str, ...] = app.state.trees
+        self._patience = config.shutdown_grace + LAST_WORDS
         connections = Connections(
-            config.max_connections,
-            config.head_timeout,
-            self._note,
-            lambda path: path.endswith(SOCKET_PATH) or any(tree in path for tree in trees),
+            config.max_connections, config.head_timeout, self._note, config.body_timeout, config.min_body_rate
         )
-        kind: Any = partial(HttpConnection, connections)
-        own = {"server_header": False, "timeout_graceful_shutdown": grace, "http": kind, "access_log": False}
-        sockets = {
-            "ws": partial(Socket, config, connections, trees),
+        own = {
+            "server_header": False,
+            "timeout_graceful_shutdown": math.ceil(self._patience) + 1,
+            "access_log": False,
+            "ws": "websockets-sansio",
             "ws_max_size": config.max_body_bytes,
             "ws_per_message_deflate": False,  # a small message could become a large one
             "ws_ping_interval": config.heartbeat,
             "ws_ping_timeout": SEND_PATIENCE,
         }
-        super().__init__(uvicorn.Config(app, **{**own, **sockets, **options}))
+        super().__init__(connections.bound(app, **{**own, **options}))
         self._app = app
         self._ready = ready
         wanted = config.metrics_port
@@ -121,8 +114,11 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, end active jobs, close all connections. The second port answers until then."""
         notify(settings.notify_socket(), "STOPPING=1")
+        for each in self.servers:
+            each.close()
         state = self._app.state
-        await asyncio.gather(state.jobs.close(), state.sockets.close(), super().shutdown(sockets))
+        await asyncio.gather(state.jobs.close(), state.sockets.close(self._patience))
+        await super().shutdown(sockets)
         if self.second_port:
             await self.second_port.close()
 
@@ -207,7 +203,7 @@ class SecondPort:
 
     async def open(self, app: ASGIApp) -> None:
         """Begin to answer."""
-        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, http=_Unlogged, ws="none")
+        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, access_log=False, ws="none")
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)
@@ -219,11 +215,3 @@ class SecondPort:
             self._server.force_exit = True  # nobody's work is lost
             await self._server.shutdown([self.socket])
         self.socket.close()
-
-
-class _Unlogged(H11Protocol):
-    """A connection whose requests are in no log; uvicorn's own setting would end the first port's log, too."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.access_log = False

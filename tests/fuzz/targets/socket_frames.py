@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn import Config
 from uvicorn.server import ServerState
 
 from agent_tools.bodies.connections import Connections
-from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.serving.web_socket import BURST, BYTES_A_FRAME, Socket
+from agent_tools.bodies.frames import BURST, BYTES_A_FRAME
 from agent_tools.limits import KIB
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -59,21 +57,18 @@ async def _hear(parts: Parts) -> None:
         while not found or found[-1]["type"] != "websocket.disconnect":
             found.append(await receive())
 
-    config = Config(application, ws_max_size=unfold.MOST, ws_per_message_deflate=False, log_config=None)
-    config.load()
-    config.loaded_app = application
+    shared = Connections(1, 60, lambda _: None, message_timeout=60, min_rate=1)
+    options = {"ws": "websockets-sansio", "ws_max_size": unfold.MOST, "ws_per_message_deflate": False}
+    config = shared.bound(application, log_config=None, **options)
     transport, state = _Transport(), ServerState()
-    client = Socket(LIMITS, Connections(1, 1, lambda _: None), (), config=config, server_state=state, app_state={})
+    client: Any = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
     client.connection_made(transport)
     client.data_received(HEAD)
-    frames = 0
     for piece in parts:
         await asyncio.sleep(0)
         client.data_received(piece)
-        frames += len(client.frames)
-    for task in state.tasks.copy():
-        client.connection_lost(None)
-        await task
+    client.connection_lost(None)
+    await asyncio.gather(*state.tasks)
     sent = sum(map(len, parts))
     assert sum(len(each.get("text") or each.get("bytes") or "") for each in found) <= sent
     assert len(found) <= BURST + sent / BYTES_A_FRAME + 100
@@ -101,14 +96,18 @@ class _Transport(asyncio.Transport):
     def resume_reading(self) -> None:
         """Likewise."""
 
-    def drop(self, size: int) -> None:
-        """Drop it."""
+    def is_reading(self) -> bool:
+        """It always is."""
+        return True
 
-    def forget(self) -> None:
-        """Wait no more."""
+    def can_write_eof(self) -> bool:
+        """It need not be told."""
+        return False
 
+    def get_write_buffer_size(self) -> int:
+        """Everything has been taken."""
+        return 0
 
-LIMITS = GatewayConfig("http://u")
 
 TARGET = Target(
     hear,

@@ -242,8 +242,9 @@ SMUGGLED = {
 
 def test_what_can_be_read_in_two_ways_is_refused_once(new_gateway: NewGateway) -> None:
     gateway = new_gateway({})
-    answers = {form: code_of(said_to(gateway.url, POST + request))[0] for form, request in SMUGGLED.items()}
-    assert {form: status for form, status in answers.items() if status not in (400, 501)} == {}
+    answers = {form: said_to(gateway.url, POST + request) for form, request in SMUGGLED.items()}
+    assert {form for form, answer in answers.items() if answer[9:12] not in (b"400", b"501")} == set()
+    assert {form for form, answer in answers.items() if answer.count(b"HTTP/1.1 ") != 1} == set()
     assert gateway.services.containers.all_of("local") == []
     assert counted(gateway, "malformed") == len(SMUGGLED)
 
@@ -251,14 +252,6 @@ def test_what_can_be_read_in_two_ways_is_refused_once(new_gateway: NewGateway) -
 def test_chunks_in_http_1_0_are_refused(new_gateway: NewGateway) -> None:
     request = POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + INNER
     assert code_of(said_to(new_gateway({}).url, request))[0] == 400
-
-
-def test_an_upgrade_is_not_made(new_gateway: NewGateway) -> None:
-    upgrade = b"Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    upgrade += b"Sec-WebSocket-Key: YQ==\r\n\r\n"
-    gateway = new_gateway({}, api_keys=("key-of-the-test",))
-    answer = said_to(gateway.url, b"GET /v1/containers HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
-    assert answer.startswith(b"HTTP/1.1 401")
 
 
 class Wire:

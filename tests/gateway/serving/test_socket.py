@@ -12,7 +12,7 @@ import pytest
 
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply
-from tests.gateway.asking import until
+from tests.gateway.asking import KEYS, until
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.gateway.connections import HEALTH, QUICK, counted, is_served
 from tests.recorder import connect, read_all, said_to
@@ -133,17 +133,19 @@ def test_frames_that_are_against_the_protocol_end_the_connection(new_gateway: Ne
 
 
 def test_only_a_get_of_responses_is_upgraded(new_gateway: NewGateway) -> None:
-    gateway = new_gateway({"m": ["One."]})
-    assert said_to(gateway.url, HANDSHAKE.replace(b"/v1/responses", b"/v1/models")).startswith(b"HTTP/1.1 200")
-    assert said_to(gateway.url, HANDSHAKE.replace(b"GET", b"DELETE")).startswith(b"HTTP/1.1 405")
-    body = b'{"model": "m", "input": "Go."}'
-    length = b"Content-Length: %d\r\nUpgrade:" % len(body)
-    posted = HANDSHAKE.replace(b"GET", b"POST").replace(b"Upgrade:", length, 1) + body
-    assert b'"status":"completed"' in said_to(gateway.url, posted)
-    assert said_to(gateway.url, ASKED + b"\r\n").startswith(b"HTTP/1.1 400")
-    assert said_to(gateway.url, HANDSHAKE.replace(b"/v1/", b"/other/")).startswith(b"HTTP/1.1 403")
+    gateway = new_gateway({}, api_keys=KEYS, **QUICK)
+    known = HANDSHAKE.replace(b"Upgrade:", f"Authorization: Bearer {KEYS[0]}\r\nUpgrade:".encode(), 1)
     many = b"".join(b"X-%d: a\r\n" % number for number in range(200))
-    assert said_to(gateway.url, ASKED + many + HANDSHAKE.removeprefix(ASKED)).startswith(b"HTTP/1.1 400")
+    for head, status in (
+        (HANDSHAKE, b"401"),
+        (HANDSHAKE.replace(b"/v1/responses", b"/v1/containers"), b"401"),
+        (known.replace(b"/v1/responses", b"/v1/containers"), b"403"),
+        (known.replace(b"/v1/", b"/other/"), b"403"),
+        (ASKED + b"\r\n", b"400"),
+        (known.replace(b"GET", b"POST"), b"408"),  # it is no WebSocket's, so that nothing is served
+        (known.replace(b"Upgrade:", many + b"Upgrade:", 1), b"408"),
+    ):
+        assert said_to(gateway.url, head)[9:12] == status, head
     with connect(gateway.url) as connection:
         assert is_served(connection)
 
