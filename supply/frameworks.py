@@ -45,14 +45,14 @@ FRAMEWORKS = {
     "langchain": Framework(
         "LangChain: a tool, their tools in the code, and langchain_tests for tools",
         ("langchain==1.4.7", "langchain-core==1.7.2", "langchain-tests==1.1.9"),
-        (ASYNCIO,),
+        (ASYNCIO, "langchain-openai==1.7.3"),
         AWAITED,
         ("langchain",),
     ),
     "deepagents": Framework(
         "deepagents: a backend, and langchain_tests' SandboxIntegrationTests",
         ("deepagents==0.7.32", "langchain-tests==1.1.9"),
-        (ASYNCIO,),
+        (ASYNCIO, "langchain-openai==1.7.3"),
         AWAITED,
         ("deepagents",),
     ),
@@ -64,7 +64,7 @@ FRAMEWORKS = {
     "inspect": Framework(
         "Inspect: a provider by entry point, and self_check",
         ("inspect-ai==0.3.285",),
-        (ASYNCIO,),
+        (ASYNCIO, "openai==3.57.0"),
         AWAITED,
         ("inspect",),
     ),
@@ -77,13 +77,14 @@ FRAMEWORKS = {
     "smolagents": Framework(
         "smolagents: an executor with tools on the host, and their tests of remote executors",
         ("smolagents==1.26.0",),
+        ("openai==3.57.0",),
         modules=("smolagents",),
     ),
-    "adk": Framework("Google's ADK: a code executor", ("google-adk==2.13.0",), modules=("adk",)),
+    "adk": Framework("Google's ADK: a code executor", ("google-adk==2.13.0",), ("litellm==1.106.2",), modules=("adk",)),
     "autogen": Framework(
-        "AutoGen: a code executor as a component, and its tests of executors",
+        "AutoGen: an example of a code executor, and its tests of executors",
         ("autogen-agentchat==0.7.5", "autogen-ext==0.7.5"),
-        modules=("autogen",),
+        example="autogen_executor",
     ),
     "dspy": Framework(
         "DSPy: an interpreter for RLM, CodeAct and ProgramOfThought", ("dspy==3.4.1",), modules=("dspy",)
@@ -91,7 +92,7 @@ FRAMEWORKS = {
     "llama-index": Framework(
         "LlamaIndex: tools, and what runs CodeActAgent's code",
         ("llama-index-core==0.14.25",),
-        ("llama-index-llms-openai==0.8.3",),
+        ("llama-index-llms-openai==0.8.3", "llama-index-llms-openai-like==0.8.1"),
         modules=("llama_index",),
     ),
     "litellm": Framework(
@@ -122,10 +123,10 @@ FRAMEWORKS = {
         "Agno: an example", ("agno==3.1.10",), ("openai==3.54.0", "sqlalchemy==2.1.9"), example="agno_agent"
     ),
     "agent-framework": Framework(
-        "Microsoft Agent Framework: an example",
+        "Microsoft Agent Framework: a context provider for CodeAct",
         ("agent-framework-core==1.23.0",),
         ("agent-framework-openai==1.17.0",),
-        example="agent_framework_agent",
+        modules=("agent_framework",),
     ),
     "ag2": Framework("AG2: an example, with an environment for its code tool", ("ag2==1.2.1",), example="ag2_agent"),
     "verifiers": Framework("verifiers: an example of a runtime", ("verifiers==0.4.0",), example="verifiers_runtime"),

@@ -6,9 +6,12 @@ import ast
 import asyncio
 import importlib
 import io
+import json
 import re
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +86,27 @@ RUN: dict[tuple[str, int], Callable[[Names], bool]] = {
     ("pool.md", 0): ASSERTS_ITSELF,
     ("upstreams.md", 0): ASSERTS_ITSELF,
     ("pool.md", 1): ASSERTS_ITSELF,
+    ("audit.md", 0): ASSERTS_ITSELF,
+    ("density.md", 0): ASSERTS_ITSELF,
+    ("engines.md", 0): ASSERTS_ITSELF,
+    ("image.md", 0): ASSERTS_ITSELF,
+    ("state.md", 1): lambda names: json.loads(Path("session.ipynb").read_text())["nbformat"] == 4,
+    ("training.md", 0): lambda names: names["score"](names["rollouts"][0]) == 1.0,
     ("skills.md", 0): lambda names: names["result"].stdout == b"{'a': 4, 'b': 6}\n",
 }
 """Blocks that run as they stand, by page and number, with what must be true of their names afterwards."""
+PREPARED = {
+    ("agents.md", 0),
+    *((page, 0) for page in ("clients.md", "gateway.md", "kubernetes.md", "mcp.md", "two-agents.md")),
+}
+PREPARED |= {("python.md", 2), ("skills.md", 1)}
+"""Blocks that a test of their own runs, before a scripted model, a gateway or a cluster."""
+ELSEWHERE = {
+    ("deploy.md", 0): "tests/deploy/test_page.py",
+    ("fleet.md", 0): "tests/integrations/ray.py",
+    ("python.md", 1): "it builds an image with packages, as tests/docker/test_images.py does",
+}
+"""The other blocks, with what runs what they show."""
 
 
 def parsed(block: str) -> ast.Module:
@@ -94,6 +115,13 @@ def parsed(block: str) -> ast.Module:
 
 def test_there_are_blocks() -> None:
     assert len(BLOCKS) >= 7
+
+
+def test_each_block_runs_in_a_test() -> None:
+    known = {*RUN, *PREPARED, *ELSEWHERE}
+    assert {
+        (page, number) for page, blocks in groupby(BLOCKS, itemgetter(0)) for number, _ in enumerate(blocks)
+    } == known
 
 
 @pytest.mark.parametrize("block", [block for _, block in BLOCKS], ids=[name for name, _ in BLOCKS])
@@ -190,6 +218,20 @@ def test_two_turns_of_a_client_run_as_they_stand(new_gateway: NewGateway, docker
     names["client"].close()
     assert (names["second"].output_text, len(names["containers"])) == ("42.", 1)
     assert "42" in gateway.upstream.requests[-1]["messages"][-1]["content"]
+
+
+@pytest.mark.docker
+def test_skills_are_uploaded_as_the_page_says(
+    new_gateway: NewGateway, docker_runtime: Runtime, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    total = ScriptedReply(
+        calls=[ScriptedCall("shell", {"commands": ["python skills/csv-total/scripts/total.py in.csv"]})]
+    )
+    gateway = new_gateway({"m": [total, "No such file."]}, docker_runtime)
+    first, second = (block for name, block in BLOCKS if name == "skills.md")
+    names = {**run(first), **run(second.replace("http://127.0.0.1:8080", gateway.url))}
+    with names["client"] as client:
+        assert [version.version for version in client.skills.versions.list(names["skill"].id)] == ["2", "1"]
 
 
 def test_the_table_of_clients_has_all_that_are_tried_at_their_versions() -> None:

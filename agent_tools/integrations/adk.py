@@ -8,13 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 import mimetypes
-import threading
-from collections import OrderedDict
 from typing import Any
 
 from agent_tools import Execution, Sandbox
 from agent_tools.extras import extra
-from agent_tools.sandbox.options import Options
+from agent_tools.integrations.sessions import SessionSandboxes
 from agent_tools.text import one_line
 
 with extra("adk"):
@@ -42,13 +40,12 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
     cfg: dict[str, Any] = Field(default_factory=dict)
     max_sandboxes: int = Field(default=64, ge=1)
     max_file_bytes: int = Field(default=20 * 2**20, ge=1)
-    _sandboxes: OrderedDict[str, Sandbox] = PrivateAttr(default_factory=OrderedDict)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+    _sandboxes: SessionSandboxes = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         """Check the options, before there is a session."""
         super().model_post_init(context)
-        Options.read({"idle_stop": 900, **self.cfg})
+        self._sandboxes = SessionSandboxes(self.cfg, self.max_sandboxes)
 
     def execute_code(
         self, invocation_context: InvocationContext, code_execution_input: CodeExecutionInput
@@ -61,20 +58,11 @@ class AgentToolsCodeExecutor(BaseCodeExecutor):
 
     def sandbox(self, session_id: str) -> Sandbox:
         """Return the sandbox of a session; it is created if needed, and starts at its first use."""
-        with self._lock:
-            found = self._sandboxes.pop(session_id, None) or Sandbox({"idle_stop": 900, **self.cfg})
-            self._sandboxes[session_id] = found
-            oldest = self._sandboxes.popitem(last=False)[1] if len(self._sandboxes) > self.max_sandboxes else None
-        if oldest:
-            oldest.close()
-        return found
+        return self._sandboxes.of(session_id).sync
 
     def close(self) -> None:
         """Remove all sandboxes."""
-        with self._lock:
-            sandboxes, self._sandboxes = self._sandboxes, OrderedDict()
-        for sandbox in sandboxes.values():
-            sandbox.close()
+        self._sandboxes.close()
 
     def _result(self, sandbox: Sandbox, execution: Execution) -> CodeExecutionResult:
         written = [change for change in execution.changes if change.size <= self.max_file_bytes][:MAX_FILES]

@@ -269,9 +269,12 @@ class ScriptedServer:
         """Return URL and key, for models of this package."""
         return Endpoint(self.base_url, self.api_key or "none")
 
-    def __enter__(self) -> ScriptedServer:
+    def start(self) -> ScriptedServer:
+        """Serve until this process ends; as a context it serves until the block ends."""
         self._thread.start()
         return self
+
+    __enter__ = start
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

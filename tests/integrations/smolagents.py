@@ -87,7 +87,7 @@ def test_a_final_answer_ends_the_code_whatever_it_catches(executor: AgentToolsEx
 
 
 def test_the_page_runs() -> None:
-    names = run_page("smolagents", model=Scripted("final_answer(price('pear') * 28)"))
+    names = run_page("smolagents")
     assert names["answer"] == 42
 
 

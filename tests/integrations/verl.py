@@ -102,8 +102,9 @@ def test_the_sandbox_ends_with_the_trajectory(loop: Loop) -> None:
     assert len(tool._sandboxes) == 0
 
 
-def test_the_page_runs(loop: Loop, tmp_path: Path) -> None:
-    run_page("verl", tools_yaml=tmp_path / "tools.yaml")
+def test_the_page_runs(loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where `loop` has the file that the page names
+    run_page("verl")
 
 
 def test_bad_calls_are_answered_and_bad_configs_refused(loop: Loop) -> None:

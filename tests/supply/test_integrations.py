@@ -10,7 +10,7 @@ import pytest
 from supply.frameworks import FRAMEWORKS
 from supply.integrations import FOLDER, ROOT, Outcome, command_line, main, read_report
 
-SHARED = {"__init__", "common", "memory_folders"}
+SHARED = {"__init__", "common", "sessions", "memory_folders"}
 REPORT = b"""<testsuites><testsuite>
 <testcase name="a" time="0.5"/>
 <testcase name="b" time="1.5"><failure message="AssertionError: x&#10;more">trace</failure></testcase>
