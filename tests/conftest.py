@@ -126,10 +126,11 @@ def certificates_are_read_once() -> Iterator[None]:
 def databases_are_ready() -> Iterator[None]:
     """New files of gateways begin with all revisions of their schema; `tests/gateway/store/test_schema.py` has none."""
     with pytest.MonkeyPatch.context() as patch:
-        if store := sys.modules.get("agent_tools.gateway.store.store"):
+        if "agent_tools.gateway.store.store" in sys.modules:
+            from agent_tools.gateway.store import schema
             from tests.ready_database import with_copies
 
-            patch.setattr(store, "prepare", with_copies(store.prepare))
+            patch.setattr(schema, "prepare", with_copies(schema.prepare))
         yield
 
 

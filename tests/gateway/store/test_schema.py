@@ -16,7 +16,8 @@ from alembic.migration import MigrationContext
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.store.records import metadata
-from agent_tools.gateway.store.store import Store, prepare
+from agent_tools.gateway.store.schema import prepare
+from agent_tools.gateway.store.store import Store
 from tests.gateway.postgresql import postgresql
 
 __all__ = ["postgresql"]
@@ -24,7 +25,7 @@ __all__ = ["postgresql"]
 
 @pytest.fixture(autouse=True)
 def no_database_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_tools.gateway.store.store.prepare", prepare)
+    monkeypatch.setattr("agent_tools.gateway.store.schema.prepare", prepare)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
