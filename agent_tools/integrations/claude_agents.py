@@ -23,6 +23,7 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.extras import extra
 from agent_tools.integrations.memory_folders import MemoryFolder
 from agent_tools.limits import KIB, MIB
+from agent_tools.machine.owner import Owner, private_base
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.audit import AuditLog
 
@@ -121,8 +122,11 @@ class ClaudeWorker:
             await asyncio.gather(*serving, return_exceptions=True)
 
     async def _serve(self) -> None:
-        """Serve one session after another, with a folder on the host for its skills, which no container sees."""
-        with tempfile.TemporaryDirectory(prefix="agent-tools-claude-") as folder:
+        """Serve one session after another, with a folder on the host for its skills, which no container sees.
+
+        It lies where the next process of this user removes what a killed one has left.
+        """
+        with tempfile.TemporaryDirectory(prefix=f"{Owner.current().token}-", dir=private_base()) as folder:
             await EnvironmentWorker(self._client, tools=self._tools, workdir=folder, **self._given).run()
 
     def _tools(self, context: AgentToolContext) -> list[Tool]:

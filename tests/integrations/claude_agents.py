@@ -8,9 +8,11 @@ import io
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -464,11 +466,15 @@ def test_stopping_the_worker_ends_a_call_under_way(api: Api, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_process_that_is_ended_leaves_no_container(api: Api, number: signal.Signals) -> None:
+def test_a_process_that_is_ended_leaves_no_container_and_no_folder(
+    api: Api, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     from agent_tools.machine.machine import start_time
-    from agent_tools.machine.owner import Owner
+    from agent_tools.machine.owner import Owner, private_base, remove_stale_run_dirs
     from agent_tools.runtime.runtime import docker_runtime
 
+    folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))  # where each process looks for what a killed one has left
+    monkeypatch.setenv("AGENT_TOOLS_RUN_DIR", str(folder))
     environment = {**os.environ, "ANTHROPIC_ENVIRONMENT_KEY": KEY, "ANTHROPIC_BASE_URL": api.url}
     command = [sys.executable, "-m", "agent_tools", "worker", "claude", "--environment-id", "env_1"]
     with subprocess.Popen(command, env=environment) as process:
@@ -482,3 +488,6 @@ def test_a_process_that_is_ended_leaves_no_container(api: Api, number: signal.Si
         while docker_runtime().engine.strays(labels):
             assert time.monotonic() < deadline
             time.sleep(0.1)
+    remove_stale_run_dirs()
+    assert [path for path in private_base().iterdir() if path.is_dir()] == []
+    shutil.rmtree(folder)
