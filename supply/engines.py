@@ -39,7 +39,7 @@ TESTS = {  # file: seconds, on one CPU whose system calls take thirty times as l
     "tests/docker/test_egress.py": 900,
     "tests/contract": 3600,
 }
-UNLESS = "not process-sockets and not process-stdio"  # tests that run without an engine
+UNLESS = "not process-sockets"  # tests that run without an engine
 TWO_USERS = "tests/docker/test_two_users.py"
 CHECKOUT = """
 rm -rf /opt/repo && mkdir /opt/repo && tar -xf /host/checkout.tar -C /opt/repo && chown -R {user} /opt/repo

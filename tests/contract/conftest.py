@@ -11,15 +11,20 @@ from tests.contract.images import image_of
 from tests.doubles import ProcessEngine
 
 
-@pytest.fixture(scope="module", params=["docker", "process"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.getfixturevalue("docker_engine") if request.param == "docker" else ProcessEngine()
+@pytest.fixture(scope="module", params=["docker-sockets", "docker-stdio", "process-sockets"])
+def pair(request: pytest.FixtureRequest) -> str:
+    """An engine and a transport; the double is one for unit tests, which use its sockets."""
+    return str(request.param)
 
 
-@pytest.fixture(scope="module", params=["sockets", "stdio"])
-def transport(request: pytest.FixtureRequest) -> TransportName:
-    name: TransportName = request.param
-    return name
+@pytest.fixture(scope="module")
+def engine(pair: str, request: pytest.FixtureRequest) -> Engine:
+    return request.getfixturevalue("docker_engine") if pair.startswith("docker") else ProcessEngine()
+
+
+@pytest.fixture(scope="module")
+def transport(pair: str) -> TransportName:
+    return "stdio" if pair.endswith("stdio") else "sockets"
 
 
 @pytest.fixture(scope="module")
