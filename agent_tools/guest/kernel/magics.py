@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib.util import find_spec
 from typing import Any, TextIO
 
@@ -58,8 +58,18 @@ def register(shell: Any) -> None:
     os.system = system
     shell.magics_manager.load_lazy = partial(_load, shell.magics_manager.load_lazy)
     shell.register_magic_function(_subshell, "line", "subshell")
-    shell.register_magics(RunMagics)
-    shell.register_magic_function(partial(shell.run_raising, shell.find_line_magic("rerun")), "line", "rerun")
+    shell.register_magics(RunMagicsWithoutDebugger)
+    shell.register_magic_function(_raising(shell, shell.find_line_magic("rerun")), "line", "rerun")
+
+
+def _raising(shell: Any, stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a magic whose error of the code that it runs, which the stock one shows only, is the cell's."""
+
+    @wraps(stock)  # with its parser, and its help
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return shell.run_raising(stock, *args, **kwargs)
+
+    return run
 
 
 def _load(stock: Callable[..., None], *args: Any) -> None:
@@ -110,14 +120,26 @@ def _subshell(line: str) -> None:
 
 
 class RunMagics(ExecutionMagics):
-    """%run, %time, %prun and their like, without a debugger; the error of a file that %run runs is the cell's.
+    """%run, %time, %prun and their like; the error of a file of %run, or of a %%capture, is the cell's.
 
     `%matplotlib` gives the stock class a runner that ends each file with an empty figure; this one it does not know.
     """
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a file."""
-        return self.shell.run_raising(super().run, *args, **kwargs)
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        for kind, name in (("line", "run"), ("cell", "capture")):
+            self.magics[kind][name] = _raising(shell, self.magics[kind][name])
+
+    def _run_with_profiler(self, code: Any, opts: Any, namespace: Any) -> Any:
+        if isinstance(code, str):
+            self.shell.lazy_names.look_at(code)
+        if "execfile" in namespace:  # of %run, which would only show the file's error
+            namespace["execfile"] = partial(self.shell.safe_execfile, raise_exceptions=True)
+        return super()._run_with_profiler(code, opts, namespace)
+
+
+class RunMagicsWithoutDebugger(RunMagics):
+    """The same where nobody can type at a debugger's prompt."""
 
     def pdb(self, parameter_s: str = "") -> None:
         """Leave the debugger off."""
@@ -129,13 +151,6 @@ class RunMagics(ExecutionMagics):
 
     def _run_with_debugger(self, *args: Any, **kwargs: Any) -> None:
         raise UsageError(NO_DEBUGGER)
-
-    def _run_with_profiler(self, code: Any, opts: Any, namespace: Any) -> Any:
-        if isinstance(code, str):
-            self.shell.lazy_names.look_at(code)
-        if "execfile" in namespace:  # of %run, which would only show the file's error
-            namespace["execfile"] = partial(self.shell.safe_execfile, raise_exceptions=True)
-        return super()._run_with_profiler(code, opts, namespace)
 
 
 def _installer(name: str, stock: Callable[[str], None]) -> Callable[[str], None]:

@@ -21,7 +21,6 @@ from typing import Any
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core import page
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.magics import ExecutionMagics
 from IPython.core.tbtools import _safe_string
 from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from IPython.utils.syspathcontext import prepended_to_syspath
@@ -340,16 +339,17 @@ class SandboxShell(CellShell):
     run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell
 
     def run_cell(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a cell; within another one, raise an interrupt, and an error that `run_raising` wants."""
+        """Run a cell; within another one, raise an interrupt, and note an error for `run_raising`."""
         if not self.depth:
             return super().run_cell(*args, **kwargs)
         before = interrupts.raised()
         with interrupts.ending_the_cell():  # also where IPython has handled it, in a callback of an event
             result = super().run_cell(*args, **kwargs)
             error = result.error_before_exec or result.error_in_exec
-            was_interrupted = isinstance(error, INTERRUPTIONS) and interrupts.raised() > before
-            if error and (was_interrupted or _goes_to(sys._getframe(1)) is _RAISING):
+            if isinstance(error, INTERRUPTIONS) and interrupts.raised() > before:
                 raise error
+            if error and _goes_to(sys._getframe(1)) is _RAISING:
+                self._failure = error
             return result
 
     def safe_execfile_ipy(self, fname: str, *args: Any, **kwargs: Any) -> None:
@@ -394,7 +394,7 @@ class SandboxShell(CellShell):
         if not is_plain:
             display.show_as_asked(self.display_formatter)
         self.set_hook("show_in_pager", page.as_hook(self.payloadpage_page), 80)  # before that of prepare_shell
-        self.register_magics(ExecutionMagics)  # with a debugger
+        self.register_magics(magics.RunMagics)  # with a debugger
         self.InteractiveTB = AutoFormattedTB(mode="Context", theme_name="neutral", tb_offset=1)
         self._set_leaving()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -238,23 +239,41 @@ def test_a_restart_has_a_fresh_kernel_in_the_same_sandbox(
     assert talk.run("import os; os.getppid()").text == before
 
 
-@pytest.mark.parametrize("code", ["%%capture\n1 / 0", "get_ipython().run_cell('1 / 0')"])
-def test_an_error_within_a_cell_is_shown(talk: Talk, code: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"), [("error", "%%capture c\nprint(2)\n1 / 0"), ("ok", "get_ipython().run_cell('1 / 0')")]
+)
+def test_an_error_within_a_cell_is_shown(talk: Talk, status: str, code: str) -> None:
     ran = talk.run(code)
     (shown,) = (message["content"]["ename"] for message in ran.published if message["msg_type"] == "error")
-    assert shown == "ZeroDivisionError"
+    assert (ran.status, shown) == (status, "ZeroDivisionError")
+    if status == "error":
+        assert talk.run("print(c.stdout)").text == "2\n\n"
 
 
-@pytest.mark.parametrize("command", ["!sleep 61", "x = !sleep 61", "subprocess.run(['sleep', '61'])"])
+@pytest.mark.parametrize("line", ["%run bad.py", "%run -p bad.py", "%run -m bad", "%run bad.ipy"])
+def test_a_file_that_fails_ends_the_cell_that_runs_it(talk: Talk, line: str) -> None:
+    talk.run("for name in ('bad.py', 'bad.ipy'): open(name, 'w').write('raise ValueError(1)')")
+    ran = talk.run(f"{line}\nprint('went on'.upper())")
+    assert ran.reply["content"]["ename"] == "ValueError"
+    assert ran.kinds.count("error") == 1
+    assert "WENT ON" not in ran.text
+
+
+SECONDS = f"61.{os.getpid():07}"  # of this test alone, on a machine where others run
+
+
+@pytest.mark.parametrize(
+    "command", [f"!sleep {SECONDS}", f"x = !sleep {SECONDS}", f"subprocess.run(['sleep', '{SECONDS}'])", "%run slow.py"]
+)
 def test_an_interrupt_ends_the_cell_and_what_it_waits_for(talk: Talk, command: str) -> None:
-    talk.run("import subprocess")
+    talk.run("import subprocess; open('slow.py', 'w').write('import time; time.sleep(61)')")
     request = talk.client.execute(f"print('begun', flush=True)\n{command}\nprint('went on'.upper())")
     while (message := talk.client.get_iopub_msg(timeout=PATIENCE))["msg_type"] != "stream":
         pass
     assert message["content"]["text"] == "begun\n"
     assert talk.ask("interrupt_request", {}, "control")["status"] == "ok"
     assert talk.reply_to(request)["ename"] == "KeyboardInterrupt"
-    found = talk.run("subprocess.run(['pgrep', '-fc', '^sleep 61$'], capture_output=True, text=True).stdout")
+    found = talk.run(f"subprocess.run(['pgrep', '-fc', '^sleep {SECONDS}$'], capture_output=True, text=True).stdout")
     assert "WENT ON" not in found.text
     assert "'0" in found.text
 

@@ -318,7 +318,7 @@ def test_an_interrupt_ends_the_cell_whatever_it_waits_for(sandbox: Sandbox, stop
         assert "went on" not in "".join(each.text for each in seen if isinstance(each, Stream)), code
         ends = [each for each in seen if isinstance(each, (Error, TimedOut))]
         kind = "TimedOut" if stopped_by == "limit" else "Error"
-        assert [type(each).__name__ for each in ends] == [kind], (code, ends)
+        assert [type(each).__name__ for each in ends] == [kind], (code, seen)
         assert getattr(ends[0], "name", "") in ("", "KeyboardInterrupt", "CancelledError"), code
     assert sandbox.run_code("_exit_code").value == -2
 
