@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -90,6 +91,27 @@ class Shield:
 shield = Shield()
 
 
+def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that no interrupt leaves half done."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with shield:
+            return function(*args, **kwargs)
+
+    return run
+
+
+def shield_forks() -> None:
+    """Let no interrupt meet the callbacks of a fork, where Python ignores exceptions: a lock would stay locked."""
+    os.fork = shielded(os.fork)
+    os.register_at_fork(after_in_child=_expose)
+
+
+def _expose() -> None:
+    _State.shields, _State.was_noted = 0, False
+
+
 def is_shielded() -> bool:
     """Return whether an interrupt has to wait; if so, note it."""
     if _State.shields:
@@ -143,11 +165,12 @@ def _interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def raise_unraisable() -> None:
-    """Let an interrupt come again that met a finalizer or a callback of a fork, where Python ignores exceptions."""
+    """Let an interrupt come again that met a finalizer, where Python ignores exceptions."""
     stock = sys.unraisablehook
 
     def hook(ignored: Any) -> None:
         if issubclass(ignored.exc_type, INTERRUPTIONS) and _State.raised and is_main_thread():
+            _State.raised -= 1  # so that it ends whatever runs by then
             raise_soon()
         else:
             stock(ignored)
@@ -262,8 +285,8 @@ class CellProcesses:
             table = processes()
             related = {pid for pid in table if descends(pid, (os.getppid(),), table)}  # the parent adopts orphans
             self._strangers = frozenset(table.keys() - related - _own_group(table).keys() - {self._owner})
-            workers = pools.end(self._earlier_jobs) & table.keys()
             forks, programs = self._started(table)
+            workers = pools.end(self._earlier_jobs, forks) & table.keys()
             signal_all(parents_first(programs, table), signal.SIGINT)
             signal_all(forks | workers, signal.SIGKILL)
             self._killed |= forks | workers

@@ -17,6 +17,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from . import display
+from .interrupts import shielded
 from .magics import say
 
 Adapter = Callable[[Any], None]
@@ -40,6 +41,7 @@ def adapt(shell: Any) -> None:
             "altair.vegalite.v6.display": without_person(adapt_altair),
             "tqdm.notebook": without_person(_adapt_tqdm),
             "rich.console": without_person(_adapt_rich),
+            "multiprocessing.pool": _adapt_pools,
         }
     ).install()
     logging.getLogger("matplotlib.font_manager").addFilter(Once())
@@ -133,6 +135,11 @@ def _adapt_tqdm(notebook: Any) -> None:
 def _adapt_rich(console: Any) -> None:
     """Let rich print text, which it would show as HTML in a notebook."""
     console._is_jupyter = lambda: False
+
+
+def _adapt_pools(pool: Any) -> None:
+    """Delay an interrupt while a pool is made: half of one would start workers for ever, and could not be ended."""
+    pool.Pool.__init__ = shielded(pool.Pool.__init__)
 
 
 # Charts of plotly and Altair: a picture for a model, and the chart's data for programs that draw it.

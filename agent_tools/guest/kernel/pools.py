@@ -6,7 +6,7 @@ found.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from ..checkpoints.taking import pools_of_processes
@@ -17,26 +17,34 @@ Jobs = frozenset[tuple[int, int]]
 
 def jobs() -> Jobs:
     """Return the unfinished jobs of all pools."""
-    return frozenset((id(pool), job) for pool, work in _found() for job in work)
+    return frozenset((id(pool), job) for pool, work, _ in _found() for job in work)
 
 
-def end(known: Jobs) -> set[int]:
-    """End the pools that have other jobs than these; return the pids of their workers, which are to be killed."""
-    workers: set[int] = set()
-    for pool, work in _found():
-        if any((id(pool), job) not in known for job in work):
-            workers |= _ended(pool) if hasattr(pool, "_terminate") else set(pool._processes)
-    return workers
+def end(known: Jobs, killed: Set[int]) -> set[int]:
+    """End the pools that have other jobs than these, or workers that are killed; return the pids of their workers.
+
+    A pool whose workers were killed could wait for ever for a lock of theirs, in its own end.
+    """
+    ended: set[int] = set()
+    for pool, work, workers in _found():
+        if not killed.isdisjoint(workers) or any((id(pool), job) not in known for job in work):
+            ended |= workers
+            if hasattr(pool, "_terminate"):
+                _end(pool)
+    return ended
 
 
-def _found() -> list[tuple[Any, list[int]]]:
-    """Return all pools with the numbers of their unfinished jobs."""
+def _found() -> list[tuple[Any, list[int], set[int]]]:
+    """Return all pools with the numbers of their unfinished jobs, and the pids of their workers."""
     if "multiprocessing" not in sys.modules:
         return []
     try:
-        of_multiprocessing = [(pool, list(pool._cache)) for pool in _of_multiprocessing()]
+        of_multiprocessing = [
+            (pool, list(pool._cache), {worker.pid for worker in pool._pool if hasattr(worker, "pid")})
+            for pool in _of_multiprocessing()
+        ]
         executors = {id(pool): pool for _, pool in pools_of_processes()}.values()
-        return of_multiprocessing + [(pool, list(pool._pending_work_items)) for pool in executors]
+        return of_multiprocessing + [(pool, list(pool._pending_work_items), set(pool._processes)) for pool in executors]
     except Exception:  # noqa: BLE001  (of objects that code has put there)
         return []
 
@@ -50,7 +58,7 @@ def _of_multiprocessing() -> Iterator[Any]:
                 yield pool
 
 
-def _ended(pool: Any) -> set[int]:
+def _end(pool: Any) -> None:
     """Let a pool of multiprocessing start nothing any more, without waiting for its workers, as `terminate` would."""
     terminate = sys.modules["multiprocessing.pool"].TERMINATE
     pool._terminate.cancel()
@@ -58,4 +66,3 @@ def _ended(pool: Any) -> set[int]:
         thread._state = terminate
     pool._cache.clear()
     pool._change_notifier.put(None)
-    return {worker.pid for worker in pool._pool if hasattr(worker, "pid")}

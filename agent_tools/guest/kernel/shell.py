@@ -121,6 +121,7 @@ def prepare_shell(shell: Any) -> None:
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
     interrupts.raise_unraisable()
+    interrupts.shield_forks()
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)

@@ -343,6 +343,8 @@ MEETING = {
     "async def main():\n    global loop, stock\n    loop = asyncio.get_running_loop()\n"
     "    stock, loop.call_soon = loop.call_soon, call_soon\n    await asyncio.sleep(0)\nasyncio.run(main())",
     "a finalizer": "class A:\n    def __del__(_): signal.raise_signal(signal.SIGINT)\na = A()\ndel a\ntime.sleep(60)",
+    "a finalizer between two statements": "class A:\n    def __del__(_): signal.raise_signal(signal.SIGINT)\nA()\n"
+    + "0\n" * 2_000,
     "a callback of IPython": "shell = get_ipython()\ndef stop():\n    shell.events.unregister('post_execute', stop)\n"
     "    signal.raise_signal(signal.SIGINT)\nshell.events.register('post_execute', stop)\nshell.run_cell('1')",
     "a library's cleanup": "import json\ntry:\n    signal.raise_signal(signal.SIGINT)\nfinally:\n    json.loads('')",
@@ -375,6 +377,23 @@ def test_work_of_an_earlier_cells_pool_ends_with_the_cell_that_waits_for_it(sand
     assert sandbox.run_code("[each.is_alive() for each in workers + other._pool]").value == [False, True]
     assert error_of(sandbox, "pool.map(abs, [1])")[0] == "ValueError"
     sandbox.run_code("other.terminate()")
+
+
+def test_an_interrupt_while_a_pool_is_made_leaves_no_half_of_one(sandbox: Sandbox) -> None:
+    sandbox.run_code(
+        "import multiprocessing, signal, threading\nstart = threading.Thread.start\ndef interrupted(thread):\n"
+        "    start(thread)\n    if 'tasks' in thread.name: signal.raise_signal(signal.SIGINT)\n"
+        "threading.Thread.start = interrupted"
+    )
+    done = sandbox.run_code("pool = multiprocessing.get_context('fork').Pool(2)\nprint('went on')")
+    assert (getattr(done.error, "name", ""), done.stdout, done.notes) == ("KeyboardInterrupt", "", ())
+    assert sandbox.run_code("len(multiprocessing.active_children())").value == 0
+
+
+def test_an_idle_pool_whose_workers_an_interrupt_has_ended_can_be_dropped(sandbox: Sandbox) -> None:
+    cell = "import gc, multiprocessing, time\npool = multiprocessing.get_context('fork').Pool(2)\npool.map(int, '12')\n"
+    sandbox.run_code(f"{cell}time.sleep(60)", timeout=1)
+    assert sandbox.run_code("del pool; gc.collect(); 1", timeout=20).value == 1
 
 
 def test_an_interrupted_script_leaves_no_words_for_a_later_cell(sandbox: Sandbox) -> None:
