@@ -259,21 +259,17 @@ def test_a_file_that_fails_ends_the_cell_that_runs_it(talk: Talk, line: str) -> 
     assert "WENT ON" not in ran.text
 
 
-SECONDS = f"61.{os.getpid():07}"  # of this test alone, on a machine where others run
-
-
-@pytest.mark.parametrize(
-    "command", [f"!sleep {SECONDS}", f"x = !sleep {SECONDS}", f"subprocess.run(['sleep', '{SECONDS}'])", "%run slow.py"]
-)
+@pytest.mark.parametrize("command", ["!sleep {}", "x = !sleep {}", "subprocess.run(['sleep', '{}'])", "%run slow.py"])
 def test_an_interrupt_ends_the_cell_and_what_it_waits_for(talk: Talk, command: str) -> None:
     talk.run("import subprocess; open('slow.py', 'w').write('import time; time.sleep(61)')")
-    request = talk.client.execute(f"print('begun', flush=True)\n{command}\nprint('went on'.upper())")
+    seconds = f"61.{os.getpid():07}"  # of this test alone, on a machine where others run
+    request = talk.client.execute(f"print('begun', flush=True)\n{command.format(seconds)}\nprint('went on'.upper())")
     while (message := talk.client.get_iopub_msg(timeout=PATIENCE))["msg_type"] != "stream":
         pass
     assert message["content"]["text"] == "begun\n"
     assert talk.ask("interrupt_request", {}, "control")["status"] == "ok"
     assert talk.reply_to(request)["ename"] == "KeyboardInterrupt"
-    found = talk.run(f"subprocess.run(['pgrep', '-fc', '^sleep {SECONDS}$'], capture_output=True, text=True).stdout")
+    found = talk.run(f"subprocess.run(['pgrep', '-fc', '^sleep {seconds}$'], capture_output=True, text=True).stdout")
     assert "WENT ON" not in found.text
     assert "'0" in found.text
 
