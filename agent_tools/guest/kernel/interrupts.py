@@ -24,6 +24,7 @@ from ..processes import ProcessStat, Table, command_line, descends, ignores, pro
 from . import pools
 
 AT_ONCE = 0.001  # seconds until code ends that was interrupted before it began
+AGAIN = 0.05  # seconds until the timer rings again: a signal right before a system call does not end this
 INTERRUPTIONS = (KeyboardInterrupt, asyncio.CancelledError)
 
 IsUsers = Callable[[FrameType | None], bool]
@@ -108,6 +109,15 @@ def shield_forks() -> None:
     os.register_at_fork(after_in_child=_expose)
 
 
+def let_be_nudged() -> None:
+    """Let PID 1's nudge end a system call, so that Python handles an interrupt that came right before this."""
+    signal.signal(signal.SIGURG, _nothing)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
 def _expose() -> None:
     _State.shields, _State.was_noted = 0, False
 
@@ -146,13 +156,15 @@ def ending_the_cell() -> Iterator[None]:
 def rings() -> bool:
     """Return whether `raise_soon` set the timer that has rung; True once for each time."""
     rings, _State.rings = _State.rings, False
+    if rings:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return rings
 
 
 def raise_soon(seconds: float = AT_ONCE) -> None:
     """Interrupt the cell after a time in seconds, unless it has ended by then."""
     _State.was_noted, _State.rings = False, True
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, AT_ONCE))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, AT_ONCE), AGAIN)
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
@@ -227,12 +239,12 @@ class Countdown:
 
     def expire(self, signum: int, frame: FrameType | None) -> None:
         """Act as SIGINT would now: raise KeyboardInterrupt in a plain cell, cancel one that awaits."""
-        left = self._ends - time.monotonic()
-        if not rings() and left > EARLY and self._handler is not signal.SIG_DFL:
+        left, is_interrupt = self._ends - time.monotonic(), rings()
+        if not is_interrupt and left > EARLY and self._handler is not signal.SIG_DFL:
             self._ring(signum, frame, left)
             return
         interrupt = signal.getsignal(signal.SIGINT)
-        if callable(interrupt) and not self._shell.is_held():
+        if callable(interrupt) and (is_interrupt or not self._shell.is_held()):
             interrupt(signal.SIGINT, frame)
 
     def _ring(self, signum: int, frame: FrameType | None, left: float) -> None:

@@ -122,6 +122,7 @@ def prepare_shell(shell: Any) -> None:
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
     interrupts.raise_unraisable()
     interrupts.shield_forks()
+    interrupts.let_be_nudged()
     countdown = Countdown(shell)
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)

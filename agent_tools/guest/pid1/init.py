@@ -8,6 +8,7 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -169,9 +170,15 @@ def _told(generation: int, name: StreamName, data: bytes) -> Iterator[Printed]:
 # The grace after an interrupt is counted in the kernel's processor time: on a busy machine a kernel may get none for a
 # while, and would have obeyed. MAX_GRACES bounds it in wall time, for a kernel that sleeps.
 
+# Python handles a signal that comes right before a system call after this call only. So each interrupt is followed by a
+# nudge, a signal that ends the call and that programs ignore.
+
 TRY_EVERY = 0.005  # seconds between two tries to send an early interrupt
 ALARM_LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
 AGAIN = 0.5  # of the grace, from the interrupt of a cancelled run to the next: code may clean up, or wait for ever
+
+NUDGE = signal.SIGURG
+NUDGE_AFTER = 0.1  # seconds from an interrupt
 
 
 class Alarm:
@@ -222,6 +229,7 @@ class Alarms:
         self._alarm: Alarm | None = None
         self._has_early_interrupt = False
         self._early_grace = 0.0  # after it; 0.0: the kernel is not killed
+        self._nudge_at = math.inf
 
     def arm(self, interrupt: float, kill: float) -> None:
         """Interrupt the kernel in `interrupt` seconds, and kill it after a grace of `kill` seconds."""
@@ -229,7 +237,7 @@ class Alarms:
 
     def disarm(self) -> None:
         """Cancel all signals that are due: the run, or the kernel, has ended."""
-        self._alarm, self._has_early_interrupt = None, False
+        self._alarm, self._has_early_interrupt, self._nudge_at = None, False, math.inf
 
     def interrupt(self, grace: float) -> None:
         """Interrupt the run that is armed, as soon as its code runs; kill it after a grace, unless that is 0."""
@@ -237,11 +245,22 @@ class Alarms:
 
     def seconds(self) -> list[float]:
         """Return the seconds until each signal is due."""
-        due = [self._alarm.at - self._clock()] if self._alarm and not self._alarm.is_over else []
-        return [*due, TRY_EVERY] if self._has_early_interrupt else due
+        due = [self._alarm.at] if self._alarm and not self._alarm.is_over else []
+        due += [self._nudge_at] if self._nudge_at < math.inf else []
+        seconds = [at - self._clock() for at in due]
+        return [*seconds, TRY_EVERY] if self._has_early_interrupt else seconds
 
     def due(self, kernel_pid: int) -> Iterator[int]:
-        """Yield the signals that are due to the kernel, 0 if there is none."""
+        """Yield the signals that are due to the kernel."""
+        if self._clock() >= self._nudge_at:
+            self._nudge_at = math.inf
+            yield NUDGE
+        for number in self._due(kernel_pid):
+            if number == signal.SIGINT:
+                self._nudge_at = self._clock() + NUDGE_AFTER
+            yield number
+
+    def _due(self, kernel_pid: int) -> Iterator[int]:
         if self._alarm and (number := self._alarm.ring(self._clock(), lambda: self._used(kernel_pid))):
             yield number
         if self._alarm and self._has_early_interrupt and kernel_pid and not ignores(kernel_pid, signal.SIGINT):

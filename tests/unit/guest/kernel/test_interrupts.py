@@ -72,6 +72,26 @@ def test_code_that_sets_a_handler_of_its_own_keeps_it(expected: None) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def test_an_interrupt_that_had_to_wait_is_raised_though_the_clock_stands_still(expected: None) -> None:
+    shell: Any = SimpleNamespace(is_held=lambda: True)
+    interrupts._State.rings = True
+    with interrupts.reaching_code(lambda _: True), pytest.raises(KeyboardInterrupt):
+        interrupts.Countdown(shell).expire(signal.SIGALRM, None)
+
+
+def test_a_timer_that_met_a_system_call_rings_again(expected: None) -> None:
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    try:
+        interrupts.raise_soon()
+        while len(rung) < 2:
+            signal.pause()
+        assert interrupts.rings()
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def countdown(depth: int) -> interrupts.Countdown:
     """Return the timer of a cell with a limit, so many cells deep."""
     parent = {"metadata": {"timeout": 30}}

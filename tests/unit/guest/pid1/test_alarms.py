@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_tools.guest.pid1.init import AGAIN, Alarms, Init
+from agent_tools.guest.pid1.init import AGAIN, NUDGE, NUDGE_AFTER, Alarms, Init
 from agent_tools.guest.pid1.lifeline import SocketLifeline, StdioLifeline
 from agent_tools.guest.processes import processor_time
 from agent_tools.guest.wire.mux import HEADER, WORDS
@@ -32,6 +32,10 @@ class Machine:
         self.alarms = Alarms(lambda: self.now, lambda _: self.used)
 
     def signals(self, seconds: float) -> list[tuple[float, int]]:
+        """Return when which signal was due, in seconds from now, but for nudges."""
+        return [each for each in self.all_signals(seconds) if each[1] != NUDGE]
+
+    def all_signals(self, seconds: float) -> list[tuple[float, int]]:
         """Let time go by as the alarms ask for it; return when which signal was due, in seconds from now."""
         started, found = self.now, list[tuple[float, int]]()
         while waits := self.alarms.seconds():
@@ -83,6 +87,18 @@ def test_an_interrupt_without_a_grace_leaves_the_time_limit_as_it_is() -> None:
     machine.alarms.interrupt(0.0)
     numbers = [number for _, number in machine.signals(60)]
     assert numbers == [signal.SIGINT, signal.SIGINT, signal.SIGKILL]
+
+
+def test_an_interrupt_is_followed_by_a_nudge_unless_the_run_is_over() -> None:
+    for is_over in (False, True):
+        machine = Machine(1.0)
+        machine.alarms.arm(TIMEOUT, GRACE)
+        machine.alarms.interrupt(0.0)
+        assert machine.all_signals(NUDGE_AFTER / 2)[0][1] == signal.SIGINT
+        if is_over:
+            machine.alarms.disarm()
+        found = [number for _, number in machine.all_signals(2 * NUDGE_AFTER)]
+        assert found == ([] if is_over else [NUDGE])
 
 
 def test_a_late_look_interrupts_first_and_kills_within_the_bound() -> None:
