@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -104,7 +105,8 @@ def _checked(reading: Reading, limits: Limits) -> Reading:
 _CLAIMS_CODE_KEY = re.compile(r"""\{\s*["']?code["']?\s*:""")
 _CODE_KEYS = frozenset(
     (
-        *("script", "source", "source_code", "python_code", "python", "program", "snippet", "cell"),
+        *("script", "source", "source_code", "python_code", "python", "program", "snippet", "code_snippet", "cell"),
+        *("code_block", "code_string"),
         *("input", "content", "text", "arguments", "parameters", "args", "kwargs"),
     )
 )
@@ -292,6 +294,9 @@ def _code_value(params: Any) -> tuple[str, tuple[str, ...]]:
             break
         path.append(str(key))
         value = given = value[key]
+        if key != "code" and isinstance(value, str) and _CLAIMS_CODE_KEY.match(value):  # encoded twice
+            with suppress(ValueError, RecursionError):
+                value = json.loads(value)
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         value = "".join(value) if value[0].endswith("\n") else "\n".join(value)
     if not path or not isinstance(value, str):

@@ -222,6 +222,8 @@ class CallPieces:
             ModelError: there are too many calls, or too much of one.
         """
         function = piece.get("function") or piece.get("custom") or piece
+        if isinstance(function, str):  # its name, or all of it as JSON
+            function = json.loads(function) if function[:1] == "{" else {**piece, "name": function}
         more = _unknown(piece, _OF_A_CALL)
         if function is not piece and (of_function := _unknown(function, _OF_A_FUNCTION)):
             more["function"] = of_function
@@ -271,7 +273,7 @@ _ENDED = frozenset(
     (
         *("stop", "stopped", "eos", "eot", "end", "ended", "turn", "token", "id", "sequence", "natural", "ok"),
         *("success", "complete", "completed", "done", "finish", "finished", "reason", "tool", "tools", "call", "calls"),
-        *("use", "function", "functions"),
+        *("use", "function", "functions", "of", "model"),
     )
 )
 _CUT = frozenset(("length", "max", "limit", "budget", "truncated", "exceeded"))
@@ -295,7 +297,8 @@ def finish_reason(given: object) -> str:
 
 _SERVER_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 """Fields of messages that go back to the server, which has them beside reasoning that it shows."""
-_REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text", "thought")
+_REASONING = ("reasoning_content", "reasoning")
+_REASONS = re.compile(r"(?:\w+_)?(?:reasoning|think(?:ing)?|thoughts?)(?:_(?:content|text|summary|blocks|details))?")
 _OF_REASONING = ("text", "content", "thinking", "reasoningText", "summary")
 
 
@@ -334,13 +337,18 @@ class ChunkReader:
         """The server has given a finish reason."""
         return self.reason is not None
 
+    @property
+    def is_complete(self) -> bool:
+        """The server has also sent usage."""
+        return self._usage is not None
+
     def read(self, event: Json) -> Iterator[Delta]:
         """Yield the deltas of one chunk."""
-        if event.get("usage"):
-            self._usage = usage_of(event["usage"])  # the last one counts: some servers send it with every chunk
-        for choice in event.get("choices") or ():
-            if choice.get("usage"):  # Moonshot has it there
-                self._usage = usage_of(choice["usage"])
+        choices = [choice for choice in event.get("choices") or () if choice is not None]
+        for holder in (event, event.get("x_groq"), *choices, *(choice.get("delta") for choice in choices)):
+            if usage := _inner(holder, "usage"):
+                self._usage = usage_of(usage)  # the last one counts: some servers send it with every chunk
+        for choice in choices:
             if not choice.get("index"):
                 yield from self._choice(choice)
 
@@ -377,11 +385,11 @@ class ChunkReader:
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         self._has_choice = True
-        delta = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
-        field = next((name for name in _REASONING if delta.get(name)), "")
-        if field in _REASONING[:2] and self._hear:
+        delta = choice.get("delta") or choice.get("message") or {**choice, "content": choice.get("text")}
+        field = next((name for name in (*_REASONING, *filter(_REASONS.fullmatch, delta)) if delta.get(name)), "")
+        if field in _REASONING and self._hear:
             self._hear("reasoning", field)
-        if thought := _thought(delta[field] if field else delta.get("reasoning_details")):
+        if field and (thought := _thought(delta[field])):
             yield ReasoningDelta(self._taken(thought))
         self._more.add(None, {name: delta[name] for name in _SERVER_FIELDS if delta.get(name)})
         if content := delta.get("content"):
@@ -402,6 +410,8 @@ class ChunkReader:
             if isinstance(part, Mapping) and (part.get("thinking") or part.get("type") in ("thinking", "reasoning")):
                 if thought := _thought(part.get("thinking") or part):
                     yield ReasoningDelta(self._taken(thought))
+            elif isinstance(part, Mapping) and part.get("name"):
+                yield from self._pieces.add(part)
             elif text := _text(part):
                 yield from self._said(self._thinking.feed(self._taken(text)))
         if self._thinking.is_thinking:
@@ -447,8 +457,10 @@ def _text(part: Any) -> str:
     return str(part)
 
 
-def usage_of(usage: object, read: str = "prompt_tokens", written: str = "completion_tokens") -> Usage:
-    """Read tokens from a `usage` object, under an API's names for them; a missing or malformed number is 0."""
+def usage_of(usage: object) -> Usage:
+    """Read tokens from a `usage` object, under either API's names for them; a missing or malformed number is 0."""
+    is_of_responses = _inner(usage, "input_tokens") is not None
+    read, written = ("input_tokens", "output_tokens") if is_of_responses else ("prompt_tokens", "completion_tokens")
     return Usage(
         _tokens(usage, read),
         _tokens(usage, written),

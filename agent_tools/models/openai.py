@@ -429,7 +429,9 @@ def _endpoint(name: str, cfg: Json) -> Endpoint:
     option = next((k for k in _SERVER_KEYS if cfg.get(k)), "")
     server = cfg[option] if option else _TYPES[cfg.get("model_type")]
     if server == "dashscope":
-        return Endpoint(DASHSCOPE_URL, _needed(key or settings.dashscope_key(), "DASHSCOPE_API_KEY"))
+        if not (dashscope := key or settings.dashscope_key()):
+            raise ModelError("DashScope needs a key: set DASHSCOPE_API_KEY, or pass 'api_key'.")
+        return Endpoint(DASHSCOPE_URL, dashscope)
     if server:
         if not str(server).startswith(("http://", "https://")):
             raise ModelError(f"{option} is not a URL: give one such as http://localhost:8000/v1, or 'dashscope'.")
@@ -444,12 +446,6 @@ def _endpoint(name: str, cfg: Json) -> Endpoint:
         "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or give 'base_url' and 'api_key' "
         "(of `agent-tools chat`: --base-url and --api-key-env)."
     )
-
-
-def _needed(key: str | None, variable: str) -> str:
-    if not key:
-        raise ModelError(f"DashScope needs a key: set {variable}, or pass 'api_key'.")
-    return key
 
 
 def _built(path: str, keywords: JsonObject) -> Model:

@@ -53,14 +53,14 @@ class ResponseReader:
     """Reads a response's events, as dicts, in order. Of reasoning and its summary it yields the one that comes first.
 
     Attributes:
-        is_over: the last event has come.
+        is_over, is_complete: the last event has come.
 
     Raises:
         ModelError: the server failed, or sent more calls than a reply may have.
     """
 
     def __init__(self) -> None:
-        self.is_over = False
+        self.is_over = self.is_complete = False
         self._calls: dict[Any, CallStarted] = {}  # by the places of their items
         self._has_spoken = False  # in this item
         self._has_answered = False  # anything at all, but reasoning and calls
@@ -184,7 +184,7 @@ class ResponseReader:
         for key in [key for key in self._calls if key not in self._complete]:
             yield self._completed(key, "".join(self._written.get(self._calls[key].index, ())))
         if usage := response.get("usage"):
-            yield usage_of(usage, "input_tokens", "output_tokens")
+            yield usage_of(usage)
         reason = str((response.get("incomplete_details") or {}).get("reason"))
         yield Finish(_REASONS.get(reason, "tool_calls" if self._calls else "stop"), self._more.of(None))
 

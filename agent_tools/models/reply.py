@@ -43,6 +43,10 @@ class ReplyReader(Protocol):
     def is_over(self) -> bool:
         """The server has sent the end of its answer."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Nothing that may come after the end is needed: usage comes late from some servers."""
+
     def read(self, event: Json) -> Iterator[Delta]:
         """Yield the deltas of one event."""
 
@@ -172,42 +176,53 @@ def refuse_abandoned(_request: Any) -> None:
 def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[Delta]:
     head = _head(arriving)
     if head.lstrip().startswith(b"{"):  # no event begins so: the server has ignored that a stream was asked for
-        yield from _read(reader.read_whole, head + b"".join(arriving))
+        yield from _read(reader.read_whole, json.loads((head + b"".join(arriving)).decode()))
     elif head.lstrip().startswith(b"<"):
         raise ModelError(
             "The model's server answered with a web page: is its address that of an API, such as http://host:8000/v1?"
         )
     else:
-        has_end = False
+        has_end, words = False, ""
         for event in _events(chain((head,), arriving), reader, hang_up):
-            if has_end := event[: len(END)].upper() == END:
+            if _is_end(event):
+                has_end = True
+            elif (not has_end or b'"usage"' in event) and (said := json.loads(event.decode())) is not None:
+                words = words_of(said) if isinstance(said, dict) and "choices" not in said else words
+                yield from _read(reader.read, said)
+            if has_end and reader.is_complete:
                 break
-            yield from _read(reader.read, event)
         if not has_end and not reader.is_over:
-            raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True)
+            message = "The model's server stopped in the middle of its answer."
+            raise ModelError(message, is_retryable=True, detail=words)
     yield from reader.finish()
+
+
+def _is_end(event: bytes) -> bool:
+    return event[:20].strip(b' "')[: len(END)].upper() == END
 
 
 def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[bytes]:
     """Yield a stream's events. Some servers leave the connection open after the last one."""
-    is_late = threading.Event()
+    is_late, late = False, list[threading.Timer]()
 
     def give_up() -> None:
-        is_late.set()
+        nonlocal is_late
+        is_late = True
         hang_up()
 
-    late = threading.Timer(USAGE_SECONDS, give_up)
-    late.daemon = True
     try:
         for event in events(arriving):
             yield event
-            if reader.is_over and late.ident is None:
-                late.start()
+            if len(late) < 2 and (_is_end(event) or (reader.is_over and not late)):
+                late.append(threading.Timer(END_SECONDS if _is_end(event) else USAGE_SECONDS, give_up))
+                late[-1].daemon = True
+                late[-1].start()
     except Exception:
-        if not is_late.is_set():
+        if not is_late:
             raise
     finally:
-        late.cancel()
+        for timer in late:
+            timer.cancel()
 
 
 def _head(arriving: Iterator[bytes]) -> bytes:
@@ -220,14 +235,12 @@ def _head(arriving: Iterator[bytes]) -> bytes:
     return b"".join(found)
 
 
-def _read(read: Callable[[Json], Iterator[Delta]], data: bytes) -> list[Delta]:
+def _read(read: Callable[[Json], Iterator[Delta]], said: Any) -> list[Delta]:
     """Read an event, or a whole answer.
 
     Raises:
         ModelError: it is malformed, or the server's error.
-        ValueError: it is no JSON.
     """
-    said = json.loads(data.decode())
     if error := error_of(said):
         names = (error.get("code"), error.get("type")) if isinstance(error, dict) else ()
         message = "The model's server ended its answer with an error."
@@ -347,6 +360,11 @@ _MAX_ADDRESS = 200  # characters of an address that is shown
 _MAX_DEPTH = 4  # of the words in the body of an error
 _OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
 _OF_AN_ERROR = ("message", "detail", "msg", "status_msg")
+_WORDS = (
+    *("error_description", "error_message", "error_msg", "error", "errors", *_OF_AN_ERROR, "details", "reason"),
+    *("exception", "fault", "faultstring", "header", "title"),
+)
+"""Names of fields, in lower case, that hold a server's words, or something that holds them; the best first."""
 
 CONTEXT_TOO_LONG = "context_length_exceeded"
 """OpenAI's name of the failure that the conversation does not fit into the model's context."""
@@ -389,7 +407,8 @@ def error_of(body: object) -> object:
     if not isinstance(body, dict):
         return None
     choices = body.get("choices")
-    for holder in (body, *(choices if isinstance(choices, list) else ())):
+    choices = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+    for holder in (body, *choices, *(each.get("delta") for each in choices)):
         if isinstance(holder, dict) and holder.get("error"):
             inner = holder["error"]
             return inner["error"] if isinstance(inner, dict) and inner.get("error") else inner
@@ -418,8 +437,8 @@ def words_of(body: object, depth: int = _MAX_DEPTH) -> str:
     if isinstance(body, list):
         return "; ".join(filter(None, (words_of(each, depth - 1) for each in body[:_MAX_ERRORS] if depth)))
     if isinstance(body, dict):
-        inner = next((body[name] for name in ("error", *_OF_AN_ERROR) if body.get(name)), "")
-        words = words_of(inner, depth - 1) if depth else ""
+        found = {str(name).lower(): each for name, each in body.items() if each} if depth else {}
+        words = next(filter(None, (words_of(found[name], depth - 1) for name in _WORDS if name in found)), "")
         if words and isinstance(body.get("loc"), list):  # the field that FastAPI's message is about
             words = (
                 f"{words}: {'.'.join(str(part) for part in body['loc'][:_MAX_ERRORS] if isinstance(part, (str, int)))}"

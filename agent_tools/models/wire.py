@@ -240,11 +240,9 @@ def _result(message: Message, unanswered: list[str]) -> JsonObject:
 
 def _result_text(items: Sequence[ContentItem]) -> str:
     """Write a result's content as text, the only content of tool messages; other items are named."""
-    return "".join(item.text if item.text is not None else f"[{item.kind}{_where(item)}]" for item in items)
-
-
-def _where(item: ContentItem) -> str:
-    return f": {item.value}" if isinstance(item.value, str) and not item.value.startswith("data:") else ""
+    named = [isinstance(item.value, str) and not item.value.startswith("data:") for item in items]
+    shown = [f"[{item.kind}: {item.value}]" if is_named else f"[{item.kind}]" for item, is_named in zip(items, named)]
+    return "".join(item.text if item.text is not None else each for item, each in zip(items, shown))
 
 
 def _plain_message(message: Message) -> JsonObject:

@@ -190,6 +190,8 @@ class Sandbox(metaclass=OtherNames):
         Closing the generator early interrupts the code, as does `cancel` with the event passed as `cancelled`.
         """
         seconds = timeout_of(timeout, self.options.timeout)
+        # A model's text is read here for programs and adapters, which pass it on as it is, as `run_code` promises. A
+        # tool has read its call's arguments already, and passes a `Reading`, which stays as it is.
         try:
             reading = read_code(code, self.options.limits)
         except UnclearCode as exc:

@@ -128,7 +128,8 @@ def react_messages(
     prompt += f"{work}\nThought: " if work else "Thought: "
     if not may_act:
         prompt += f"{_PHRASES[language].nothing_more}\nFinal Answer: "
-    pictures = [item for message in (*question, *since) if message.role == USER for item in _unwritten(message)]
+    items = [item for message in (*question, *since) if message.role == USER for item in message.items]
+    pictures = [item for item in items if item.kind not in ("text", "file")]
     return [*_history(before), Message(USER, (ContentItem(text=prompt), *pictures) if pictures else prompt)]
 
 
@@ -176,10 +177,6 @@ def _history(messages: Sequence[Message]) -> list[Message]:
         turns.append(message)
         work = []
     return turns + ([Message(ASSISTANT, scratchpad(work))] if work else [])
-
-
-def _unwritten(message: Message) -> list[ContentItem]:
-    return [item for item in message.items if item.kind not in ("text", "file")]
 
 
 class ReActModel:

@@ -157,8 +157,8 @@ class ReActParser:
         """Begin a call, if this label is one of a call; return whether it is, or may still be."""
         rest = self._pending[found.end() : found.end() + _MAX_HEADER]
         header = _INPUT.search(rest)
-        written = _name_before(rest[: header.start()]) if header else rest
-        if written is None:
+        written = rest[: header.start()].rstrip("*").rstrip().rstrip(" \t,;") if header else rest
+        if header and "\n" in written:  # not a name
             header, written = None, rest
         name = declared_name(written.strip().partition("\n")[0].strip(_MARKS), self._tools)
         if not header and not is_end and _may_be_header(rest):
@@ -271,9 +271,3 @@ def _may_be_header(rest: str) -> bool:
     if len(name) > _MAX_NAME or len(rest) >= _MAX_HEADER:
         return False
     return not newline or "Action Input".startswith(after.strip().strip("*").strip())
-
-
-def _name_before(text: str) -> str | None:
-    """Return the name between `Action:` and `Action Input:`; None if there is more than one line."""
-    name = text.rstrip("*").rstrip().rstrip(" \t,;")
-    return None if "\n" in name else name

@@ -37,7 +37,8 @@ _OF_CALLS = ("tool_call", "tool_code")
 _LANGUAGES = ("", "json", *_OF_CALLS)
 _SEPARATORS = re.compile(r"[\s;,]+")
 _KEY = re.compile(r'[{,]\s*"([^"\\]*)"\s*:\s*')
-_SCALAR = re.compile(r'"([^"\\]*)"\s*|[\w.+-]+\s*(?=,)')
+_SCALAR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*|[\w.+-]+\s*(?=,)', re.DOTALL)
+_BEFORE_NAME = ("id", "tool_call_id", "role", "content", "thought", "reasoning")
 _NAMING = ("name", "tool_name", "tool", "action", "recipient_name", "function_name", "type", "function")
 _HOLDING = ("arguments", "parameters", "input", "function", "tool_call", "function_call", "tool_calls", "args")
 _TYPES = ("function", "function_call", "tool_call", "tool_use")
@@ -147,8 +148,8 @@ def _behind_fence(text: str, place: int, *, is_framed: bool) -> int | None:
     """Return the place behind the line of a fence that may hold a call; 0 if it may not, None while undecided."""
     fence = _FENCE.match(text, place)
     if fence is None or not fence[2]:
-        is_open = "```".startswith(text[place:]) or (fence and fence.end() == len(text) and _is_begun(fence[1]))
-        return None if is_open else 0
+        is_begun = fence and fence.end() == len(text) and any(each.startswith(fence[1].strip()) for each in _LANGUAGES)
+        return None if is_begun or "```".startswith(text[place:]) else 0
     language = fence[1].strip()
     is_json = text[fence.end() :].lstrip()[:1] in ("", "{", "[")
     return fence.end() if language in _OF_CALLS or (language in _LANGUAGES and (is_framed or is_json)) else 0
@@ -164,10 +165,6 @@ def _word_opens(text: str, word: re.Match[str], declared: Mapping[str, object], 
     if word.end() == len(text) or is_name:
         return None
     return None if _goes_on(text, word.end(), is_framed=is_framed) else False
-
-
-def _is_begun(language: str) -> bool:
-    return any(known.startswith(language.strip()) for known in _LANGUAGES)
 
 
 def _has_arguments(text: str, place: int, word: str) -> bool | None:
@@ -200,7 +197,7 @@ def _names_one(text: str, place: int, declared: Mapping[str, object]) -> bool | 
 
 
 def _json_opens_call(text: str, declared: Mapping[str, object]) -> bool | None:
-    """Look at an object's first key and value, or at the second if the first is an id."""
+    """Look at an object's first key and value that say what it is."""
     if text[0] == "[":
         text = text[1:].lstrip()
         if not text or text[0] != "{":
@@ -212,11 +209,11 @@ def _json_opens_call(text: str, declared: Mapping[str, object]) -> bool | None:
         return _names_one(begun, 0, declared) if re.match(r"\w+ ?(?:=>|\Z)", begun) else False
     text = text.replace("'", '"') if begun[:1] == "'" else text
     place = 0
-    for _ in range(2):
+    for _ in _BEFORE_NAME:
         found = _KEY.match(text, place)
         if found is None:
             return None
-        if found[1] not in ("id", "tool_call_id"):
+        if found[1] not in _BEFORE_NAME:
             return _value_opens_call(found[1], text[found.end() :], declared)
         scalar = _SCALAR.match(text, found.end())
         if scalar is None or scalar.end() == len(text):
@@ -229,7 +226,7 @@ def _value_opens_call(key: str, value: str, declared: Mapping[str, object]) -> b
     if key in declared or key in _HOLDING:
         if not value:
             return None
-        if value[0] in '{["n' or key in _HOLDING[:3]:
+        if value[0] in "{[n" or key not in _NAMING:
             return value[0] in ('{"n' if key in _HOLDING[:3] else "{[")
     if key not in _NAMING:
         return False

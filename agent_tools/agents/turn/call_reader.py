@@ -32,7 +32,10 @@ MAX_NAME_CHARS = 200
 MAX_WORDS = 3  # words of a frame before a name
 _CONTENT_TYPES = ("json", "commentary", "analysis", "final", "code")  # what remains where a server drops the tokens
 _INTERPRETER_NAMES = frozenset(
-    ("code_interpreter", "execute_code", "execute_python", "ipython", "python", "python_interpreter", "run_python")
+    (
+        *("code_interpreter", "code_execution", "execute_code", "execute_python", "ipython", "jupyter", "python"),
+        *("python3", "python_interpreter", "run_code", "run_python"),
+    )
 )
 _NAME_PART = re.compile(r"[^\W_](?:[\w-]*[^\W_])?")
 _JSON_TYPES = frozenset(("integer", "number", "boolean", "object", "array", "null"))
@@ -49,6 +52,7 @@ def declared_name(name: str, declared: Mapping[str, object]) -> str:
     if name in declared or len(name) > MAX_NAME_CHARS:
         return name
     parts = [part for piece in _NAME_PART.findall(name) for part in (piece, *piece.split("__"))]
+    parts += [part.partition("_")[2] for part in parts if part.startswith(("tool_", "function_"))]
     parts += [part.removesuffix(end) for part in parts for end in _CONTENT_TYPES if part.endswith(end)]
     folded = {part.casefold() for part in parts}
     if len(meant := [each for each in declared if each.casefold() in folded]) == 1:
@@ -90,6 +94,7 @@ _STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
 _WORDS_BETWEEN = re.compile(
     rf"[\w./:=-]{{1,60}}(?:[ \t][\w./:=-]{{1,60}}){{0,2}}\s*(?=\{{|```|(?!</)(?:{TOKEN.pattern}))"
 )
+_FENCE_END = "\n```"
 _RESULT = re.compile(r"response|result|output|observation", re.IGNORECASE)
 _KEY_TAG = re.compile(r"key|name", re.IGNORECASE)
 _KEY = re.compile(r"\s*([\w.-]{1,200})\s*(?=<)")
@@ -108,18 +113,12 @@ def looks_like_prose(code: str) -> bool:
     return _PROSE.match(code, 0, 200) is not None and not _STATEMENT.match(code)
 
 
-def _has_frame(code: str) -> bool:
-    """Return whether code has a token at the beginning of a line, or at its end: a frame, which no code has."""
-    return bool(_LINE_TOKEN.search(code) or token_before(code, len(code.rstrip())))
-
-
 def token_name(token: str, declared: Mapping[str, object]) -> str:
     """Return the declared function that a token names; '' for none."""
     if is_closing(token) or not token.startswith("<"):
         return ""
-    if found := _ATTRIBUTE.search(token):
-        name = declared_name(found[1], declared)
-        return name if name in declared else ""
+    if (found := _ATTRIBUTE.search(token)) and (name := declared_name(found[1], declared)) in declared:
+        return name
     plain = name_of(token)
     return plain if plain in declared else tagged_interpreter(token, declared)
 
@@ -254,10 +253,11 @@ class _Reader:
                 return "{}"
             if passed := found or FENCE_LINE.match(self.text, behind):
                 self.place, has_frame = passed.end(), has_frame or found is not None
-                last = found[0] if found and not is_closing(found[0]) else last
+                last = "```" if not found else last if is_closing(found[0]) else found[0]
+                has_frame = has_frame or self.is_framed
             elif not self._passes_word(behind, has_frame=has_frame):
-                is_begun = self.place > start
-                return self._code(name, token or last if is_begun else token, behind if has_frame else -1)
+                last = last if self.place > start and (last == "```" or not token) else token
+                return self._code(name, last, behind if has_frame else -1)
 
     def _ends(self, token: str, head: str) -> bool:
         """Return whether a token ends the call; one of a key or a name between tags does not."""
@@ -305,13 +305,15 @@ class _Reader:
         if token.startswith(">") and "\n" not in self.text[self.place : place]:
             raise ValueError("prose")
         closing = f"</{name_of(token)}>" if token[1:2] not in "|｜>" else ""
+        closing = _FENCE_END if token.startswith("`") else closing
         if closing and (end := self._find(closing, place)) < 0:
             raise ValueError("code without an end")
         if not closing:
             found = _CODE_END.search(self.text, place)
             end = found.start() if found else len(self.text)
         code = self.text[self.place if closing else place : end].strip("\n")
-        if not code.strip() or looks_like_prose(code) or _has_frame(code):
+        has_frame = _LINE_TOKEN.search(code) or token_before(code, len(code.rstrip()))  # which no code has
+        if not code.strip() or looks_like_prose(code) or has_frame:
             raise ValueError("prose")
         if code.lstrip()[:1] in ("{", "[") and not self.text[end:].strip():
             raise ValueError("arguments that were cut")
@@ -344,13 +346,10 @@ class _Reader:
                 key, token = self._written_key()
             kinds = {"true": frozenset(("string",)), "false": _JSON_TYPES}.get(flag[1]) if flag else types.get(key)
             found[key] = _value(self._text_of(token), kinds or frozenset())
-            self._past_odd()
+            self.place = self._space(self.place)
+            while (token := self._token()) and not token.startswith("<"):  # of another template
+                self.place = self._space(self.place + len(token))
         return found
-
-    def _past_odd(self) -> None:
-        self.place = self._space(self.place)
-        while (token := self._token()) and not token.startswith("<"):
-            self.place = self._space(self.place + len(token))
 
     def _written_key(self) -> tuple[str, str]:
         """Read a key that stands between tags, and the tag that opens its value."""
@@ -369,7 +368,8 @@ class _Reader:
         """Return the text up to the tag that closes this one."""
         while self.text.startswith(token, self.place):  # it comes twice
             self.place += len(token)
-        start, closing = self.place, f"</{_bare(token)}>"
+        name = re.split(r"[\s=>]", token[1:], maxsplit=1)[0]  # with its prefix
+        start, closing = self.place, f"</{name}>"
         end = self._find(closing, start)
         if end >= 0:
             self.place = end + len(closing)
@@ -378,7 +378,8 @@ class _Reader:
             self.is_repaired = True
         else:
             raise ValueError("a parameter without an end")
-        return _ODD_END.sub("", self.text[start:end])
+        text = _ODD_END.sub("", self.text[start:end])
+        return text.strip()[9:-3] if text.lstrip().startswith("<![CDATA[") else text
 
     # Calls in JSON.
 
@@ -403,7 +404,7 @@ class _Reader:
         inner = [
             (key, each) for key, each in value.items() if isinstance(each, (dict, list)) and not _GIVEN.search(key)
         ]
-        if len(inner) == 1 and all(isinstance(each, str) for key, each in value.items() if key != inner[0][0]):
+        if len(inner) == 1 and all(isinstance(each, str | None) for key, each in value.items() if key != inner[0][0]):
             key, each = inner[0]
             if len(value) == 1 and isinstance(each, dict) and key in self.declared:
                 yield FunctionCall(key, json_of(each))
@@ -433,11 +434,6 @@ class _Reader:
         if len(given) != 1 or not (given[0] is None or isinstance(given[0], (dict, str))):
             raise ValueError("not a call")
         return given[0] if isinstance(given[0], str) else json_of(given[0] or {})
-
-
-def _bare(token: str) -> str:
-    """Return the name in a tag, with its prefix: the closing tag repeats it."""
-    return re.split(r"[\s=>]", token[1:], maxsplit=1)[0]
 
 
 def _value(text: str, types: frozenset[str]) -> Any:

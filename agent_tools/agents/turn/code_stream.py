@@ -30,6 +30,7 @@ WHOLE_CHARS = re.compile(
     re.DOTALL,
 )
 
+MAX_HELD = 4_000  # characters that are held back
 CodeReader = Callable[[str], str]
 """Returns the code in a call's whole arguments; raises InvalidParams if there is none."""
 _State = Literal["start", "raw", "searching", "inside", "over"]
@@ -46,6 +47,8 @@ class CodeStream:
         self._key = key
         self._pending = ""
         self._sent: list[str] = []
+        self._held = ""  # code that a repair may change
+        self._has_line = False  # a whole line was sent
         self._read = 0  # characters of an unfinished token that were searched already
         self._state: _State = "start"
         self._depth = 0
@@ -64,8 +67,19 @@ class CodeStream:
             piece = self._inside()
         elif self._state == "raw":
             piece, self._pending = self._pending, ""
+        piece = self._certain(self._held + piece)
         self._sent.append(piece)
         return piece
+
+    def _certain(self, code: str) -> str:
+        """Return the part of the code that no repair changes: not a closing fence, nor one line with escapes."""
+        end = len(code.rstrip().rstrip("`").rstrip())
+        end = end if "\n" in code[end:] else len(code)
+        if "\\" in code and "\n" not in code and not self._has_line:
+            end = min(end, code.index("\\"))
+        end = end if len(code) - end <= MAX_HELD else len(code)
+        self._held, self._has_line = code[end:], self._has_line or "\n" in code[:end]
+        return code[:end]
 
     def finish(self, code: str) -> str:
         """Return the part of the whole code that was not returned yet; '' if the pieces were of other code."""

@@ -28,6 +28,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Any
 
@@ -249,7 +250,8 @@ class _RunningTurn:
             yield self._close(answer, results)
 
     def _new_round(self, number: int, may_call: bool) -> Round:
-        declared = self._declared() if may_call else {}
+        functions = self.functions if may_call else ()
+        declared = {function["name"]: code_reader(self.tools.get(function["name"])) for function in functions}
         schemas = {function["name"]: function.get("parameters") for function in self.functions}
         is_draft = may_call and self.defers_format
         return Round(number, declared, self.loop.python_blocks, self.used_ids, schemas, is_draft)
@@ -265,10 +267,6 @@ class _RunningTurn:
             and (self.loop.options.get("tool_choice") != "none")
         )
 
-    def _declared(self) -> dict[str, CodeReader | None]:
-        """Return the functions that may be called, by name, each with its reader of code or None."""
-        return {function["name"]: code_reader(self.tools.get(function["name"])) for function in self.functions}
-
     def _ask(self, answer: Round) -> Iterator[Step]:
         options = {**self.loop.options, **self._tokens_left()}
         if answer.is_draft:
@@ -280,7 +278,7 @@ class _RunningTurn:
         reply = self.loop.model.reply(self.messages, self.functions, options)
         try:
             with self.stop.ending(lambda: _hang_up(reply)):
-                yield from answer.read(self._until_stopped(reply))
+                yield from answer.read(takewhile(lambda _: not self.stop.is_set(), reply))
         finally:
             _hang_up(reply)
 
@@ -288,12 +286,6 @@ class _RunningTurn:
         """Return the token limits of the options, minus the tokens that were spent."""
         limits = {name: self.loop.options.get(name) for name in _TOKENS}
         return {name: most - self.spent for name, most in limits.items() if type(most) is int and most > 0}
-
-    def _until_stopped(self, reply: Iterator[Delta]) -> Iterator[Delta]:
-        for delta in reply:
-            if self.stop.is_set():
-                return
-            yield delta
 
     def _make_calls(self, answer: Round) -> Generator[Step, None, list[CallDone]]:
         """Make the calls of our tools, in order; calls that the caller has to answer are left pending."""
@@ -323,15 +315,13 @@ class _RunningTurn:
             return refused(call, f"the limit of {limit} calls is reached. Answer without further calls.")
         self.calls_made += 1
         yield CallRunning(call.id, call.name)
-        done = yield from perform(call, tool, self._context())
+        context = CallContext(self.messages, self.loop.files, self.loop.call_timeout, self.stop)
+        done = yield from perform(call, tool, context)
         return (
             replace(done, content=f"{done.content}\n\n{call.note}")
             if call.note and isinstance(done.content, str)
             else done
         )
-
-    def _context(self) -> CallContext:
-        return CallContext(self.messages, self.loop.files, self.loop.call_timeout, self.stop)
 
     def _reason(self, answer: Round) -> str:
         """Return the reason for which the turn ends after this round; '' if it goes on, or was stopped."""

@@ -1,8 +1,9 @@
 r"""Reads values as models write them: JSON, with small damage too, other notations, Python's arguments. Pure.
 
 Strict JSON is read by Python's own parser. Otherwise keys may be bare or begin with `--`, and be set with `:`, `=` or
-`=>`; strings may be Python's or stand between tokens (`<|"|>`), braces may be doubled, commas too many, and closing
-braces missing before a token or the end. A string without its end is an error: it was cut.
+`=>`; strings may be Python's, or stand between tokens (`<|"|>`) or typographic quotes; braces may be doubled, commas
+too many, comments between them, and closing braces missing before a token or the end. A string without its end is an
+error: it was cut.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from agent_tools.models.dialect.framing import TOKEN
 
 MAX_DEPTH = 60
 _DECODER = json.JSONDecoder(strict=False)
-_SPACE = re.compile(r"[\s,]*")
+_SPACE = re.compile(r"(?:[\s,]|/\*.*?\*/)*", re.DOTALL)
 _KEY = re.compile(r"(?:--)?([^\W\d][\w.-]{0,199})\s*(=>|[:=]|(?<=\w) )\s*")
 _SET = re.compile(r"\s*(?:=>|[:=])\s*")
-_QUOTE = re.compile(r"'''|\"\"\"|'|\"|<\|\"\|>|<escape>")
+_QUOTE = re.compile(r"'''|\"\"\"|'|\"|“|<\|\"\|>|<escape>")
 _WORD = re.compile(r"[-+]?[\w.]+(?:[eE][-+]?\d+)?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
@@ -130,7 +131,8 @@ class LooseReader:
 
     def _string(self, quote: str, *, in_python: bool) -> str:
         start = self.place + len(quote)
-        if quote.startswith("<"):
+        if quote[0] in "<“":
+            quote = quote.replace("“", "”")
             end = self.text.find(quote, start)
             if end < 0:
                 raise ValueError("a text without an end")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
@@ -79,45 +80,24 @@ def joined(text: str) -> str:
 
 def without_halves(deltas: Iterator[Delta]) -> Iterator[Delta]:
     """Yield the deltas without lone halves; a first half at the end of one waits for the next delta of its kind."""
-    pending: TextDelta | ReasoningDelta | ArgumentsDelta | None = None
-    for delta in deltas:
+    half: TextDelta | ReasoningDelta | ArgumentsDelta | None = None
+    for delta in chain(deltas, (None,)):
+        if half and type(half) is type(delta) and getattr(half, "index", 0) == getattr(delta, "index", 0):
+            delta = replace(delta, text=half.text + delta.text)
+        elif half:
+            yield replace(half, text="\ufffd")
+        half = None
         if isinstance(delta, (TextDelta, ReasoningDelta, ArgumentsDelta)):
-            if pending and _is_next(pending, delta):
-                delta, pending = replace(delta, text=pending.text + delta.text), None
-            yield from _rest(pending)
-            whole, pending = _cut(delta)
-            if whole.text:
-                yield whole
-            continue
-        yield from _rest(pending)
-        pending = None
-        yield _of_call(delta) if isinstance(delta, (CallStarted, CallComplete)) else delta
-    yield from _rest(pending)
-
-
-def _of_call(delta: CallStarted | CallComplete) -> Delta:
-    delta = replace(delta, name=joined(delta.name), id=joined(delta.id))
-    return replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
-
-
-def _is_next(pending: Delta, delta: Delta) -> bool:
-    return type(pending) is type(delta) and getattr(pending, "index", 0) == getattr(delta, "index", 0)
-
-
-def _rest(pending: TextDelta | ReasoningDelta | ArgumentsDelta | None) -> Iterator[Delta]:
-    if pending:
-        yield replace(pending, text=joined(pending.text))
-
-
-def _cut(
-    delta: TextDelta | ReasoningDelta | ArgumentsDelta,
-) -> tuple[TextDelta | ReasoningDelta | ArgumentsDelta, TextDelta | ReasoningDelta | ArgumentsDelta | None]:
-    """Divide a delta into the part that can go on and the half that has to wait."""
-    if "\ud800" <= delta.text[-1:] <= "\udbff":
-        half = replace(delta, text=delta.text[-1])
-        half = replace(half, logprobs=()) if isinstance(half, TextDelta) else half
-        return replace(delta, text=joined(delta.text[:-1])), half
-    return replace(delta, text=joined(delta.text)), None
+            if "\ud800" <= delta.text[-1:] <= "\udbff":
+                half = replace(delta, text=delta.text[-1])
+                half = replace(half, logprobs=()) if isinstance(half, TextDelta) else half
+                delta = replace(delta, text=delta.text[:-1])
+            if delta.text:
+                yield replace(delta, text=joined(delta.text))
+        elif delta:
+            if isinstance(delta, (CallStarted, CallComplete)):
+                delta = replace(delta, name=joined(delta.name), id=joined(delta.id))
+            yield replace(delta, arguments=joined(delta.arguments)) if isinstance(delta, CallComplete) else delta
 
 
 @dataclass
@@ -231,7 +211,8 @@ class Round:
         pending = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
         read = _read(pending, self.declared, self.schemas, self.text) if self.reason else ReadCalls(())
         found = read.calls
-        if not found and not self._is_stray(pending):
+        is_stray = self._unfinished and behind_tokens(pending, 0) == len(pending)  # tokens that a server left
+        if not found and not is_stray:
             yield from self._say(pending)
         if not found and self.reason and not self.calls and not self.text.strip() and self._thoughts:
             read = _read(self._thoughts.rest(), self.declared, self.schemas, self.reasoning)
@@ -258,10 +239,6 @@ class Round:
         if self._thoughts and (rest := self._thoughts.rest()):
             self._thoughts = Gate(self.declared, in_prose=True)
             yield from self._think(rest)
-
-    def _is_stray(self, text: str) -> bool:
-        """Return whether a text beside calls is only tokens, which a server left there."""
-        return bool(self._unfinished) and behind_tokens(text, 0) == len(text)
 
     def _say(self, text: str) -> Iterator[Step]:
         self.text += text

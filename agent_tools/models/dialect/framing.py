@@ -6,7 +6,7 @@ between brackets, and says with its name what it frames. So no list of tokens is
     tags        <tool_call>  </invoke>  <function=f>  <invoke name="f">
     with bars   <|channel|>  <tool_call|>  <｜tool▁sep｜>  <|/tool_call|>
     capitals    [TOOL_CALLS]  [/THINK]  [EOS]
-    symbols     ◁think▷  ]<]minimax[>[  [e~[  and >>> at the beginning of a line
+    symbols     ◁think▷  ]<]minimax[>[  [e~[  [|endofturn|]  and >>> at the beginning of a line
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ MAX_TOKEN = 300  # characters of a token
 _BAR = r"[|｜]"
 TAG = rf"<{_BAR}?/?{_BAR}?[^\W\d][^<>\n]{{0,250}}>"
 _CAPITALS = r"\[/?[A-Z][A-Z0-9]{1,30}(?:[_ ][A-Z0-9]{1,30}){0,4}\]"
-ODD = r"[\[\]<>]{2,4}\w{1,30}[\[\]>]{2,4}|[\[\]]!?\w{0,9}~!?\w{0,9}[\[\]]|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]"
+ODD = (
+    r"[\[\]<>]{2,4}\w{1,30}[\[\]>]{2,4}|[\[\]]!?\w{0,9}~!?\w{0,9}[\[\]]|\[\|/?\w{1,30}\|\]"
+    r"|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]"
+)
 TOKEN = re.compile(rf"{TAG}|{_CAPITALS}|{ODD}|(?<![^\n])>>>(?=\w)")
 OPENING = re.compile(
-    r"<(?=[|｜/]|[^\W\d]|\Z)|\[(?=[/A-Z!~]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
+    r"<(?=[|｜/]|[^\W\d]|\Z)|\[(?=[/A-Z!~|]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
 )
 """What a token may begin with."""
 _PARTIAL = re.compile(
     rf"<{_BAR}?/?{_BAR}?(?:[^\W\d][^<>\n]{{0,250}})?|\[/?(?:[A-Z][A-Z0-9_ ]{{0,120}})?"
-    r"|[\[\]<>]{1,4}\w{0,30}[\[\]<>]{0,4}|[\[\]]!?\w{0,9}~?!?\w{0,9}|[\u2190-\u2bff]/?\w{0,30}|>{1,3}"
+    r"|\[\|/?\w{0,30}\|?|[\[\]<>]{1,4}\w{0,30}[\[\]<>]{0,4}|[\[\]]!?\w{0,9}~?!?\w{0,9}|[\u2190-\u2bff]/?\w{0,30}|>{1,3}"
 )
 
 

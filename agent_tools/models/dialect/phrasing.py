@@ -138,7 +138,7 @@ def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
     if profile.choice == "auto" and fields.get("tool_choice") not in (None, "none"):
         fields["tool_choice"] = "auto"
     fields["messages"] = _one_leading(request["messages"], profile)
-    if keywords := _keywords(profile):
+    if keywords := frozenset(name.removeprefix(_OF_TOOLS) for name in profile.left_out if name.startswith(_OF_TOOLS)):
         fields.update({"tools": [_without(tool, keywords) for tool in fields["tools"]]} if "tools" in fields else {})
     return _with_messages(fields, profile)
 
@@ -185,13 +185,9 @@ def _joined(contents: Iterable[Any]) -> Any:
     parts: list[Any] = []
     for content in said:
         parts += content if isinstance(content, list) else [{"type": "text", "text": content}]
-    if all(_is_text(part) for part in parts):
-        return "\n\n".join(part["text"] for part in parts)
-    return parts
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in texts if isinstance(text, str)]
+    return "\n\n".join(texts) if len(texts) == len(parts) else parts
 
 
 def _is_empty(message: JsonObject, profile: UpstreamProfile) -> bool:
@@ -266,10 +262,6 @@ def _one_call_each(messages: Sequence[JsonObject]) -> Iterator[JsonObject]:
         yield from by_id.values()
 
 
-def _keywords(profile: UpstreamProfile) -> frozenset[str]:
-    return frozenset(name.removeprefix(_OF_TOOLS) for name in profile.left_out if name.startswith(_OF_TOOLS))
-
-
 def _without(value: Any, keywords: frozenset[str]) -> Any:
     """Return a tool without these keywords of its definition; names of parameters are none."""
     if isinstance(value, list):
@@ -277,14 +269,9 @@ def _without(value: Any, keywords: frozenset[str]) -> Any:
     if not isinstance(value, dict):
         return value
     found = {name: each for name, each in value.items() if name.lower() not in keywords}
-    named = {
-        name: {key: _without(each, keywords) for key, each in found[name].items()} for name in _NAMED & _maps(found)
-    }
+    maps = {name for name, each in found.items() if isinstance(each, dict)}
+    named = {name: {key: _without(each, keywords) for key, each in found[name].items()} for name in _NAMED & maps}
     return {name: named[name] if name in named else _without(each, keywords) for name, each in found.items()}
-
-
-def _maps(value: JsonObject) -> set[str]:
-    return {name for name, each in value.items() if isinstance(each, dict)}
 
 
 def _with_null(message: JsonObject) -> JsonObject:
@@ -334,12 +321,13 @@ _OF_A_VALUE = re.compile(
 )
 """Words on what a field holds: another request may give it something else, so nothing is learned of the server."""
 _MISPLACED = re.compile(
-    r"system message must be|system messages? (?:is |are )?only (?:allowed )?at|unexpected (?:message )?role"
+    r"system message must be|system (?:role|messages?) (?:is |are )?only (?:allowed|supported|at)"
+    r"|unexpected (?:message )?role"
     r"|unknown (?:message )?role|only one system|multiple system|conversation roles must"
 )
 _ROLE = r"['\"`]?(?:system|developer|user|assistant|tool|function)['\"`]?"
 _ROLES = re.compile(
-    rf"\b(?:only|expected|must be|should be|one of)[^.!\n]{{0,20}}? "
+    rf"\b(?:only|expected|must be|should be|one of|values are)[^.!\n]{{0,20}}? "
     rf"({_ROLE}(?:(?:,? (?:and|or) |, ?|[/|]){_ROLE}){{1,5}})"
 )
 """A list of the roles that a server knows."""
@@ -347,10 +335,13 @@ _ONE_VALUE = re.compile(r"only the default")
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 """Fields that reasoning models take with their default value only: a reply does without them, too."""
 _AFTER_TOOL = re.compile(r"role ['\"`]?user['\"`]? after role ['\"`]?tool")
-_IN_TURNS = re.compile(r"system role (?:is )?not supported|roles? must alternate|alternate user/assistant")
+_IN_TURNS = re.compile(
+    r"system role (?:is )?not supported|roles? must alternate|alternate user/assistant"
+    r"|consecutive (?:user |assistant )?messages"
+)
 _EMPTY = re.compile(
-    r"content blocks? must be non-?empty|content (?:must|should|can|may) ?not be empty|non-empty content"
-    r"|(?:text|content)[^!\n]{0,80} is (?:blank|empty)"
+    r"content blocks? must be non-?empty|content (?:must|should|can|may) ?not be (?:an )?empty|non-empty content"
+    r"|(?:text|content)[^!\n]{0,80} is (?:blank|empty)|at least 1 character[^!\n]{0,80}content"
 )
 _ONE_CALL = re.compile(
     r"(?:only|single|one)[^.!\n]{0,30} (?:tool|function)[- _]?calls?\b[^.!\n]{0,40}(?:at once|at a time|per)"
@@ -362,7 +353,7 @@ _NO_PICTURES = re.compile(
     r"|image (?:input|content)s? (?:is|are) not|no endpoints found that support image|image_url.{0,40}not supported"
 )
 _NO_TOOLS = re.compile(
-    r"enable-auto-tool-choice|tool-call-parser|requires --jinja"
+    r"enable-auto-tool-choice|tool-call-parser|requires --jinja|extra inputs are not permitted: body\.tools(?![.\w])"
     r"|(?:does not|doesn't|do not|not) support (?:the )?(?:use of )?(?:tool|function)"
     r"|no endpoints found that support tool"
     r"|(?:tool|function)[ -]?(?:s|use|calls?|calling)?`? (?:is|are) not (?:support|enabl|avail)"
@@ -410,7 +401,7 @@ def _of_roles(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfil
         return profile.learned(roles="merged")
     later = [each.get("role") for each in sent["messages"][1:]]
     roles = {each.get("role") for each in sent["messages"]}
-    listed = _ROLES.search(said) if "role" in said else None
+    listed = _ROLES.search(said) if "role" in said or DEVELOPER in said else None
     refused = {role for role in roles if isinstance(role, str) and role not in listed[1]} if listed else set()
     if refused & {TOOL, "function"}:
         return profile.learned(tools="prompted")
@@ -459,7 +450,7 @@ def _of_tools(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfil
     if "tools" not in sent or not _REFUSED.search(said):
         return None
     used = {name.lower() for name in _used_keywords(sent["tools"])} - _NEEDED
-    refused = frozenset(f"{_OF_TOOLS}{name}" for name in used if re.search(rf"['\"`]{re.escape(name)}['\"`]", said))
+    refused = frozenset(f"{_OF_TOOLS}{name}" for name in used if re.search(rf"['\"`:] ?{re.escape(name)}\b", said))
     return profile.learned(left_out=profile.left_out | refused) if refused else None
 
 

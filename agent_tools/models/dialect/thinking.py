@@ -162,7 +162,7 @@ HEADINGS = tuple(f"{start}<|channel|>{name}<|message|>" for start in _STARTS for
 """Headings of sections that are answers."""
 
 _THOUGHT = re.compile(r"think|thought|reason|inner", re.IGNORECASE)
-_ANSWER = re.compile(r"answer|response|final", re.IGNORECASE)
+_ANSWER = re.compile(r"answer|response|final|solution", re.IGNORECASE)
 _BARE_SECTION = "analysis"
 _BARE_END = re.compile(r"assistant(?:final|(?=commentary))")
 """What is left of sections where a server drops the tokens: `analysisI think.assistantfinalIt is 42.`"""
@@ -322,8 +322,9 @@ class ThinkingSplitter:
         if end and partial < len(text):  # no beginning of a mark after all
             start = partial = len(text)
         if start:
-            self._learn(text[:start])
-            yield TextDelta(self._separator + "".join(self._marks) + text[:start])
+            said = "".join(self._marks) + text[:start]
+            self._learn(said)
+            yield TextDelta(self._separator + said)
             self._separator, self._marks, self._has_said = "", [], True
         self._marks += filter(None, [text[start:partial]])
         self._pending = text[partial:]

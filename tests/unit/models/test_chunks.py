@@ -53,13 +53,48 @@ def test_text_and_reasoning_under_both_names() -> None:
 
 
 @pytest.mark.parametrize(
+    "delta",
+    [
+        *({name: "a"} for name in ("thinking", "think", "thoughts", "reasoning_text", "reasoning_summary")),
+        {"thinking_blocks": [{"type": "thinking", "thinking": "a"}]},
+        {"reasoning_details": [{"type": "reasoning.summary", "summary": "a"}]},
+    ],
+)
+def test_reasoning_in_any_field_is_reasoning(delta: dict[str, Any]) -> None:
+    assert read(delta, {"thought_signature": "x", "reasoning_effort": "low"})[:1] == [ReasoningDelta("a")]
+
+
+def test_a_call_may_be_a_part_of_the_content_or_stand_in_the_choice() -> None:
+    part = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}
+    assert CallComplete(0, "c", "f", '{"a": 1}') in read({"content": [part]}, reason="stop")
+    reader = ChunkReader()
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    events = [{"choices": [None]}, {"choices": [{"tool_calls": [call], "finish_reason": "stop"}]}]
+    assert CallStarted(0, "c", "f") in [delta for event in events for delta in reader.read(event)]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"x_groq": {"usage": {"prompt_tokens": 2, "completion_tokens": 3}}},
+        {"choices": [{"delta": {"usage": {"input_tokens": 2, "output_tokens": 3}}}]},
+        {"choices": [{"usage": {"prompt_tokens": 2, "completion_tokens": 3}}]},
+    ],
+)
+def test_usage_may_stand_anywhere(event: dict[str, Any]) -> None:
+    reader = ChunkReader()
+    found = [*reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]}), *reader.read(event)]
+    assert Usage(2, 3) in [*found, *reader.finish()]
+
+
+@pytest.mark.parametrize(
     ("reasons", "expected"),
     [
         (
             ("stop", "STOP", "eos", "eos_token", "end_turn", "FINISH_REASON_STOP", "stopSequence", "completed", "1"),
             "stop",
         ),
-        (("tool_use", "toolCalls", "function_call", True, 1), "stop"),
+        (("tool_use", "toolCalls", "function_call", "end_of_sequence", "model_stop", True, 1), "stop"),
         (
             ("length", "max_tokens", "MAX_TOKENS", "LENGTH", "maxTokens", "model_length", "context_window_exceeded"),
             "length",
@@ -99,6 +134,8 @@ def test_an_answer_without_a_choice_is_a_failure(body: dict[str, Any]) -> None:
     [
         [{"index": 0, "function": {"name": "f", "parameters": {"a": 1}}}],
         [{"index": 0, "name": "f", "arguments": '{"a": 1}'}],
+        [{"index": 0, "function": "f", "arguments": '{"a": 1}'}],
+        [{"index": 0, "function": '{"name": "f", "arguments": {"a": 1}}'}],
         [{"index": 0, "type": "custom", "custom": {"name": "f", "input": '{"a": 1}'}}],
         [{"index": 0, "function": {"name": "f", "arguments": ""}}, {"index": 1, "function": {"arguments": '{"a": 1}'}}],
         [{"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": 1}'[:end]}} for end in (3, 6, 8)],

@@ -12,7 +12,7 @@ import pytest
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
-from agent_tools.models.base import Finish, TextDelta
+from agent_tools.models.base import Finish, TextDelta, Usage
 from agent_tools.models.reply import _hang_up
 from agent_tools.settings import Endpoint
 from tests.waiting import until
@@ -149,6 +149,30 @@ def test_an_error_in_a_stream_is_raised_in_every_form_that_servers_use(
     with pytest.raises(ModelError) as raised:
         list(model.reply([Message(USER, "x")]))
     assert raised.value.detail == detail
+
+
+@pytest.mark.parametrize("end", [b" [DONE] ", b'"[DONE]"', b"[done]"])
+def test_usage_may_come_after_the_end(new: New, end: bytes) -> None:
+    usage = b'data: {"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 3}}'
+    _, model = new([b"data: null\n\n", SAID, b"data:" + end + b"\n\n", usage])
+    assert list(model.reply([Message(USER, "x")])) == [TextDelta("a"), Usage(2, 3), Finish("stop")]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"errors": [{"message": "WORDS"}]}',
+        b'{"id": "x", "code": 500, "message": "WORDS"}',
+        b'{"success": false, "Error_Msg": "WORDS"}',
+        b'{"type": "about:blank", "title": "Bad", "detail": "WORDS"}',
+        b'{"choices": [{"delta": {"error": {"message": "WORDS"}}}]}',
+    ],
+)
+def test_words_of_a_failure_are_kept_in_any_shape(new: New, event: bytes) -> None:
+    _, model = new([b"data: " + event + b"\n\n"])
+    with pytest.raises(ModelError) as raised:
+        list(model.reply([Message(USER, "x")]))
+    assert raised.value.detail == "WORDS"
 
 
 def test_a_chunk_with_a_message_is_no_error(new: New) -> None:
