@@ -185,8 +185,8 @@ def _joined(contents: Iterable[Any]) -> Any:
     parts: list[Any] = []
     for content in said:
         parts += content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    texts = [text for text in texts if isinstance(text, str)]
+    found = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in found if isinstance(text, str)]
     return "\n\n".join(texts) if len(texts) == len(parts) else parts
 
 
