@@ -332,20 +332,20 @@ class Containers(Generic[Config]):
             yield interpreter.as_sandbox, note
 
     @contextmanager
-    def attend(self, id_: str, begin: Callable[[Sandbox], Begun], patience: float = 0.0) -> Iterator[Begun]:
+    def attend(self, id_: str, rank: int, begin: Callable[[Sandbox], Begun], patience: float = 0.0) -> Iterator[Begun]:
         """Begin something that stays open in a container's sandbox, such as a shell, and keep the sandbox for it.
 
         It takes no place that runs code and does not delay expiry; call `touch` when it is used. If there is no room
-        for another sandbox, containers without any are parked first; parking ends everything open. Errors as for
-        `acquire`.
+        for another sandbox, containers of the lowest rank are parked first, which ends everything open in them. Errors
+        as for `acquire`.
         """
         with self.use(id_, patience) as (sandbox, _):
             begun = begin(sandbox)
-            live = self.places.attend(id_)
+            live = self.places.attend(id_, rank)
         try:
             yield begun
         finally:
-            self.places.leave(live)
+            self.places.leave(live, rank)
 
     def _live(self, id_: str, patience: float) -> LiveContainer:
         since = time.monotonic()

@@ -132,7 +132,7 @@ class Places:
         self._tidy_if_over(id_, live)
         self.relieve()
 
-    def attend(self, id_: str) -> LiveContainer:
+    def attend(self, id_: str, rank: int) -> LiveContainer:
         """Keep an acquired container live after its release, while there is room; see `attendants`.
 
         Raises:
@@ -142,7 +142,7 @@ class Places:
             live = self._live.get(id_)
             if live is None:
                 raise ContainerExpired()
-            live.attendants += 1
+            live.attendants.append(rank)
             return live
 
     def touch(self, id_: str) -> None:
@@ -151,10 +151,10 @@ class Places:
             if live := self._live.get(id_):
                 live.used_at = self._clock()
 
-    def leave(self, live: LiveContainer) -> None:
+    def leave(self, live: LiveContainer, rank: int) -> None:
         """End one `attend` of a container."""
         with self._change:
-            live.attendants -= 1
+            live.attendants.remove(rank)
 
     def start(self, id_: str, interpreter: CodeInterpreter) -> Future[None] | None:
         """Start the sandbox of an acquired interpreter, in a thread; None if it was closed before.
@@ -276,7 +276,7 @@ class Places:
         """Choose containers to park so that others have room, the longest unused first; with the lock."""
         surplus = self.room.surplus(len(self._live) + coming)
         found = [
-            (live.attendants > 0, live.used_at, id_)
+            (max(live.attendants, default=0), live.used_at, id_)
             for id_, live in self._live.items()
             if live.is_idle and id_ not in self._turns
         ]
@@ -365,7 +365,8 @@ class LiveContainer:
     Attributes:
         generation: the row's generation when it was taken; if the row has another now, another process took it.
         holders: the number of current uses; it is not parked meanwhile.
-        attendants: the number of other open uses, such as a shell. It is parked after all containers without any.
+        attendants: the ranks of other open uses, such as a shell. It is parked after all containers with a lower
+            highest rank: without ranks (4 lines fewer) open shells, which idle, outlive a command that computes.
         is_parked: it lost its place; the thread that took the place closes its sandbox.
         woken: a future that is done once it may be used, with the note for the model.
     """
@@ -373,7 +374,7 @@ class LiveContainer:
     interpreter: CodeInterpreter
     generation: int = 0
     holders: int = 0
-    attendants: int = 0
+    attendants: list[int] = field(default_factory=list)
     used_at: float = 0.0
     saved_at: float = 0.0
     has_changed: bool = False

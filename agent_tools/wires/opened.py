@@ -24,6 +24,7 @@ PATIENCE = 30.0  # seconds that a request waits for a place
 MAX_ENDED = 16  # commands of one container that are remembered, for `FORGET_AFTER` seconds
 FORGET_AFTER = 300.0
 UNPACED = 2**62  # bytes
+SHELL, COMMAND = 1, 2  # ranks
 Place = tuple[str, ...]
 """The owner, the name of the container in a wire, and the part of it that the thing belongs to."""
 T = TypeVar("T")
@@ -32,7 +33,9 @@ T = TypeVar("T")
 class Attendable(Protocol):
     """What a shelf needs of `Containers`."""
 
-    def attend(self, id_: str, begin: Callable[[Sandbox], T], patience: float = 0.0) -> AbstractContextManager[T]:
+    def attend(
+        self, id_: str, rank: int, begin: Callable[[Sandbox], T], patience: float = 0.0
+    ) -> AbstractContextManager[T]:
         """Begin something that stays open in a container's sandbox."""
 
 
@@ -57,12 +60,14 @@ class Shelf(Generic[T]):
     """All things of one kind, at most `most` in a container. For one event loop.
 
     Attributes:
+        rank: what is parked first has the lowest.
         noun: the kind, in the plural.
         ends: ends a thing, for good.
         is_over: returns whether it has ended by itself; such a thing does not count.
     """
 
     containers: Attendable
+    rank: int
     most: int
     noun: str
     ends: Callable[[T], object]
@@ -92,7 +97,7 @@ class Shelf(Generic[T]):
     def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
         with ExitStack() as stack:
             id_ = container()
-            it = stack.enter_context(self.containers.attend(id_, begin, PATIENCE))
+            it = stack.enter_context(self.containers.attend(id_, self.rank, begin, PATIENCE))
             stack.callback(self.ends, it)
             return Opened(place, id_, it, stack.pop_all().close)
 
@@ -125,8 +130,8 @@ class Shelf(Generic[T]):
 class Processes(Shelf[AsyncProcess]):
     """Commands. An ended one releases its container, and is kept in memory for a while with the end of its output."""
 
-    def __init__(self, containers: Attendable, most: int, noun: str = "commands") -> None:
-        super().__init__(containers, most, noun, AsyncProcess.kill, lambda process: process.is_over)
+    def __init__(self, containers: Attendable, rank: int, most: int, noun: str = "commands") -> None:
+        super().__init__(containers, rank, most, noun, AsyncProcess.kill, lambda process: process.is_over)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(

@@ -35,7 +35,7 @@ from agent_tools.wires.codex.messages import (
 )
 from agent_tools.wires.codex.processes import SessionProcesses
 from agent_tools.wires.http import aside
-from agent_tools.wires.opened import PATIENCE, Attendable, Place, Processes
+from agent_tools.wires.opened import COMMAND, PATIENCE, Attendable, Place, Processes
 from agent_tools.wires.paths import Home
 
 VERSION = "0.171.0"  # of the protocol that this was compared with
@@ -68,7 +68,7 @@ class CodexWire:
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self.sandboxes = sandboxes
-        self.commands = Processes(sandboxes, MAX_COMMANDS)
+        self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
         self._sessions: dict[str, Session] = {}
 
     async def attach(self, box: Box, connection: Connection, resumed: str | None) -> Session:

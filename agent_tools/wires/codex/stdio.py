@@ -32,7 +32,7 @@ class OneSandbox:
         yield self._sandbox, ""
 
     @contextmanager
-    def attend(self, id_: str, begin: Callable[[Sandbox], T], patience: float = 0.0) -> Iterator[T]:
+    def attend(self, id_: str, rank: int, begin: Callable[[Sandbox], T], patience: float = 0.0) -> Iterator[T]:
         """Begin something in the sandbox."""
         yield begin(self._sandbox)
 

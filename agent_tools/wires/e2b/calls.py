@@ -20,7 +20,7 @@ from agent_tools.containers.records import ContainerRecord, Rows, WireValue
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
 from agent_tools.wires.http import Call, Routes, aside
-from agent_tools.wires.opened import PATIENCE, Place, Processes, Shelf
+from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
 from agent_tools.wires.paths import Home
 
 ORIGIN = "e2b"
@@ -79,8 +79,10 @@ class E2BWire:
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
         self.rows = rows
-        self.commands = Processes(containers, MAX_COMMANDS)
-        self.contexts: Shelf[Context] = Shelf(containers, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close())
+        self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
+        self.contexts: Shelf[Context] = Shelf(
+            containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close()
+        )
         self.watchers: dict[str, Any] = {}
         self.counts: WeakKeyDictionary[Sandbox, int] = WeakKeyDictionary()  # of runs, by kernels that show E2B's forms
         self._timers: dict[str, asyncio.Task[None]] = {}

@@ -43,7 +43,7 @@ from agent_tools.wires.http import (
     while_connected,
 )
 from agent_tools.wires.librechat.calls import AHEAD, LONGEST, MAX_LINE, SOURCE, StartedScript, identifier
-from agent_tools.wires.opened import PATIENCE, CodeRun, Processes
+from agent_tools.wires.opened import COMMAND, PATIENCE, CodeRun, Processes
 
 ORIGIN = f"{NAMED}librechat"
 MAX_OUTPUT = MIB  # of a shell's stream
@@ -87,7 +87,7 @@ class _Wire:
     def __init__(self, containers: Containers[Any], rows: Rows) -> None:
         self.containers = containers
         self.contents = Contents(containers, rows)
-        self.processes = Processes(containers, MAX_SCRIPTS, "scripts")
+        self.processes = Processes(containers, COMMAND, MAX_SCRIPTS, "scripts")
 
 
 class _Call(Call):

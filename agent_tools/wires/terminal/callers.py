@@ -16,7 +16,7 @@ from agent_tools.containers.records import NAMED, ContainerRecord, Rows, WireVal
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Call, Routes, aside, digest
-from agent_tools.wires.opened import PATIENCE, Place, Processes, Shelf
+from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
 from agent_tools.wires.paths import Home
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class TerminalWire:
         self.contents = Contents(containers, rows)
         self.rows = rows
         self.cwds: OrderedDict[Place, str] = OrderedDict()
-        self.commands = Processes(containers, MAX_COMMANDS)
-        self.shells = Processes(containers, MAX_SHELLS, "shells")
-        self.archives = Processes(containers, MAX_ARCHIVES, "archives")
+        self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
+        self.shells = Processes(containers, SHELL, MAX_SHELLS, "shells")
+        self.archives = Processes(containers, COMMAND, MAX_ARCHIVES, "archives")
         self.notebooks: Shelf[Notebook] = Shelf(
-            containers, MAX_NOTEBOOKS, "notebooks", lambda book: book.kernel.close()
+            containers, SHELL, MAX_NOTEBOOKS, "notebooks", lambda book: book.kernel.close()
         )
 
     def policy(self, owner: str, name: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_what_is_attended_takes_no_place_of_code(places: Places, owner: Owner) -
         live = places.take(id_, owner.taken)
         assert live
         live.woken.result(60)
-        shells.append(places.attend(id_))
+        shells.append(places.attend(id_, 1))
         places.release(id_, live)
     first, second = (places.take(id_, owner.taken) for id_ in ("a", "b"))
     assert first
@@ -145,22 +145,21 @@ def test_what_is_attended_takes_no_place_of_code(places: Places, owner: Owner) -
     assert third
     third.woken.result(60)
     assert [each.is_parked for each in shells] == [True, False]
-    places.leave(shells[0])
+    places.leave(shells[0], 1)
 
 
-def test_a_container_with_nothing_open_makes_room_first(places: Places, owner: Owner) -> None:
+def test_the_lowest_rank_makes_room_first(places: Places, owner: Owner) -> None:
     lives = {}
-    for id_ in ("command", "nothing"):  # the first is unused for longer
-        live = lives[id_] = places.take(id_, owner.taken)
+    for id_, rank in (("command", 2), ("shell", 1)):
+        live = places.take(id_, owner.taken)
         assert live
         live.woken.result(60)
-        if id_ == "command":
-            places.attend(id_)
+        lives[id_] = places.attend(id_, rank)
         places.release(id_, live)
     other = places.take("other", owner.taken)
     assert other
     other.woken.result(60)
-    assert {id_: live and live.is_parked for id_, live in lives.items()} == {"command": False, "nothing": True}
+    assert {id_: live.is_parked for id_, live in lives.items()} == {"command": False, "shell": True}
 
 
 def test_a_look_starts_nothing_and_takes_no_place(places: Places, owner: Owner) -> None:
