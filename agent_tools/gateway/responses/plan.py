@@ -21,6 +21,7 @@ from agent_tools.gateway.conversations.recognised import ConversationFingerprint
 from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.responses.client_tools import TOOL_SEARCH
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import (
     CallHistory,
@@ -38,10 +39,20 @@ from agent_tools.gateway.responses.stored_items import (
     decided,
     files_before,
     hidden_of,
+    items_before,
     listed_items,
     resolved,
 )
-from agent_tools.gateway.responses.tools import CODE, PATCH, SHELL, ContainerChoice, Tools, named_choice
+from agent_tools.gateway.responses.tools import (
+    CODE,
+    PATCH,
+    SHELL,
+    ContainerChoice,
+    Tools,
+    loaded_tools,
+    named_choice,
+    with_loaded,
+)
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError
@@ -142,6 +153,8 @@ def find(services: Services, owner: str, request: ResponseRequest, session: str 
         services.stored_conversations.check_room(owner, stored.id, items)
         check_item_ids(items, "input")
         request = replace(request, input=list(listed_items(items)))  # with the ids that they will have there
+    if any(tool.kind == TOOL_SEARCH for tool in request.tools.clients):
+        request = _with_tools_found(services, owner, request)
     recognised = None
     if request.tools.container:
         is_whole = previous is None and stored is None
@@ -162,6 +175,15 @@ def _previous(services: Services, owner: str, request: ResponseRequest) -> Respo
         message = f"Previous response with id '{id_[:80]}' has not ended: wait for its end, or cancel it."
         raise invalid(message, "previous_response_id", "previous_response_not_ended")
     return previous  # a failed one is continued from the rounds that were done
+
+
+def _with_tools_found(services: Services, owner: str, request: ResponseRequest) -> ResponseRequest:
+    """Add the tools that searches in the conversation before have found: a client does not repeat them."""
+    most = services.config.max_conversation_bytes
+    before = items_before(services.store, owner, request.previous_response_id, most)
+    if request.conversation is not None:
+        before = services.stored_conversations.read(request.conversation)[0]
+    return replace(request, tools=with_loaded(request.tools, loaded_tools(before), "ignore"))
 
 
 def _sender(owner: str, request: ResponseRequest, session: str) -> Sender:

@@ -184,7 +184,7 @@ def read_tools(
                 found = _with_server(found, read_server(tool, servers, path), servers.max_servers, path)
             case kind if unknown == "refuse":
                 raise _unknown_tool(kind, path)
-    found = _with_loaded(found, loaded, unknown)
+    found = with_loaded(found, loaded, unknown)
     _check_callers(found)
     found = _chosen(choice, found)
     container = None
@@ -201,7 +201,7 @@ def loaded_tools(items: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]
             yield from ((f"{path}.tools[{n}]", tool) for n, tool in enumerate(read(_Loaded, item, path).tools))
 
 
-def _with_loaded(found: Tools, loaded: Iterable[tuple[str, JsonObject]], unknown: Unknown) -> Tools:
+def with_loaded(found: Tools, loaded: Iterable[tuple[str, JsonObject]], unknown: Unknown) -> Tools:
     """Add tools that the response does not repeat; the same tool may come again."""
     for path, tool in loaded:
         kind = read(_Kind, tool, path).type

@@ -177,6 +177,22 @@ def test_the_model_searches_the_tools_of_the_client_and_calls_what_was_found(new
     assert asked(gateway)[-1]["content"] == "Tools that can be called now: crew."
 
 
+@pytest.mark.parametrize("by", ["previous_response_id", "conversation"])
+def test_tools_that_a_search_has_found_stay_for_the_conversation(new_gateway: NewGateway, by: str) -> None:
+    found = {"type": "tool_search_output", "execution": "client", "call_id": "c1", "tools": [CREW]}
+    gateway = new_gateway(
+        {"m": [ScriptedReply(calls=[ScriptedCall("tool_search", {"goal": "x"}, "c1")]), "Ok.", "Ok."]}
+    )
+    named = {} if by == "previous_response_id" else {by: gateway.client().conversations.create().id}
+    body = post(gateway, tools=[FIND], **named).json()
+    for items in ([found], "Go on."):
+        more = named or {by: body["id"]}
+        body = post(gateway, tools=[FIND], input=items, **more).json()
+        check_response(body)
+        offered = [tool["function"]["name"] for tool in gateway.upstream.requests[-1]["tools"]]
+        assert offered == ["tool_search", "crew__spawn", "crew__note"]
+
+
 def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     more = {"type": "additional_tools", "role": "developer", "tools": [SPAWN, SPAWN]}
