@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from agent_tools.lazy import lazy_exports
 from agent_tools.version import __version__ as __version__
+
+if sys.platform == "win32":
+    raise ImportError("agent_tools needs Linux: on Windows, use it in WSL2 (`wsl --install`), with Docker there.")
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.template import build_template as build_template

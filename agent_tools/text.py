@@ -20,7 +20,7 @@ At most one such character can remain beside each visible one.
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 
 _ESCAPE = re.compile(
@@ -179,4 +179,4 @@ def _marks(data: bytes | bytearray, start: int, end: int) -> int:
 
 def utc_text(seconds: float) -> str:
     """Return a time, in seconds since 1970, as ISO 8601 in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

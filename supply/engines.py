@@ -183,7 +183,7 @@ def run_row(row: Row, disks: Disks, image: Path, memory: str, tests: Sequence[st
         if not snapshot.exists():  # loading takes minutes, and rows share it
             inside.user("image", "agent-tools image load /host/image.tar", 1200, must_succeed=True)
             machine.keep(snapshot)
-        found: dict[str, Any] = {"date": str(datetime.datetime.now(datetime.timezone.utc).date()), "tests": {}}
+        found: dict[str, Any] = {"date": str(datetime.datetime.now(datetime.UTC).date()), "tests": {}}
         found["versions"] = inside.user("versions", VERSIONS, 60)[1].split("\n")
         code, said = inside.user("doctor", "COLUMNS=400 agent-tools doctor", 600)
         fails = re.findall(r"^│ *(.*?) *│ fail *│ *(.*?) *│ *(.*?) *│$", said, re.MULTILINE)

@@ -78,9 +78,8 @@ class Nursery:
         self._lock = threading.Lock()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            is_safe = ["-P"] if sys.version_info >= (3, 11) else []
             self._process = subprocess.Popen(
-                [sys.executable, *is_safe, __file__], stdin=theirs, stdout=subprocess.DEVNULL, start_new_session=True
+                [sys.executable, "-P", __file__], stdin=theirs, stdout=subprocess.DEVNULL, start_new_session=True
             )
         atexit.register(self._end, os.getpid())
 

@@ -250,7 +250,7 @@ class SessionBox:
         try:
             await shell.write_stdin(lines.encode("utf-8", "replace"), 10)
             printed, code = await asyncio.wait_for(_to_mark(shell, place, mark), seconds)
-        except (asyncio.TimeoutError, BrokenPipeError) as exc:
+        except (TimeoutError, BrokenPipeError) as exc:
             self._end_shell()
             why = f"timed out after {seconds:g}s" if isinstance(exc, asyncio.TimeoutError) else "ended its shell"
             raise ToolError(f"bash: the command {why}. The next one starts in a new shell.") from None

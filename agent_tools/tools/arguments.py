@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
 
 from anyio.from_thread import start_blocking_portal
 from docstring_parser import ParseError, common, google, numpydoc, rest
@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_jsonable_python
-from typing_extensions import NotRequired, Required, TypedDict, get_type_hints
+from typing_extensions import TypedDict, get_type_hints
 
 from agent_tools.errors import InvalidParams
 

@@ -203,7 +203,7 @@ async def followed(
             else:
                 try:
                     await asyncio.wait_for(process.changed(cursor), silence)
-                except asyncio.TimeoutError:
+                except TimeoutError:
                     yield new
     finally:
         if ahead is not None:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -255,7 +255,7 @@ def _ended_before(pod: Json, seconds: float) -> bool:
     ended = table(table(first.get("state")).get("terminated")).get("finishedAt")
     said = ended or table(pod.get("metadata")).get("creationTimestamp")
     try:
-        at = datetime.strptime(str(said), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+        at = datetime.strptime(str(said), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
         return False
-    return datetime.now(timezone.utc) - at > timedelta(seconds=seconds)
+    return datetime.now(UTC) - at > timedelta(seconds=seconds)

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 from agent_tools.engines.context import shipped, tag_for
@@ -406,7 +406,7 @@ def claim(maker: PodMaker, spec: SandboxSpec, name: str) -> dict[str, Any]:
     """Return the claim of one sandbox of this spec."""
     found = metadata(spec)
     on_pod = {**found, "annotations": {**found["annotations"], CLAIM_ANNOTATION: name}}
-    end = datetime.now(timezone.utc) + timedelta(seconds=round(maker.options.deadline))
+    end = datetime.now(UTC) + timedelta(seconds=round(maker.options.deadline))
     return {
         "apiVersion": API_VERSION,
         "kind": "SandboxClaim",

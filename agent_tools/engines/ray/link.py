@@ -54,7 +54,7 @@ def serving_tls() -> tuple[ssl.SSLContext, str]:
     """Return the TLS settings of a new node, and its certificate as PEM. The key stays in this process."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "agent-tools node")])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)

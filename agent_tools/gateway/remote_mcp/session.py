@@ -38,8 +38,8 @@ async def opened_session(config: GatewayConfig, servers: AllowedServers, server:
 
 def session_failure(exc: BaseException, timeout: float) -> RemoteFailure:
     """Return the failure for clients and models, with our message or the server's."""
-    while inner := getattr(exc, "exceptions", None):  # of a group, which Python 3.10 does not know
-        exc = inner[0]
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
     if isinstance(exc, RemoteFailure):
         return exc
     if isinstance(exc, ServerNotAllowed):

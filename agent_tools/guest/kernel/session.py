@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from jupyter_client.jsonutil import json_default
@@ -33,7 +33,7 @@ _encode = json.JSONEncoder(default=json_default, ensure_ascii=False, allow_nan=F
 
 def now() -> str:
     """Return the time as messages tell it."""
-    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
 class ChannelNumber:

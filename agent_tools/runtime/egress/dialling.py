@@ -86,7 +86,7 @@ class Dialler:
         check_listed(target, self._policy)
         try:
             return await asyncio.wait_for(self._dial(target), CONNECT_SECONDS)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise NotReached("no answer in time", f"{target} does not answer.") from None
 
     async def _dial(self, target: Target) -> socket.socket:

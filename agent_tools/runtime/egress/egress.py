@@ -103,7 +103,7 @@ class ProxiedConnection:
     async def _request(self) -> h11.Request | None:
         try:
             return await asyncio.wait_for(self._exchange.request(), self._policy.limits.head_timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             if not self._is_first:
                 return None
             raise EgressRefused(408, "no request in time", "The request did not come in time.") from None
@@ -138,7 +138,7 @@ class ProxiedConnection:
         """Answer with the error, if the code reads it."""
         try:
             await asyncio.wait_for(self._exchange.refuse(refusal), self._policy.limits.head_timeout)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             return
 
 
@@ -193,7 +193,7 @@ class Tunnel:
         """Read the code's ClientHello, which must name the target."""
         try:
             return await asyncio.wait_for(self._read_whole(first, target), self._limits.head_timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise refused("its TLS greeting does not come") from None
 
     async def _read_whole(self, first: bytes, target: Target) -> HelloReader:

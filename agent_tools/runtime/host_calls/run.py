@@ -214,7 +214,7 @@ class CallRun:
         with self._clock_standing():
             try:
                 answer = await asyncio.wait_for(is_approved(approve, request), self._limits.approval_timeout)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 answer = False
         if not answer:
             raise CallRefused("HostCallDenied", f"The call of {request.name} was not approved.", "denied")

@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -87,7 +87,7 @@ def execute_request(
         "msg_type": "execute_request",
         "username": "",
         "session": _SESSION,
-        "date": datetime.now(timezone.utc).isoformat(),
+        "date": datetime.now(UTC).isoformat(),
         "version": VERSION,
     }
     content = {

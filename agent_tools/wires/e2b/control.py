@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
@@ -240,4 +240,4 @@ def _info(call: E2BRequest, box: Box) -> dict[str, Any]:
 
 
 def _at(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

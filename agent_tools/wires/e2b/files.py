@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Awaitable
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Annotated, Any, BinaryIO
 
 from pydantic import Field
@@ -133,7 +133,7 @@ def listed(sandbox: Sandbox, path: str, depth: int) -> list[tuple[str, FileInfo]
 def entry_of(info: FileInfo, path: str) -> dict[str, Any]:
     """Return a file or folder in this API's form."""
     kind = {"folder": stat.S_IFDIR, "link": stat.S_IFLNK}.get(info.kind, stat.S_IFREG)
-    modified = datetime.fromtimestamp(min(max(info.modified, 0.0), 2**33), timezone.utc)
+    modified = datetime.fromtimestamp(min(max(info.modified, 0.0), 2**33), UTC)
     return {
         "name": _text(path.rpartition("/")[2] or "/"),
         "type": _KINDS.get(info.kind, "FILE_TYPE_UNSPECIFIED"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -407,7 +406,6 @@ SETTINGS = "decimal.setcontext(decimal.Context(prec=5)); variable.set('set')"
 READ = "str(decimal.Decimal(1) / 3), variable.get()"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tasks take no context there")
 def test_what_a_cell_sets_in_its_context_holds_for_the_next_ones(sandbox: Sandbox) -> None:
     sandbox.run_code("import contextvars, decimal, os\nvariable = contextvars.ContextVar('variable')")
     sandbox.run_code(f"await asyncio.sleep(0)\n{SETTINGS}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ def test_how_long_a_pod_has_waited_does_not_count_in_its_sessions_time() -> None
     assert "activeDeadlineSeconds" not in template["spec"]["podTemplate"]["spec"]
     assert pool_name(maker(deadline=3600.0), spec()) == pool_name(maker(), spec())
     end = claim(maker(deadline=3600.0), spec(), "sandbox-1")["spec"]["lifecycle"]["shutdownTime"]
-    left = datetime.strptime(end, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)
+    left = datetime.strptime(end, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) - datetime.now(UTC)
     assert timedelta(seconds=3500) < left <= timedelta(seconds=3601)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,9 +41,8 @@ def test_an_error_of_the_network_is_found_behind_others(cause: BaseException, is
     assert advice(RuntimeError("a group's text", cause)) == ""
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
 def test_an_error_of_the_network_is_found_in_a_group() -> None:
-    group = ExceptionGroup("", [ValueError(), ExceptionGroup("", [chained(NAME, 3, is_said=True)])])  # noqa: F821
+    group = ExceptionGroup("", [ValueError(), ExceptionGroup("", [chained(NAME, 3, is_said=True)])])
     assert advice(group) == UNKNOWN
 
 

@@ -36,7 +36,7 @@ def saved(namespace: dict[str, Any], names: list[str], most: int = MOST) -> tupl
     for name in names:
         try:
             pieces += pickler.record(name, namespace[name], most)
-        except Exception as exc:  # noqa: PERF203
+        except Exception as exc:
             missing[name] = described(exc)
     return b"".join(map(bytes, pieces)) + packed({"missing": list(missing.items())}), missing
 

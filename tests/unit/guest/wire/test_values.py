@@ -217,7 +217,7 @@ SCALARS = (
     | st.floats(allow_nan=False)
     | st.text()
     | st.binary()
-    | st.datetimes(timezones=st.none() | st.just(dt.timezone.utc))
+    | st.datetimes(timezones=st.none() | st.just(dt.UTC))
     | st.dates()
     | st.times()
     | st.timedeltas()
