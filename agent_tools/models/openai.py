@@ -48,6 +48,7 @@ from agent_tools.settings import DASHSCOPE_URL, Endpoint
 from agent_tools.text import neutralise
 
 CONNECT_TIMEOUT = 10.0  # seconds
+RAW_RESPONSE = "X-Stainless-Raw-Response"  # the client's own header: it returns the response itself
 IDLE_TIMEOUT = 600.0  # seconds between two pieces of an answer, the first included: a long prompt takes its time
 MAX_RETRIES = 2  # before the first byte
 
@@ -145,23 +146,35 @@ class OpenAIModel:
             client.close()
 
     def _open(self, request: Json) -> Any:
-        """Send the request; return the HTTP client's response, unread. All fields go into `extra_body`.
-
-        Passed as arguments, fields with the names of the client's options would become options, and the client would
-        walk through all messages, which takes it seconds for a long conversation.
+        """Send the request; return the HTTP client's response, unread.
 
         Raises:
-            Refused: the server wants another request.
+            RequestRejected: the server may want another request.
         """
-        clients = {key: self.generate_cfg[key] for key in _CLIENTS if self.generate_cfg.get(key)}
-        create = self.connected().chat.completions.with_raw_response.create
         try:
             with self.sending(request, has_results=_has_results(request["messages"])):
-                return create(model=self.model, messages=(), stream=True, extra_body=request, **clients).http_response
+                return self.posted("/chat/completions", request)
         except _openai().APIStatusError as exc:
             if exc.status_code in _OF_OTHER_CAUSES:
                 raise
             raise RequestRejected(words_of(exc.body), exc) from exc
+
+    def posted(self, path: str, request: Json) -> Any:
+        """Send a request to a path below the base URL, repeated as the client does; return the response, unread.
+
+        The client would walk through all messages and write them anew for each attempt. Its writer also takes four
+        times as long as pydantic's for a long text, during which no other thread runs.
+        """
+        from pydantic_core import to_json  # comes with the client
+
+        headers = {**(self.generate_cfg.get("extra_headers") or {}), RAW_RESPONSE: "true"}
+        options = {"headers": headers, "params": self.generate_cfg.get("extra_query") or {}}
+        streamed = {"stream": True, "stream_cls": _openai().Stream}
+        return (
+            self.connected()
+            .post(path, cast_to=object, content=to_json(request), options=options, **streamed)
+            .http_response
+        )
 
     @contextlib.contextmanager
     def sending(self, request: Json, *, has_results: bool) -> Iterator[None]:
@@ -229,12 +242,12 @@ class OpenAIModel:
             raise ModelError(f"The model's server {host} did not answer in time.", is_retryable=True) from exc
         except (openai.APIConnectionError, *broken) as exc:
             raise ModelError(f"The connection to the model's server {host} failed.", is_retryable=True) from exc
-        except (openai.OpenAIError, TypeError) as exc:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise ModelError(f"The model's server {host} sent an answer that is not a valid reply.") from exc
+        except (openai.OpenAIError, TypeError, ValueError) as exc:
             raise ModelError(
                 f"The request to the model's server {host} could not be made: {type(exc).__name__}."
             ) from exc
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise ModelError(f"The model's server {host} sent an answer that is not a valid reply.") from exc
 
 
 def _limit_retries(sending: threading.local, response: Any) -> None:

@@ -317,9 +317,8 @@ class ResponsesModel:
 
     def _send(self, request: JsonObject) -> Any:
         """Send a request; return the HTTP client's response, unread."""
-        create = self._chat.connected().responses.with_raw_response.create  # see OpenAIModel for what is passed
         with self._chat.sending({"messages": ()}, has_results=has_results(request["input"])):
-            return create(stream=True, extra_body=request).http_response
+            return self._chat.posted("/responses", request)
 
     def close(self) -> None:
         """Close idle connections."""

@@ -120,6 +120,13 @@ def test_an_error_keeps_its_status_and_tells_nothing_of_the_request(new: New, st
     assert "CANARY" in caught.value.detail
 
 
+def test_a_request_that_cannot_be_written_is_an_error(new: New) -> None:
+    model, server = new(["never"])
+    with pytest.raises(ModelError, match="could not be made"):
+        list(model.reply([Message(USER, "half an emoji: \ud83d")]))
+    assert server.requests == []
+
+
 def test_it_is_asked_again_before_the_first_byte(new: New) -> None:
     busy = ScriptedReply(status=503, headers={"retry-after-ms": "1"})
     model, server = new([busy, busy, ScriptedReply(text="a")])
