@@ -1,1 +1,1 @@
-"""What clients send: every door has its connections and reads JSON, messages and files here, within the same bounds."""
+"""Connections of clients, and their JSON, messages and files: read here for every door, within the same limits."""

@@ -5,9 +5,9 @@ and when the application is called. No server does this by its settings: measure
 uvicorn, small frames stop uvicorn and hypercorn for two seconds, granian reads them without end, none of the three ends
 a message that does not come, and none makes room for a client with a key. nginx neither counts frames nor knows owners.
 
-The application keeps the deadline of a body, since it knows when the body is waited for. Answers have no deadline:
-streams last as long as they last. A connection makes room for others unless it serves a request, or is a WebSocket,
-whose owner is known.
+The application enforces the deadline of a body, since it knows when it reads one. Responses have no deadline, since
+streams may be long. At the limit, the oldest unidentified connection is closed: one that serves neither a request nor
+a WebSocket whose owner is known.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent_tools.bodies.frames import FrameBudget
 from agent_tools.limits import MIB
 
-FAREWELL = 5.0  # seconds in which a client must take some of the rest, once its connection is closed
-MAX_DROPPED = 16 * MIB  # bytes that are dropped meanwhile
+LINGER_SECONDS = 5.0  # in which a client must read some of the rest, once its connection is closed
+MAX_DROPPED = 16 * MIB  # bytes that are received and dropped meanwhile
 POLICY_VIOLATION = 1008  # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 T = TypeVar("T")
 CutEvent = Literal["malformed", "late", "too_many_connections"]
-"""Why a client was cut off."""
+"""The reason for which a connection was closed early."""
 
 
 @dataclass(frozen=True)
 class Connections:
-    """The state that all connections share. `note` counts the clients that are cut off.
+    """The state that all connections share. `note` counts connections that are closed early.
 
     Attributes:
         message_timeout: seconds in which a message of a WebSocket must come, and `1 / min_rate` more for each byte.
-        strangers: the connections that serve no owner: they owe a head or a key, ask for what is open to everyone, or
-            end. The first has been one for longest.
+        unidentified: the connections without an owner, the oldest first: their head or key has not come, they request a
+            public path, or they are ending.
     """
 
     maximum: int
@@ -54,13 +54,13 @@ class Connections:
     note: Callable[[CutEvent], None]
     message_timeout: float = math.inf
     min_rate: float = math.inf
-    strangers: dict[Any, None] = field(default_factory=dict)
+    unidentified: dict[Any, None] = field(default_factory=dict)
     open: set[Any] = field(default_factory=set)
 
     def bound(self, app: ASGIApp, **options: Any) -> uvicorn.Config:
         """Return the configuration of a uvicorn server whose connections these are.
 
-        The requests' scopes have `has_owner`, to be called when the owner of a request is known.
+        The requests' scopes have `identified`, which the application calls once it knows the owner of a request.
         """
         config = uvicorn.Config(_InConnection(app), http="h11", **options)
         log = logging.getLogger("uvicorn.error")
@@ -93,8 +93,8 @@ class ClientConnection:
         return getattr(self._inner, name)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Accept the connection, if the limit allows it."""
-        self._transport = Farewell(transport, self._loop, self._may_send, self._upgraded)
+        """Accept the connection within the limit."""
+        self._transport = LingeringTransport(transport, self._loop, self._may_send, self._upgraded)
         self._inner.connection_made(self._transport)
         self._shared.open.add(self)
         self._await_head()
@@ -102,9 +102,9 @@ class ClientConnection:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a connection that is gone."""
+        """Remove a lost connection."""
         self._clear()
-        self._shared.strangers.pop(self, None)
+        self._shared.unidentified.pop(self, None)
         self._shared.open.discard(self)
         self._transport.forget()
         if not self._is_cut:
@@ -132,20 +132,20 @@ class ClientConnection:
 
     @contextmanager
     def request(self, scope: Scope) -> Iterator[Scope]:
-        """Serve a request; its scope has `has_owner`."""
+        """Serve a request; its scope has `identified`."""
         self._clear()
         self._has_begun = False
         self._requests += 1
         try:
-            yield {**scope, "has_owner": partial(self._shared.strangers.pop, self, None)}
+            yield {**scope, "identified": partial(self._shared.unidentified.pop, self, None)}
         finally:
             self._requests -= 1
             if not self._requests and not self._transport.is_closing():
                 self._await_head()
 
-    def hang_up(self) -> None:
-        """End the connection at once."""
-        self._shared.strangers.pop(self, None)
+    def abort(self) -> None:
+        """Close the connection immediately."""
+        self._shared.unidentified.pop(self, None)
         self._transport.abort()
 
     def _may_send(self) -> bool:
@@ -158,11 +158,11 @@ class ClientConnection:
         self._frames = FrameBudget(self._loop.time())
 
     def _await_head(self) -> None:
-        """Wait for the next head, as the newest that has no owner."""
+        """Wait for the next request head, as the newest unidentified connection."""
         self._clear()
         self._has_begun = False
-        self._shared.strangers.pop(self, None)
-        self._shared.strangers[self] = None
+        self._shared.unidentified.pop(self, None)
+        self._shared.unidentified[self] = None
         self._set_deadline(self._shared.head_timeout, self._end_late)
 
     def _await_message(self, size: int) -> None:
@@ -201,11 +201,11 @@ class ClientConnection:
             self._cut("late", close_frame("The message did not come in time."))
 
     def _make_room(self) -> None:
-        """End the connection that has served no owner for longest; refuse this one if there is no other."""
-        oldest = next(iter(self._shared.strangers))
+        """Close the oldest unidentified connection; refuse this one if there is no other."""
+        oldest = next(iter(self._shared.unidentified))
         if oldest is not self:
             self._shared.note("too_many_connections")
-            oldest.hang_up()
+            oldest.abort()
         else:
             full = HTTPStatus.SERVICE_UNAVAILABLE
             self._refuse("too_many_connections", full, "Too many connections; try again later.", "overloaded")
@@ -250,11 +250,11 @@ def close_frame(reason: str) -> bytes:
     return bytes([0x88, 2 + len(reason)]) + POLICY_VIOLATION.to_bytes(2, "big") + reason.encode()
 
 
-class Farewell:
-    """A transport whose `close` lets the client read its last answer, and ends soon whatever the client does.
+class LingeringTransport:
+    """A transport whose `close` lets the client read its last response, within a time limit (lingering close).
 
-    Closing a socket with unread bytes makes the kernel reset it, and the answer may be lost. So only the writing side
-    is closed at first, and bytes that still come are dropped. A client that takes nothing is hung up on.
+    Closing a socket with unread bytes makes the kernel reset it, and the response may be lost. So only the writing side
+    is closed at first, and further received bytes are dropped. A client that reads nothing is disconnected.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Farewell:
         return self._is_closing or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send the rest of the answer, and hang up."""
+        """Send the rest of the response, and close."""
         if self.is_closing():
             return
         self._is_closing = True
@@ -293,19 +293,19 @@ class Farewell:
         self._wait()
 
     def drop(self, size: int) -> None:
-        """Count dropped bytes, and hang up after too many."""
+        """Count dropped bytes, and disconnect after too many."""
         self._dropped += size
         if self._dropped > MAX_DROPPED:
             self._transport.abort()
 
     def forget(self) -> None:
-        """Stop waiting for a connection that is gone."""
+        """Stop the timer of a lost connection."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _wait(self) -> None:
         self._left = self._transport.get_write_buffer_size()
-        self._timer = self._loop.call_later(FAREWELL, self._end)
+        self._timer = self._loop.call_later(LINGER_SECONDS, self._end)
 
     def _end(self) -> None:
         if 0 < self._transport.get_write_buffer_size() < self._left:

@@ -62,7 +62,7 @@ async def json_of(request: Request, most: int, read: Callable[[Any], T]) -> T:
 
 async def read_json(body: bytes | bytearray, read: Callable[[Any], T]) -> T:
     """Return what `read` makes of the JSON of a body that has come. Errors as for `parsed`."""
-    return await LargeJson.here().read(len(body), lambda: read(parsed(body)))
+    return await sized(len(body), lambda: read(parsed(body)))
 
 
 def parsed(body: bytes | bytearray) -> Any:
@@ -114,33 +114,28 @@ def _is_deeper(value: Any, most: int) -> bool:
     return True
 
 
-class LargeJson:
-    """The places for work on large JSON, which bound its memory. For one event loop."""
-
-    def __init__(self, at_once: int) -> None:
-        self.places = asyncio.Semaphore(at_once)
-
-    @staticmethod
-    def here() -> LargeJson:
-        """Return the places of the running event loop."""
-        found = _places.get(None)
-        if found is None:
-            _places.set(found := LargeJson(AT_ONCE))
-        return found
-
-    async def read(self, size: int, work: Callable[..., T], *args: Any) -> T:
-        """Do work on JSON of a size in bytes; in a thread unless it is small."""
-        return work(*args) if size <= SMALL else await self.in_thread(size, work, *args)
-
-    async def in_thread(self, size: int, work: Callable[..., T], *args: Any) -> T:
-        """Do work that also asks the store, and so always takes a thread."""
-        if size <= LARGE:
-            return await run_in_threadpool(work, *args)
-        async with self.places:
-            return await run_in_threadpool(work, *args)
+async def sized(size: int, work: Callable[..., T], *args: Any) -> T:
+    """Do work on JSON of a size in bytes; in a thread unless it is small."""
+    return work(*args) if size <= SMALL else await in_thread(size, work, *args)
 
 
-_places: RunVar[LargeJson | None] = RunVar("large_json")
+async def in_thread(size: int, work: Callable[..., T], *args: Any) -> T:
+    """Do work on JSON of a size in bytes in a thread; large JSON waits for one of `places`."""
+    if size <= LARGE:
+        return await run_in_threadpool(work, *args)
+    async with places():
+        return await run_in_threadpool(work, *args)
+
+
+def places() -> asyncio.Semaphore:
+    """Return the places for work on large JSON in the running event loop, which limit its memory."""
+    found = _places.get(None)
+    if found is None:
+        _places.set(found := asyncio.Semaphore(AT_ONCE))
+    return found
+
+
+_places: RunVar[asyncio.Semaphore | None] = RunVar("places")
 
 
 def at_most(most: int) -> BeforeValidator:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent_tools.bodies import json_body
-from agent_tools.bodies.json_body import LargeJson, body_of
+from agent_tools.bodies.json_body import body_of, sized
 from agent_tools.gateway.client_errors import log_request
 from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.jobs import Job, Jobs
@@ -120,7 +120,7 @@ async def answer_by(
     if job.failure and (not stream or len(job.log.events) == 1):
         raise job.failure  # nothing was sent yet, so the status can still report the error
     if not stream:
-        return await LargeJson.here().read(job.log.size, JsonResponse, whole())
+        return await sized(job.log.size, JsonResponse, whole())
     return EventStreamResponse(job.log, abandon, heartbeat=services_of(request).config.heartbeat, **how)
 
 
@@ -151,7 +151,7 @@ async def read_json(body: bytes, read: Callable[[JsonObject], _T]) -> _T:
         BodyRefused: 400, it is not JSON; 413, it has too many parts.
         ApiError: 400, it is not an object; and as for `read`.
     """
-    return await LargeJson.here().read(len(body), lambda: read(parsed(body)))
+    return await sized(len(body), lambda: read(parsed(body)))
 
 
 def parsed(body: bytes) -> JsonObject:

@@ -77,11 +77,11 @@ class GatewayMiddleware:
                 _let_in(services, scope, self._owned, self._public)
                 if owner := scope.get("owner"):
                     counted.enter_context(services.in_progress.place(owner))
-                    scope.get("has_owner", _no_need)()
+                    scope.get("identified", _no_need)()
                 if is_socket:
                     await self._app(scope, receive, answer)
                 else:
-                    scope, received = unpacked(scope, body, services.config, services.unpacked)
+                    scope, received = unpacked(scope, body, services.unpacked)
                     await self._app(scope, received, answer)
             except Exception as exc:
                 if isinstance(exc, Refusal):
@@ -95,7 +95,7 @@ class GatewayMiddleware:
         note_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
 
     async def _connect(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a WebSocket of a mount. Without a key in its head, the mount calls `let_in` with that of a message."""
+        """Serve a WebSocket of a mount, which calls `authenticate` with a message's key if the head has none."""
         started, sockets = time.monotonic(), scope["app"].state.sockets
         with ExitStack() as stack:
 
@@ -103,8 +103,8 @@ class GatewayMiddleware:
                 stack.enter_context(services.in_progress.place(owner))
                 stack.enter_context(sockets.place(owner))
 
-            scope["let_in"] = let_in = partial(_let_socket_in, services, scope, enter)
-            if (key := key_of(Headers(scope=scope))) and not let_in(key):
+            scope["authenticate"] = authenticate = partial(_authenticate_socket, services, scope, enter)
+            if (key := key_of(Headers(scope=scope))) and not authenticate(key):
                 await send({"type": "websocket.close"})  # answers 403
             else:
                 with suppress(WebSocketDisconnect):  # the client left before it was answered
@@ -140,7 +140,7 @@ def _below(root: str, scope: Scope) -> Scope:
     return scope if path == scope["path"] else {**scope, "path": path}
 
 
-def _let_socket_in(services: Services, scope: Scope, enter: Callable[[str], None], key: str) -> bool:
+def _authenticate_socket(services: Services, scope: Scope, enter: Callable[[str], None], key: str) -> bool:
     """Set the owner of a WebSocket by its key, for whom it then enters; return False if the client is refused.
 
     Browsers let any page open a WebSocket, so other origins are refused, except with keys of servers.
@@ -157,7 +157,7 @@ def _let_socket_in(services: Services, scope: Scope, enter: Callable[[str], None
         if isinstance(exc, Refusal):
             services.metrics.security(exc.event)
         return False
-    scope["has_owner"]()
+    scope["identified"]()
     scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
     return True
 

@@ -131,5 +131,5 @@ class _Door:
             await answer(scope, receive, send)
         else:
             with self._in_progress.place(owner):
-                scope["has_owner"]()
+                scope["identified"]()
                 await self.inner({**scope, "owner": owner}, receive, send)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Attendable(Protocol):
-    """What a shelf needs of `Containers`."""
+    """The methods of `Containers` that a shelf uses."""
 
     def attend(
         self, id_: str, rank: int, begin: Callable[[Sandbox], T], patience: float = 0.0

@@ -24,7 +24,7 @@ async def serving(config: GatewayConfig, runtime: Runtime) -> AsyncIterator[tupl
     app = create_app(config, runtime)
 
     async def connected(scope: Any, *channels: Any) -> None:
-        await app({**scope, "has_owner": lambda: None}, *channels)  # as a connection of the server does
+        await app({**scope, "identified": lambda: None}, *channels)  # as a connection of the server does
 
     async with (
         app.router.lifespan_context(app),

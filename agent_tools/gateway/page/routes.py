@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from agent_tools.bodies.json_body import LargeJson
+from agent_tools.bodies.json_body import in_thread
 from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
@@ -162,7 +162,7 @@ async def newest(request: Request) -> Response:
     services, owner = services_of(request), owner_of(request)
     running = {job.id: str(job.body["status"]) for job in jobs_of(request).all_of(ResponseJob)}
     work = partial(_newest, services, owner, running)
-    return JsonResponse(await LargeJson.here().in_thread(MAX_READ_BYTES, work))
+    return JsonResponse(await in_thread(MAX_READ_BYTES, work))
 
 
 def _newest(services: Services, owner: str, running: Mapping[str, str]) -> JsonObject:

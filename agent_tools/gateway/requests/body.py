@@ -26,7 +26,7 @@ class Body:
 
     def __init__(self, receive: Receive, config: GatewayConfig, headers: Headers) -> None:
         self._receive = receive
-        self._left = most_bytes(config)
+        self._left = max(config.max_upload_bytes, config.max_body_bytes) + MIB  # a form is larger than its file
         self._patience = config.body_timeout
         self._rate = config.min_body_rate
         self.is_read = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
@@ -80,12 +80,11 @@ class UnpackedBudget:
 
 
 class UnpackedBody:
-    """Receives a compressed body, unpacked; at most `most` bytes of it, within the budget of all."""
+    """Receives a compressed body, unpacked, within the budget of all; its reader limits its bytes."""
 
-    def __init__(self, receive: Receive, decoder: Decoder, most: int, budget: UnpackedBudget) -> None:
+    def __init__(self, receive: Receive, decoder: Decoder, budget: UnpackedBudget) -> None:
         self._receive = receive
         self._decoder = decoder
-        self._left = most
         self._budget = budget
         self._pieces: Iterator[bytes] = iter(())
         self._has_come = self._is_over = False
@@ -98,9 +97,6 @@ class UnpackedBody:
         """
         while not self._is_over:
             if piece := next(self._pieces, b""):
-                self._left -= len(piece)
-                if self._left < 0:
-                    raise too_large("The request is too large once it is unpacked.")
                 self._budget.take(self, len(piece))
                 await anyio.lowlevel.checkpoint()  # other clients are served between two pieces
                 return {"type": "http.request", "body": piece, "more_body": True}
@@ -116,20 +112,13 @@ class UnpackedBody:
         return await self._receive()
 
 
-def unpacked(
-    scope: Scope, body: Body, config: GatewayConfig, budget: UnpackedBudget
-) -> tuple[Scope, Body | UnpackedBody]:
+def unpacked(scope: Scope, body: Body, budget: UnpackedBudget) -> tuple[Scope, Body | UnpackedBody]:
     """Return a request without its Content-Encoding, and its body likewise."""
     decoder = decoder_of(", ".join(Headers(scope=scope).getlist("content-encoding")))
     if decoder is None:
         return scope, body
     headers = [pair for pair in scope["headers"] if pair[0] not in _OF_THE_PACKED]
-    return {**scope, "headers": headers}, UnpackedBody(body, decoder, most_bytes(config), budget)
-
-
-def most_bytes(config: GatewayConfig) -> int:
-    """Return the bytes of the largest possible request: an upload with the form around its file."""
-    return max(config.max_upload_bytes, config.max_body_bytes) + MIB
+    return {**scope, "headers": headers}, UnpackedBody(body, decoder, budget)
 
 
 # Compressed bodies of requests, unpacked piece by piece, so that a small body never costs much memory at once.

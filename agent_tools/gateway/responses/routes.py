@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from agent_tools.bodies.json_body import LargeJson
+from agent_tools.bodies.json_body import in_thread, sized
 from agent_tools.containers.records import Record, new_id
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.http import (
@@ -122,7 +122,7 @@ async def create_response(request: Request) -> Response:
         if job.failure:
             raise job.failure
     note_upstream(request, wanted.model, wanted.options, wanted.ignored)
-    return await LargeJson.here().read(len(job.answer), JsonTextResponse, job.answer)
+    return await sized(len(job.answer), JsonTextResponse, job.answer)
 
 
 async def _await_refusal(request: Request, job: ResponseJob) -> None:
@@ -230,7 +230,7 @@ async def _read(request: Request, head: ResponseHead, kind: type[_Kind], answer:
             raise not_found("response", head.id)
         return answer(found)
 
-    return await LargeJson.here().in_thread(head.bytes, work)
+    return await in_thread(head.bytes, work)
 
 
 def _shown(now: ResponseBody, job: ResponseJob | None, include: list[str]) -> Response:
@@ -253,7 +253,7 @@ async def _stream_again(request: Request, head: ResponseHead, start: int) -> Res
     if not head.background:
         raise invalid("Only a response with 'background' can be streamed again; ask for it without 'stream'.", "stream")
     services = services_of(request)
-    events = await LargeJson.here().in_thread(head.bytes, _kept_events, services.store, head.id)
+    events = await in_thread(head.bytes, _kept_events, services.store, head.id)
     if events:
         return EventStreamResponse(EventLog.of(events), lambda: None, start=start)
     end = await _read(request, head, ResponseBody, lambda now: _end(now, start))

@@ -26,7 +26,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.bodies.connections import InProgress
-from agent_tools.bodies.json_body import BodyRefused, LargeJson
+from agent_tools.bodies.json_body import BodyRefused, sized
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error, request_id
 from agent_tools.gateway.config import GatewayConfig
@@ -190,7 +190,7 @@ class _Connection:
         """Queue a request."""
         body = text.encode("utf-8", "surrogatepass")
         try:
-            given = await LargeJson.here().read(len(body), parsed, body)
+            given = await sized(len(body), parsed, body)
             stream_id = read(_Event, given).stream_id
             self._check(given, stream_id, len(body))
         except (ApiError, BodyRefused) as exc:
@@ -256,7 +256,7 @@ class _Connection:
         services = self._services
         services.rates.check(services.keys.caller(self._ws.headers))
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
-        request = await LargeJson.here().read(size, self._read, body)
+        request = await sized(size, self._read, body)
         generates = read(_Create, given).generate
         recent = self._sockets.recall(self, request.previous_response_id or "")
         request = replace(request, generates=generates, recent=recent)

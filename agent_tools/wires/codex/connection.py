@@ -1,6 +1,6 @@
-"""Connections and their sessions, whatever carries the messages: a WebSocket, or stdin and stdout.
+"""Connections and their sessions, over a WebSocket or over stdin and stdout.
 
-A session outlives its connection by `DETACHED_SECONDS`, in which the client may come back and read what it has missed.
+A session outlives its connection by `DETACHED_SECONDS`, in which the client may resume it and read the missed output.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 
 class Sandboxes(Attendable, Protocol):
-    """What a session needs of `Containers`."""
+    """The methods of `Containers` that a session uses."""
 
     def use(self, id_: str, patience: float = 0.0) -> AbstractContextManager[tuple[Sandbox, str]]:
         """Acquire a container's sandbox for a short use."""
 
 
 @dataclass(frozen=True)
-class Box:
+class SessionContainer:
     """The container of sessions: its owner and name, and a function that finds or creates it, in a thread."""
 
     place: Place
@@ -71,11 +71,11 @@ class CodexWire:
         self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
         self._sessions: dict[str, Session] = {}
 
-    async def attach(self, box: Box, connection: Connection, resumed: str | None) -> Session:
-        """Return a new session of a container, or one that has lost its connection.
+    async def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> Session:
+        """Return a new session of a container, or resume one without a connection.
 
         Raises:
-            RpcError: there is none of this id, it has a connection, or there are too many.
+            RpcError: no session has this id, it has a connection already, or the container has too many sessions.
         """
         if resumed is not None:
             session = self._sessions.get(resumed)
@@ -107,14 +107,14 @@ class CodexWire:
 class Session:
     """Processes and open files of one client."""
 
-    def __init__(self, wire: CodexWire, box: Box) -> None:
+    def __init__(self, wire: CodexWire, box: SessionContainer) -> None:
         self.id = secrets.token_hex(16)
         self.box = box
         self.connection: Connection | None = None
         self._wire = wire
         self.files = Files(box.home)
         self.processes = SessionProcesses(
-            wire.commands, (*box.place, self.id), box.container, self.files.inside, self._tell
+            wire.commands, (*box.place, self.id), box.container, self.files.inside, self._notify
         )
         self._end: asyncio.Task[None] | None = None
 
@@ -126,7 +126,7 @@ class Session:
             self._end = None
 
     def detach(self, connection: Connection) -> None:
-        """Wait for the client to come back; then end."""
+        """End the session unless the client resumes it in time."""
         if self.connection is connection:
             self.connection = None
             self._end = asyncio.create_task(self._end_late())
@@ -140,7 +140,7 @@ class Session:
 
         return await aside(done)
 
-    async def _tell(self, method: str, params: dict[str, Any]) -> None:
+    async def _notify(self, method: str, params: dict[str, Any]) -> None:
         if self.connection:
             await self.connection.send({"method": method, "params": params})
 
@@ -181,83 +181,83 @@ METHODS: dict[str, type[BaseModel]] = {
     **{name: parameters(function, 2) for name, function in _FILES.items()},
 }
 """The model of each method's parameters."""
-_WAITING = ("process/read", "process/write", "http/request")  # these leave other requests their turn
+_WAITING = ("process/read", "process/write", "http/request")  # answered concurrently with other requests
 
 
 @dataclass(eq=False)
 class Connection:
-    """One client. Requests are answered one after another, but for those that wait for a process."""
+    """One client's connection. Requests are answered in order, except those that wait for a process."""
 
     wire: CodexWire
-    box: Box
+    box: SessionContainer
     write: Send
     _session: Session | None = None
     _is_initialized: bool = False
     _waiting: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def take(self, message: bytes) -> bool:
-        """Answer a message; return False for one after which the connection ends."""
+    async def handle(self, message: bytes) -> bool:
+        """Handle a message; return False if the connection must be closed after it."""
         try:
-            asked: Request = await read_json(message, partial(read, Request))
+            request: Request = await read_json(message, partial(read, Request))
         except (BodyRefused, RpcError) as exc:
             detail = exc if isinstance(exc, RpcError) else exc.detail
             await self._fail(-1, RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}"))
             return True
-        if asked.id is None:
-            self._is_initialized = asked.method == "initialized" and self._session is not None
+        if request.id is None:
+            self._is_initialized = request.method == "initialized" and self._session is not None
             if not self._is_initialized:
-                message_ = f"unexpected notification {asked.method}: only initialized, after initialize"
+                message_ = f"unexpected notification {request.method}: only initialized, after initialize"
                 await self._fail(-1, RpcError(INVALID_REQUEST, message_))
             return self._is_initialized
-        if asked.method in _WAITING and len(self._waiting) < MAX_WAITING:
-            task = asyncio.create_task(self._answer(asked))
+        if request.method in _WAITING and len(self._waiting) < MAX_WAITING:
+            task = asyncio.create_task(self._answer(request))
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
         else:
-            await self._answer(asked)
+            await self._answer(request)
         return True
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a message; wait while the client does not read."""
+        """Send a message; wait until the client can read it."""
         await self.write(json.dumps(message, separators=(",", ":")).encode())
 
     async def close(self) -> None:
-        """End the connection; its session may be resumed."""
+        """Close the connection; its session may be resumed."""
         for task in self._waiting:
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
         if self._session:
             self._session.detach(self)
 
-    async def _answer(self, asked: Request) -> None:
+    async def _answer(self, request: Request) -> None:
         try:
-            await self.send({"id": asked.id, "result": await self._result(asked)})
+            await self.send({"id": request.id, "result": await self._result(request)})
         except Exception as exc:
             if (error := error_of(exc)) is None:
                 raise
-            await self._fail(asked.id, error)
+            await self._fail(request.id, error)
 
     async def _fail(self, id_: int | str | None, error: RpcError) -> None:
         await self.send({"error": error.body, "id": id_})
 
-    async def _result(self, asked: Request) -> dict[str, Any]:
-        if asked.method != "initialize" and not self._is_initialized:
+    async def _result(self, request: Request) -> dict[str, Any]:
+        if request.method != "initialize" and not self._is_initialized:
             missing = "send initialized" if self._session else "call initialize"
-            raise RpcError(INVALID_REQUEST, f"client must {missing} before using {asked.method}")
-        if asked.method not in METHODS:
-            raise RpcError(NO_METHOD, f"This exec-server has no method {asked.method}.")
-        given = dict(read(METHODS[asked.method], asked.params))
-        if asked.method == "initialize":
+            raise RpcError(INVALID_REQUEST, f"client must {missing} before using {request.method}")
+        if request.method not in METHODS:
+            raise RpcError(NO_METHOD, f"This exec-server has no method {request.method}.")
+        given = dict(read(METHODS[request.method], request.params))
+        if request.method == "initialize":
             return await self._initialize(given["resume_session_id"])
         session = self._session
         assert session
-        if asked.method in _PROCESSES:
-            return await _PROCESSES[asked.method](session.processes, **given)
-        if asked.method in _FILES:
-            return await session.use(lambda sandbox: _FILES[asked.method](session.files, sandbox, **given))
-        if asked.method == "http/request":
+        if request.method in _PROCESSES:
+            return await _PROCESSES[request.method](session.processes, **given)
+        if request.method in _FILES:
+            return await session.use(lambda sandbox: _FILES[request.method](session.files, sandbox, **given))
+        if request.method == "http/request":
             return await self._fetch(session, given)
-        return self._info(session) if asked.method == "environment/info" else {"status": "ready"}
+        return self._info(session) if request.method == "environment/info" else {"status": "ready"}
 
     async def _initialize(self, resumed: str | None) -> dict[str, Any]:
         if self._session:

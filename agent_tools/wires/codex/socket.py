@@ -18,7 +18,7 @@ from agent_tools.containers.contents import Mount
 from agent_tools.containers.records import NAMED, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.engines.engine import GUEST_WORK_DIR
-from agent_tools.wires.codex.connection import Box, CodexWire, Connection
+from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer
 from agent_tools.wires.http import application, digest
 from agent_tools.wires.paths import Home
 
@@ -30,7 +30,7 @@ _NOT_LET_IN = 1008
 
 async def _attach(socket: WebSocket) -> None:
     socket.scope["logged_path"] = MOUNT.path
-    if "owner" not in socket.scope and not socket.scope["let_in"](socket.path_params.get("key", "")):
+    if "owner" not in socket.scope and not socket.scope["authenticate"](socket.path_params.get("key", "")):
         await socket.close(_NOT_LET_IN)  # answers 403
         return
     wire: CodexWire = socket.app.state.wire
@@ -49,11 +49,11 @@ async def _attach(socket: WebSocket) -> None:
         with suppress(WebSocketDisconnect, RuntimeError, OSError):  # the client has left
             await socket.send_text(message.decode())
 
-    connection = Connection(wire, Box((owner, room), container, HOME), write)
+    connection = Connection(wire, SessionContainer((owner, room), container, HOME), write)
     try:
         while (message := await socket.receive())["type"] != "websocket.disconnect":
             data = message.get("bytes") or (message.get("text") or "").encode("utf-8", "surrogatepass")
-            if not await connection.take(data):
+            if not await connection.handle(data):
                 await socket.close(_NOT_LET_IN)
                 break
     finally:

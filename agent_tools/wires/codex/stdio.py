@@ -12,7 +12,7 @@ from typing import TypeVar
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import MIB
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.codex.connection import Box, CodexWire, Connection
+from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer
 from agent_tools.wires.http import aside
 from agent_tools.wires.paths import Home
 
@@ -52,7 +52,7 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
             await writer.drain()
 
     wire = CodexWire(OneSandbox(sandbox))
-    connection = Connection(wire, Box(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
+    connection = Connection(wire, SessionContainer(("", ""), lambda: "", Home(GUEST_WORK_DIR, (folder,))), write)
     starting = asyncio.ensure_future(aside(sandbox.start))
     serving = asyncio.ensure_future(_served(lines, connection))
     stop = asyncio.ensure_future(ended.wait())
@@ -70,5 +70,5 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
 
 async def _served(lines: asyncio.StreamReader, connection: Connection) -> None:
     while line := await lines.readline():
-        if not await connection.take(line):
+        if not await connection.handle(line):
             return

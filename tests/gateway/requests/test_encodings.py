@@ -85,7 +85,7 @@ def test_others_have_their_turn_after_each_piece_of_a_bomb(name: str) -> None:
         nonlocal pieces
         decoder = decoder_of(name)
         assert decoder
-        body = UnpackedBody(receive, decoder, 64 * MIB, UnpackedBudget(MIB))
+        body = UnpackedBody(receive, decoder, UnpackedBudget(MIB))
         others = asyncio.create_task(take_turns())
         while (await body())["more_body"]:
             pieces += 1

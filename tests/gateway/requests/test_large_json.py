@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, LargeJson, parsed
+from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS, BodyRefused, parsed, places, sized
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.request import read_request
@@ -117,14 +117,13 @@ def test_no_large_json_is_parsed_or_written_in_the_event_loop(process_runtime: R
 
 async def _beside_large_ones(config: GatewayConfig, runtime: Runtime) -> None:
     async with serving(config, runtime) as (client, _):
-        places = LargeJson.here().places
         for _ in range(AT_ONCE):
-            await places.acquire()
+            await places().acquire()
         large = asyncio.ensure_future(client.post("/v1/responses", json={"model": "m", "input": LONG}))
         small = await client.post("/v1/responses", json={"model": "m", "input": "Hi."})
-        await until_true(lambda: places._waiters)
+        await until_true(lambda: places()._waiters)
         assert (small.status_code, large.done()) == (200, False)
-        places.release()
+        places().release()
         assert (await large).status_code == 200
 
 
@@ -136,7 +135,7 @@ def test_large_bodies_wait_for_each_other_and_small_ones_for_none(process_runtim
 
 def test_so_many_large_pieces_are_read_at_once() -> None:
     async def ten() -> int:
-        large, under_way, most = LargeJson(3), [0], [0]
+        under_way, most = [0], [0]
 
         def work(loop: asyncio.AbstractEventLoop) -> None:
             under_way[0] += 1
@@ -145,7 +144,7 @@ def test_so_many_large_pieces_are_read_at_once() -> None:
             under_way[0] -= 1
 
         loop = asyncio.get_running_loop()
-        await asyncio.gather(*(large.read(LARGE + 1, work, loop) for _ in range(10)))
+        await asyncio.gather(*(sized(LARGE + 1, work, loop) for _ in range(10)))
         return most[0]
 
-    assert asyncio.run(ten()) == 3
+    assert asyncio.run(ten()) == AT_ONCE

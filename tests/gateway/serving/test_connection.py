@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from agent_tools.bodies.connections import FAREWELL, MAX_DROPPED, Farewell
+from agent_tools.bodies.connections import LINGER_SECONDS, MAX_DROPPED, LingeringTransport
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import KEYS
 from tests.gateway.conftest import NewGateway
@@ -279,12 +279,12 @@ class Wire:
 
     def pass_time(self) -> None:
         ((seconds, call),), self.timers = self.timers, []
-        assert seconds == FAREWELL
+        assert seconds == LINGER_SECONDS
         call()
 
 
-def farewell(wire: Wire, is_sending: bool) -> Farewell:
-    return Farewell(wire, wire, lambda: is_sending)  # type: ignore[arg-type]
+def farewell(wire: Wire, is_sending: bool) -> LingeringTransport:
+    return LingeringTransport(wire, wire, lambda: is_sending)  # type: ignore[arg-type]
 
 
 def test_a_client_that_takes_what_is_left_has_time_for_it_and_one_that_does_not_has_none() -> None:
