@@ -165,16 +165,11 @@ class OpenAIModel:
         The client would walk through all messages and write them anew for each attempt. Its writer also takes four
         times as long as pydantic's for a long text, during which no other thread runs.
         """
-        from pydantic_core import to_json  # comes with the client
-
         headers = {**(self.generate_cfg.get("extra_headers") or {}), RAW_RESPONSE: "true"}
         options = {"headers": headers, "params": self.generate_cfg.get("extra_query") or {}}
-        streamed = {"stream": True, "stream_cls": _openai().Stream}
-        return (
-            self.connected()
-            .post(path, cast_to=object, content=to_json(request), options=options, **streamed)
-            .http_response
-        )
+        streamed = {"stream": True, "stream_cls": _openai().Stream, "cast_to": object}
+        content = sys.modules["pydantic_core"].to_json(request)  # the client has loaded it
+        return self.connected().post(path, content=content, options=options, **streamed).http_response
 
     @contextlib.contextmanager
     def sending(self, request: Json, *, has_results: bool) -> Iterator[None]:
