@@ -24,7 +24,7 @@ from agent_tools.conformance.host import host_findings
 from agent_tools.engines import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.kubernetes.api import table, tables
+from agent_tools.engines.kubernetes.answers import table, tables
 from agent_tools.engines.kubernetes.pod import MANAGED_BY
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION

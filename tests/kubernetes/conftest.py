@@ -16,7 +16,8 @@ import pytest
 import requests
 
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.kubernetes.api import Api, Cluster
+from agent_tools.engines.kubernetes.api import Api
+from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
 from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker
 from agent_tools.runtime import engines

@@ -6,145 +6,23 @@ Answers are bounded and treated as untrusted, since every writer of the namespac
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import requests
 from requests.adapters import HTTPAdapter
 
+from agent_tools.engines.kubernetes.answers import Lines, parsed, readable
+from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import MIB
-from agent_tools.text import one_line, shorten
-
-# Reads from a pod's status whether it runs, is starting, or will not run, and why. Pure functions.
-#
-# The status: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#PodStatus
-
-
-UNDER_WAY = ("ContainerCreating", "PodInitializing")
-MOST_CONDITIONS = 50  # conditions and containers of one pod that are read
-HINTS = {
-    "seccomp": "The profile must be on every node: deploy/kubernetes has a DaemonSet that puts it there.",
-    "image": "Nodes must be able to pull it: docs/kubernetes.md says how to bring it to a registry.",
-    "Unschedulable": "No node has room for it, or fits its selector.",
-    "user namespace": "Leave AGENT_TOOLS_KUBERNETES_USER_NAMESPACES unset on nodes that have none.",
-}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of a start: how far it is.
-
-    Attributes:
-        failure: why it will not run; '' if it may.
-        waits_for: the reason why it does not run yet, for the time-out message.
-        pod: the name of its pod, if it differs from the object's.
-    """
-
-    is_running: bool = False
-    has_ended: bool = False
-    failure: str = ""
-    waits_for: str = ""
-    pod: str = ""
-
-
-def progress_of(pod: dict[str, Any]) -> Progress:
-    """Read the progress of a pod; an unreadable status counts as starting."""
-    status = table(pod.get("status"))
-    phase = status.get("phase")
-    if table(pod.get("metadata")).get("deletionTimestamp"):
-        return Progress(has_ended=True, failure="another client is deleting it")
-    if phase in ("Succeeded", "Failed"):
-        return Progress(has_ended=True, failure=_with_hint(" ".join(_endings(status)) or f"it has ended ({phase})"))
-    waiting = [_words(each) for each in _states(status, "waiting") if each.get("reason") not in UNDER_WAY]
-    if waiting:
-        return Progress(failure=_with_hint("; ".join(waiting)))
-    if phase == "Running" and _states(status, "running"):
-        return Progress(is_running=True)
-    return Progress(waits_for=_with_hint("; ".join(_unmet(status)) or "its node"))
-
-
-def _endings(status: dict[str, Any]) -> Iterator[str]:
-    if status.get("reason") or status.get("message"):
-        yield _words(status)
-    for each in _states(status, "terminated"):
-        yield f"{_words(each)} (exit code {readable(each.get('exitCode'))})"
-
-
-def _unmet(status: dict[str, Any]) -> Iterator[str]:
-    """Yield the reasons of conditions that are not met: why no node runs the pod."""
-    for each in tables(status.get("conditions"))[:MOST_CONDITIONS]:
-        if each.get("status") == "False" and each.get("type") == "PodScheduled":
-            yield _words(each)
-
-
-def _states(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the containers' states of this name."""
-    found = [table(each.get("state")).get(name) for each in tables(status.get("containerStatuses"))]
-    return [each for each in found if isinstance(each, dict)]
-
-
-def _words(said: dict[str, Any]) -> str:
-    parts = [said.get("reason"), said.get("message")]
-    return ": ".join(readable(part) for part in parts if isinstance(part, str) and part)
-
-
-def _with_hint(words: str) -> str:
-    hint = next((hint for name, hint in HINTS.items() if name.lower() in words.lower()), "")
-    return f"{words}. {hint}" if hint else words
-
-
-def table(value: object) -> dict[str, Any]:
-    """Return a JSON object; an empty one for any other value."""
-    return value if isinstance(value, dict) else {}
-
-
-def tables(value: object) -> list[dict[str, Any]]:
-    """Return the objects in a list of JSON."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-SILENCE = 5.0  # seconds without an event, after which a watch is opened again: its connection may be dead
-PAUSE = 0.5  # seconds before a watch that ended without an error is opened again
-GONE = Progress(has_ended=True, failure="another client deleted it")
-
-
-def await_start(api: Api, path: str, name: str, judge: Callable[[Json], Progress], deadline: float) -> Progress:
-    """Wait until an object of a list runs or will not; at the deadline (monotonic seconds) return its progress.
-
-    `judge` returns the progress of an object. A watch begins with the object as it is, so earlier events are not
-    missed; a watch that the server ends or does not open is opened again.
-
-    Raises:
-        EngineError: the API server does not answer.
-    """
-    progress = Progress(waits_for="its node")
-    while not _is_decided(progress) and (started := time.monotonic()) < deadline:
-        opening = max(SILENCE, deadline - started)
-        with api.watch(path, opening, SILENCE, {"fieldSelector": f"metadata.name={name}"}) as lines:
-            while not _is_decided(progress) and time.monotonic() < deadline and (event := lines.next()):
-                found = table(event.get("object"))
-                if table(found.get("metadata")).get("name") == name:
-                    progress = GONE if event.get("type") == "DELETED" else judge(found)
-        if time.monotonic() - started < PAUSE and not _is_decided(progress):
-            time.sleep(PAUSE)
-    return progress
-
-
-def _is_decided(progress: Progress) -> bool:
-    return progress.is_running or progress.has_ended or bool(progress.failure)
-
 
 MAX_ANSWER = 32 * MIB
 MAX_CONNECTIONS = 64  # that are kept for the next request; more are made and closed again
-MOST_SERVER_CHARS = 500  # characters of the server's message in an error
 TRIES = 4  # if the server asks the client to wait
 LONGEST_WAIT = 10.0  # seconds to wait, at most
 PAGE = 500  # objects of a list in one answer
@@ -327,103 +205,3 @@ def _content(answer: requests.Response, most: int, *, cut: bool = False) -> byte
 def quoted(*path: str) -> str:
     """Return a path of percent-encoded parts."""
     return "/".join(quote(part, safe="") for part in path)
-
-
-def readable(value: object) -> str:
-    """Return a message of the server in one line of bounded length."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    return one_line(shorten(" ".join(text.split()), MOST_SERVER_CHARS))
-
-
-# A cluster, and the client's credentials.
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """One cluster, and the client's credentials.
-
-    Attributes:
-        server: the URL of its API server.
-        namespace: of the context, or of this process's own pod.
-        authorities: the file of certificates to trust; None for those of this machine.
-        certificate: the files of the client's certificate and its key.
-        server_name: the name in the server's certificate, if it differs from the URL.
-        authorization: returns the current value of that header, '' for none; a token may have been renewed.
-    """
-
-    server: str
-    namespace: str
-    authorities: str | None = None
-    is_verified: bool = True
-    certificate: tuple[str, str] | None = None
-    server_name: str | None = None
-    authorization: Callable[[], str] = lambda: ""
-
-    def tls(self) -> ssl.SSLContext:
-        """Return the TLS context for the server."""
-        context = ssl.create_default_context(cafile=self.authorities)
-        if not self.is_verified:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.certificate:
-            context.load_cert_chain(*self.certificate)
-        return context
-
-
-# The JSON of the API server, bounded: one object, or the lines of a watch, in pieces of any size.
-
-
-MAX_LINE = 4 * MIB
-
-
-class Lines:
-    """The objects of a watch, one a line."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._head = bytearray()  # the incomplete line
-        self._whole: list[bytes] = []
-
-    def next(self) -> dict[str, Any] | None:
-        """Return the next object; None at the end, or after too long a silence.
-
-        Raises:
-            EngineError: a line is too long, or is not an object.
-        """
-        while not self._whole:
-            piece = self._piece()
-            if not piece:
-                return None
-            self._whole = self._split(piece)
-        return parsed(self._whole.pop(0))
-
-    def _piece(self) -> bytes:
-        with contextlib.suppress(requests.RequestException, OSError):  # a watch may end at any time
-            return next(self._pieces, b"")
-        return b""
-
-    def _split(self, piece: bytes) -> list[bytes]:
-        *ended, rest = piece.split(b"\n")
-        lines = []
-        for line in ended:
-            lines.append(bytes(self._head) + line)
-            self._head.clear()
-        self._head += rest
-        if max(map(len, lines), default=0) > MAX_LINE or len(self._head) > MAX_LINE:
-            raise EngineError(f"The Kubernetes API server sent more than {MAX_LINE:,} bytes for one object.")
-        return [line for line in lines if line.strip()]
-
-
-def parsed(content: bytes) -> dict[str, Any]:
-    """Parse one object.
-
-    Raises:
-        EngineError: it is not a JSON object.
-    """
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as exc:
-        raise EngineError("The Kubernetes API server's answer is not JSON.") from exc
-    if not isinstance(found, dict):
-        raise EngineError("The Kubernetes API server's answer is not a JSON object.")
-    return found

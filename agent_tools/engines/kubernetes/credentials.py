@@ -13,7 +13,7 @@ import yaml
 from kubernetes import config
 from kubernetes.client import Configuration
 
-from agent_tools.engines.kubernetes.api import Cluster
+from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.errors import EngineUnavailable
 from agent_tools.text import one_line, shorten
 

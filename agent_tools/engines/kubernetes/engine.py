@@ -20,19 +20,8 @@ from urllib.parse import urlencode
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.kubernetes import pod as claims
-from agent_tools.engines.kubernetes.api import (
-    CONFLICT,
-    FORBIDDEN,
-    NOT_FOUND,
-    Api,
-    ApiRefused,
-    Json,
-    Progress,
-    await_start,
-    progress_of,
-    quoted,
-    table,
-)
+from agent_tools.engines.kubernetes.answers import table
+from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, ApiRefused, Json, quoted
 from agent_tools.engines.kubernetes.pod import (
     CONTAINER,
     HAND_OVER,
@@ -43,7 +32,9 @@ from agent_tools.engines.kubernetes.pod import (
     PodMaker,
     digest,
 )
+from agent_tools.engines.kubernetes.progress import Progress, progress_of
 from agent_tools.engines.kubernetes.stdio import ExecStdio
+from agent_tools.engines.kubernetes.watch import await_start
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.limits import KIB
 

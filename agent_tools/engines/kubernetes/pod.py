@@ -32,7 +32,8 @@ from agent_tools.engines.engine import (
     SandboxSpec,
     environment,
 )
-from agent_tools.engines.kubernetes.api import Progress, table, tables
+from agent_tools.engines.kubernetes.answers import table, tables
+from agent_tools.engines.kubernetes.progress import Progress
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import MIB, size_of

@@ -22,7 +22,9 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from agent_tools.engines.kubernetes.api import ApiRefused, Cluster, parsed, readable
+from agent_tools.engines.kubernetes.answers import parsed, readable
+from agent_tools.engines.kubernetes.api import ApiRefused
+from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.rounds import rounds

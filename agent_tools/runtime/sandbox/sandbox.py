@@ -19,7 +19,7 @@ from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resum
 from agent_tools.machine.folder import identity_now
 from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.machine.removal import DeletedFiles, deleted_files
-from agent_tools.machine.rounds import Do, do_now, rounds
+from agent_tools.machine.rounds import Do, do_now
 from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
@@ -29,6 +29,7 @@ from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.work_dir import Claim
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.sandbox.idle_stop import IdleStop
 from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches, KernelHolder, Kernels, SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport, choose
@@ -324,88 +325,6 @@ class RunningSandbox(KernelHolder):
     def close(self) -> None:
         """Release everything, in reverse order."""
         self._undo.close()
-
-
-# Stops the processes of an idle sandbox, and continues them at its next use.
-#
-# PID 1 does it, by the orders `pause` and `resume`, and keeps running, so that a stopped sandbox still ends with the
-# host. No other process or thread of it runs; its memory stays. An engine's own pause would stop PID 1, too, pods have
-# none, and Docker's adds 20 to 35 ms to the next call; the order's cost is lost in the call's own.
-
-
-MIN_SECONDS = 1.0  # the shortest time without use
-
-
-class IdleStop:
-    """Stops one sandbox after `seconds` without use; 0 for never. Thread-safe.
-
-    `order` sends an order to PID 1; `is_busy` tells whether other work runs in the sandbox.
-    """
-
-    def __init__(
-        self,
-        seconds: float,
-        order: Callable[[Pause | Resume], object],
-        is_busy: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.is_stopped = False
-        self._seconds = seconds
-        self._order = order
-        self._is_busy = is_busy
-        self._clock = clock
-        self._uses = 0
-        self._used_at = clock()
-        self._is_watched = False
-        self._is_closed = False
-        self._lock = threading.RLock()  # an RLock, since a finalizer may close it in the thread that holds it
-
-    @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
-        """Continue the processes, and do not stop them during the block."""
-        if not self._seconds:
-            yield
-            return
-        with self._lock:
-            self._uses += 1
-            self._wake()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._uses -= 1
-                self._used_at = self._clock()
-                self._watch()
-
-    def is_due(self) -> bool:
-        """Return whether it may be time to stop the processes."""
-        return not self.is_stopped and not self._uses and self._clock() >= self._used_at + self._seconds
-
-    def look(self) -> None:
-        """Stop the processes if it is time."""
-        with self._lock:
-            if self._is_busy():
-                self._used_at = self._clock()
-            if self.is_due() and not self._is_closed:
-                self.is_stopped = True
-                self._order(Pause())
-
-    def close(self) -> None:
-        """Disable the idle stop."""
-        with self._lock:
-            self._is_closed = True
-        if self._is_watched:
-            rounds().remove(self)
-
-    def _wake(self) -> None:
-        if self.is_stopped:
-            self.is_stopped = False
-            self._order(Resume())
-
-    def _watch(self) -> None:
-        if not self._is_watched and not self._is_closed:
-            self._is_watched = True
-            rounds().add(self)
 
 
 # The start of a sandbox: waits for its PID 1, and opens optional parts.

@@ -10,7 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent_tools.engines.kubernetes.api import Api, ApiRefused, Cluster, await_start, progress_of
+from agent_tools.engines.kubernetes.api import Api, ApiRefused
+from agent_tools.engines.kubernetes.cluster import Cluster
+from agent_tools.engines.kubernetes.progress import progress_of
+from agent_tools.engines.kubernetes.watch import await_start
 from agent_tools.errors import EngineUnavailable
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}

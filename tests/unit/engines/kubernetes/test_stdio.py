@@ -18,7 +18,7 @@ from websockets.frames import Opcode
 from websockets.server import ServerProtocol
 
 from agent_tools.engines.kubernetes import stdio as module
-from agent_tools.engines.kubernetes.api import Cluster
+from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.stdio import PROTOCOLS, ExecStdio
 from agent_tools.errors import EngineError, EngineUnavailable
 from tests.waiting import until

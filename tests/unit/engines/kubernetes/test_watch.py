@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.kubernetes.api import Lines, Progress, await_start, progress_of
+from agent_tools.engines.kubernetes.answers import Lines
+from agent_tools.engines.kubernetes.progress import Progress, progress_of
+from agent_tools.engines.kubernetes.watch import await_start
 from agent_tools.errors import EngineUnavailable
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}

@@ -10,7 +10,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.engines.kubernetes.api import MAX_LINE, Lines, parsed
+from agent_tools.engines.kubernetes.answers import MAX_LINE, Lines, parsed
 from agent_tools.errors import EngineError
 
 EVENTS = [{"type": "ADDED", "object": {"name": f"é{number}"}} for number in range(5)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.machine.rounds import rounds
-from agent_tools.runtime.sandbox.sandbox import IdleStop
+from agent_tools.runtime.sandbox.idle_stop import IdleStop
 
 
 class Watched:
