@@ -22,7 +22,7 @@ from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, code_execution_refused, revoked, upstream_unauthorized
 from agent_tools.gateway.sse import AT_ONCE, while_there
 from agent_tools.models.base import JsonObject, Model
-from agent_tools.models.dialect.thinking import UpstreamProfile, read_profile
+from agent_tools.models.dialect.profile import UpstreamProfile, read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
 from agent_tools.models.reply import Waiting, redirect_target

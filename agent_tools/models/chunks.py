@@ -34,7 +34,8 @@ from agent_tools.models.base import (
     too_large,
 )
 from agent_tools.models.dialect.framing import behind_tokens
-from agent_tools.models.dialect.thinking import Said, Thinking, ThinkingSplitter
+from agent_tools.models.dialect.profile import Thinking
+from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
 from agent_tools.models.wire import ServerFields
 
 # The calls of one reply, joined from their pieces. Pure, and tolerant of servers.

@@ -33,7 +33,7 @@ from agent_tools.models.base import (
 )
 from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.dialect.phrasing import MAX_LESSONS, REFUSALS, RESULT, lesson, phrased
-from agent_tools.models.dialect.thinking import UpstreamProfile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.reply import (
     Reply,
     Waiting,

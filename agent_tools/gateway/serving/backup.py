@@ -30,8 +30,9 @@ from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.named_keys import READ_EVERY
 from agent_tools.gateway.presence import is_gone
 from agent_tools.gateway.skills import sweep_copies
-from agent_tools.gateway.store.records import GatewayRow, StoredEvents, metadata
+from agent_tools.gateway.store.records import GatewayRow, StoredEvents
 from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.store.tables import metadata
 from agent_tools.machine.removal import remove_tree
 
 # Deletes everything that one owner has: containers with their files and variables, uploads, and rows of all tables.

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from agent_tools.containers.records import ANYHOW, Before, Kind, Record, Rows
 from agent_tools.gateway.compute_queue import ComputeQueue
-from agent_tools.gateway.store.records import metadata
+from agent_tools.gateway.store.tables import metadata
 
 StoreError = sa.exc.SQLAlchemyError  # raised while the database is away or full
 PATIENCE = 10.0  # seconds in which another process may hold the lock of an SQLite file

@@ -1,7 +1,7 @@
 """Converts a request to one server's dialect: the same conversation and fields. Pure.
 
 A request comes with an assistant's reasoning in `reasoning_content`, the limit on tokens under either name, and all
-system messages where they were said; see thinking.py for what becomes of them.
+system messages where they were said; see profile.py for what becomes of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER
 from agent_tools.models.base import Json, JsonObject
-from agent_tools.models.dialect.thinking import UpstreamProfile
+from agent_tools.models.dialect.profile import UpstreamProfile
 
 # Tools for servers that have no tool calling: the prompt offers them, and calls and results are text. Pure.
 #

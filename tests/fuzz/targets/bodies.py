@@ -22,9 +22,9 @@ from agent_tools.gateway.responses.history import CallHistory, answered, check_o
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.mcp_tools import read_decisions
 from agent_tools.gateway.responses.request import read_request
-from agent_tools.gateway.services import Seal
+from agent_tools.gateway.seal import Seal
 from agent_tools.models.dialect.phrasing import phrased
-from agent_tools.models.dialect.thinking import UpstreamProfile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from agent_tools.models.dialect.phrasing import MAX_LESSONS, OPTIONAL, lesson
-from agent_tools.models.dialect.thinking import UpstreamProfile
+from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.reply import words_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agent_tools.models.base import ReasoningDelta
 from agent_tools.models.dialect.framing import TOKEN
-from agent_tools.models.dialect.thinking import HEADINGS, Thinking, ThinkingSplitter
+from agent_tools.models.dialect.profile import Thinking
+from agent_tools.models.dialect.thinking import HEADINGS, ThinkingSplitter
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from agent_tools.cli import cli
 from agent_tools.containers.keys import digest, owner_of_digest
 from agent_tools.gateway.serving.backup import purge
-from agent_tools.gateway.store.records import metadata
 from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.store.tables import metadata
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, KEYS, code
 from tests.gateway.conftest import Gateway, NewGateway

@@ -15,9 +15,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.store.records import metadata
 from agent_tools.gateway.store.schema import prepare
 from agent_tools.gateway.store.store import Store
+from agent_tools.gateway.store.tables import metadata
 from tests.gateway.postgresql import postgresql
 
 __all__ = ["postgresql"]

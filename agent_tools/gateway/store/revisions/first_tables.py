@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from agent_tools.gateway.store.records import metadata
+from agent_tools.gateway.store.tables import metadata
 
 revision = "first_tables"
 down_revision = None
