@@ -22,7 +22,7 @@ from agent_tools.results.execution import Execution, Notice, Output, Restarted, 
 from agent_tools.results.outputs import NOTHING
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
-from agent_tools.tools.code_interpreter import markdown
+from agent_tools.tools.markdown import markdown
 from tests.fake_kernel import ATTACK, FakeEngine, Script, Turn
 
 LIMITS = {"interrupt_grace": 0.1, "restart_timeout": 0.5, "start_timeout": 2.0}

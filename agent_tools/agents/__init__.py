@@ -8,10 +8,10 @@ from agent_tools.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from agent_tools.agents.base import Agent as Agent
+    from agent_tools.agents.cancel import Cancel as Cancel
     from agent_tools.agents.fncall import Assistant as Assistant
     from agent_tools.agents.fncall import FnCallAgent as FnCallAgent
     from agent_tools.agents.react.agent import ReActChat as ReActChat
-    from agent_tools.agents.steps import Cancel as Cancel
     from agent_tools.agents.turn.loop import ToolLoop as ToolLoop
     from agent_tools.agents.two_agents import FileAccessAgent as FileAccessAgent
     from agent_tools.agents.two_agents import PythonExecAgent as PythonExecAgent
@@ -21,7 +21,7 @@ else:
         __name__,
         {
             "agent_tools.agents.base": "Agent",
-            "agent_tools.agents.steps": "Cancel",
+            "agent_tools.agents.cancel": "Cancel",
             "agent_tools.agents.fncall": "Assistant FnCallAgent",
             "agent_tools.agents.react.agent": "ReActChat",
             "agent_tools.agents.turn.loop": "ToolLoop",

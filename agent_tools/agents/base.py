@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, TypeVar, Union, cast
 
-from agent_tools.agents.steps import Cancel
+from agent_tools.agents.cancel import Cancel
 from agent_tools.messages import SYSTEM, Language, Message, language_of, messages_of
 from agent_tools.models import Model, OpenAIModel, get_chat_model
 from agent_tools.models.base import Json, JsonObject

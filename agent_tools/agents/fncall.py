@@ -10,16 +10,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from agent_tools.agents.base import Agent, ModelLike, ToolLike
-from agent_tools.agents.steps import (
-    CallBegun,
-    CallDelta,
-    CallDone,
-    Cancel,
-    ReasoningDelta,
-    RoundDone,
-    Step,
-    TextDelta,
-)
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import CallBegun, CallDelta, CallDone, ReasoningDelta, RoundDone, Step, TextDelta
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.machine.folder import safe_name
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, USER, ContentItem, FunctionCall, Language, Message

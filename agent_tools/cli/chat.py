@@ -19,6 +19,7 @@ from rich.markdown import Markdown
 from rich.syntax import Syntax
 
 from agent_tools import settings
+from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.fncall import Assistant, FnCallAgent
 from agent_tools.agents.react.agent import ReActChat
 from agent_tools.agents.steps import (
@@ -27,7 +28,6 @@ from agent_tools.agents.steps import (
     CallDone,
     CallOutput,
     CallReady,
-    Cancel,
     Finished,
     ReasoningDelta,
     RoundDone,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from agent_tools.agents.steps import Cancel
+from agent_tools.agents.cancel import Cancel
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.sandbox_queue import SandboxQueue, Ticket
 from agent_tools.gateway.client_errors import client_error

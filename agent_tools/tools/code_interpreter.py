@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import re
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,6 @@ from agent_tools import settings
 from agent_tools.code_reader import Reading, read_params
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
-from agent_tools.results.outputs import NOTHING, block, blocks_of, file_notes
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
 from agent_tools.runtime.engines import describe
 from agent_tools.runtime.files.workspace import what_is_there
@@ -35,6 +33,7 @@ from agent_tools.tools.base import (
     register_tool,
     tool_errors,
 )
+from agent_tools.tools.markdown import markdown
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,32 +41,6 @@ if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
     from agent_tools.engines.engine import Container
     from agent_tools.runtime.runtime import Runtime
-
-
-# An execution as Markdown, with the headings that prompts and front ends of Qwen-Agent's tool expect.
-
-
-def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:
-    """Return an execution as Markdown. `url_of` turns a saved picture's path into its link.
-
-    The blocks are those of outputs.py; a figure is `![fig-001](url)`, numbered from 1 in each call. A picture that is
-    not saved is noted.
-    """
-
-    def link(number: int, picture: Picture) -> str:
-        if picture.path:
-            return f"![fig-{number:03d}]({_link_target(url_of(picture.path))})"
-        return block("note", f"fig-{number:03d} could not be saved.")
-
-    blocks = blocks_of(execution.outputs, execution.pictures_in, link)
-    shown = "\n\n".join(str(each) for each in blocks) or NOTHING
-    notes = file_notes(execution.files)
-    return f"{notes}\n\n{shown}" if notes else shown
-
-
-def _link_target(url: str) -> str:
-    """Return a path or URL with characters escaped that could end the Markdown link."""
-    return re.sub(r"[\x00-\x20()<>\\\x7f]", lambda found: f"%{ord(found[0]):02X}", url)
 
 
 @register_tool("code_interpreter")

@@ -28,7 +28,7 @@ from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
-from agent_tools.tools.code_interpreter import markdown
+from agent_tools.tools.markdown import markdown
 from tests.contract.images import image_of
 from tests.waiting import until
 

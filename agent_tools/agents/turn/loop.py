@@ -33,17 +33,8 @@ from pathlib import PurePath
 from typing import Any
 
 from agent_tools import settings
-from agent_tools.agents.steps import (
-    Call,
-    CallCommand,
-    CallDone,
-    CallOutput,
-    CallRunning,
-    Cancel,
-    Finished,
-    RoundDone,
-    Step,
-)
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput, CallRunning, Finished, RoundDone, Step
 from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ToolServiceError

@@ -11,7 +11,8 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from agent_tools.agents.steps import Cancel, Finished, RoundDone, Step, TextDelta
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import Finished, RoundDone, Step, TextDelta
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.requests.failures import invalid, missing

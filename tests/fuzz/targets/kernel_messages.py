@@ -14,7 +14,7 @@ from agent_tools.guest.wire.messages import IOPUB, MessageError, MessageReader
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Execution
 from agent_tools.runtime.kernel.protocol import limited, outputs_of, read_error, read_message, settle
-from agent_tools.tools.code_interpreter import markdown
+from agent_tools.tools.markdown import markdown
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.steps import Cancel
+from agent_tools.agents.cancel import Cancel
 
 
 def test_what_began_last_is_ended_first() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import (
     Call,
     CallBegun,
@@ -18,7 +19,6 @@ from agent_tools.agents.steps import (
     CallOutput,
     CallReady,
     CallRunning,
-    Cancel,
     Finished,
     ReasoningDelta,
     RoundDone,

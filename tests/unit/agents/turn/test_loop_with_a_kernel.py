@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.agents.steps import CallDelta, CallDone, CallOutput, CallReady, Cancel, Finished, Step
+from agent_tools.agents.cancel import Cancel
+from agent_tools.agents.steps import CallDelta, CallDone, CallOutput, CallReady, Finished, Step
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.agents.turn.round import joined, without_halves
+from agent_tools.agents.turn.surrogates import joined, without_halves
 from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, Finish, ReasoningDelta, TextDelta
 
 SMILE = "\U0001f600"

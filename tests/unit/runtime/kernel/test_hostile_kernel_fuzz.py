@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.results.execution import Output, Restarted, Stream
-from agent_tools.tools.code_interpreter import markdown
+from agent_tools.tools.markdown import markdown
 from tests.fake_kernel import ATTACK, CHANNELS, FakeEngine, FakeKernel, Turn, message, sizes
 from tests.under_attack import NewTool, assert_is_safe, tools_to_attack
 

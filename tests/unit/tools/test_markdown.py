@@ -16,7 +16,7 @@ from agent_tools.results.execution import (
     TimedOut,
 )
 from agent_tools.results.outputs import file_notes
-from agent_tools.tools.code_interpreter import markdown
+from agent_tools.tools.markdown import markdown
 
 PNG, JPEG = b"png bytes", b"jpeg bytes"
 SAVED = (Picture("image/png", PNG, "/w/a.png"), Picture("image/jpeg", JPEG, "/w/b.jpg"))
