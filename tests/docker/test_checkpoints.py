@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.guest.pid1.init import LEFT_OUT
+from agent_tools.guest.pid1.last_words import LEFT_OUT
 from agent_tools.results.execution import Died, Restarted, TimedOut
 from agent_tools.results.outputs import Variables
 from tests.docker.crashing import LIMITS

@@ -8,7 +8,7 @@ Theory of operation
     more, and the fork goes on as the kernel, in the same shell, with all variables. The copy stays frozen: should the
     kernel die again before the next copy is taken, it serves again.
 
-    A fork has one thread. So no copy is taken while the code's threads or processes live (taking.py).
+    A fork has one thread. So no copy is taken while the code's threads or processes live (blockers.py).
 
     What was written since a copy was taken exists twice. At the memory limit the copy has to go if it holds much, and
     the kernel if it does not (oom_priority.py).

@@ -31,7 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ..checkpoints.taking import OurThread
+from ..checkpoints.blockers import OurThread
 from ..wire.messages import pack
 from ..wire.sockets import await_room
 from .streams import OutputStream, UnsentText

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Set
 from typing import Any
 
-from ..checkpoints.taking import pools_of_processes
+from ..checkpoints.idle_pools import pools_of_processes
 
 Jobs = frozenset[tuple[int, int]]
 """A pool and a job of it, by their ids."""

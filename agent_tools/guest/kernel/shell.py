@@ -26,9 +26,11 @@ from IPython.core.ultratb import AutoFormattedTB, FrameInfo
 from IPython.utils.syspathcontext import prepended_to_syspath
 from stack_data.core import RepeatedFrames
 
-from . import cells, display, interrupts, libraries, magics, next_steps
+from . import display, history, interrupts, libraries, magics, next_steps, plain_forms
+from .cell_processes import cell_processes
 from .cells import CellShell
-from .interrupts import INTERRUPTIONS, Countdown, cell_processes
+from .countdown import Countdown
+from .interrupts import INTERRUPTIONS
 from .libraries import GUEST
 
 # Names that a cell may use without an import: the module is imported when a cell first mentions the name.
@@ -116,7 +118,7 @@ def prepare_shell(shell: Any) -> None:
     _interrupt_scripts(shell)
     display.show_as_png(shell.display_formatter)
     libraries.adapt(shell)
-    display.show_as_text(shell.display_formatter)
+    plain_forms.show_as_text(shell.display_formatter)
     shell.InteractiveTB = UserTraceback(mode="Context", theme_name="nocolor", tb_offset=1)
     groups = [builtins.BaseExceptionGroup] if hasattr(builtins, "BaseExceptionGroup") else []
     shell.set_custom_exc((KeyboardInterrupt, asyncio.CancelledError, *groups), _format_plainly)
@@ -127,7 +129,7 @@ def prepare_shell(shell: Any) -> None:
     shell.events.register("pre_execute", countdown.start)
     shell.events.register("post_execute", countdown.cancel)
     shell.events.register("post_execute", partial(magics.end_scripts, shell))
-    cells.recall_history(shell.history_manager)
+    history.recall_history(shell.history_manager)
     shell.history_manager.outputs = shell.history_manager.exceptions = Unkept()
     for text in ("To exit: use", "Unknown failure executing"):  # the error itself is shown
         warnings.filterwarnings("ignore", message=text)

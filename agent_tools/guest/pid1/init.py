@@ -8,31 +8,25 @@ ends every process of the sandbox. It handles no signal: those sent from inside 
 """
 
 import contextlib
-import math
 import os
 import select
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal, NoReturn
 
 from ..checkpoints import oom_priority
 from ..checkpoints.keeper import Keeper
 from ..processes import (
     MAX_TRACEBACK,
     ProcessScope,
-    ignores,
     in_fork,
     is_child,
-    processor_time,
     set_dumpable,
     status_of_main_thread,
 )
-from ..wire.sockets import await_input, pair
+from ..wire.sockets import pair
 from ..wire.words import (
-    LAST_WORDS_BYTES,
-    MAX_GRACES,
     NO_COPY,
     Arm,
     Branch,
@@ -48,7 +42,6 @@ from ..wire.words import (
     Marked,
     Order,
     Pause,
-    Printed,
     Proxy,
     Resume,
     Rouse,
@@ -56,219 +49,10 @@ from ..wire.words import (
     Start,
     Wake,
 )
+from .alarms import Alarms
 from .helper_processes import HelperProcesses, Supervisors
+from .last_words import SECONDS, SECONDS_IF_KILLED, LastWords
 from .lifeline import SocketLifeline, StdioLifeline
-
-# What a kernel wrote last: text that was in the pipes of its stdout and stderr when its process ended.
-#
-# Theory of operation
-#     PID 1 makes the pipes and keeps the reading ends, which the kernel has, too. After the kernel's end a fork reads
-#     what is left in them, and PID 1 tells the host before it tells of the end.
-#
-#     PID 1 itself neither reads these pipes nor closes them last: both wait for a lock of the pipe, which a process
-#     that has the other end can hold for as long as it likes (sendfile(2), where the seccomp profile is not ours). The
-#     fork may wait; PID 1 kills it after a while and goes on.
-
-SECONDS = 1.0  # for the fork, which takes a few milliseconds
-SECONDS_IF_KILLED = 0.2  # where PID 1 has ended the kernel: the host waits for that
-MAX_BYTES = 64 * 1024  # of each stream; a pipe holds as much
-LEFT_OUT = "\n[what the code wrote after this was lost when its process ended]\n"
-StreamName = Literal["stdout", "stderr"]
-STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
-
-
-class LastWords:
-    """The reading ends of the pipes of one kernel."""
-
-    def __init__(self) -> None:
-        self._readers: list[int] = []
-        self._earlier: list[int] = []  # of kernels after whose end there was no room for a fork
-
-    def pipes(self) -> list[int]:
-        """Make the pipes of the next kernel; return their ends: to read and write, of stdout and stderr.
-
-        The caller closes the writing ends.
-        """
-        first, second = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
-        self._readers = [first[0], second[0]]
-        for reader in self._readers:
-            os.set_blocking(reader, False)
-        return [*first, *second]
-
-    def take(self, generation: int, let_go: Callable[[], None], seconds: float = SECONDS) -> Iterator[Printed]:
-        """Yield the last output, and close the pipes. `let_go` closes, in a fork, PID 1's own descriptors."""
-        if not self._readers:
-            return
-        readers, self._readers = self._readers, []
-        heard: tuple[bytes, bytes] = b"", b""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            try:
-                pid = os.fork()
-            except OSError:  # no room for a process
-                self._earlier += readers
-                return
-            if pid == 0:
-                _read(theirs, readers, let_go)
-            theirs.close()
-            closed, self._earlier = [*readers, *self._earlier], []
-            heard = _heard(ours, closed, time.monotonic() + seconds)
-            os.kill(pid, signal.SIGKILL)
-        for name, data in zip(STREAMS, heard):
-            yield from _told(generation, name, data)
-
-    def close(self) -> None:
-        """Let go of them, in a fork."""
-        for reader in self._readers:
-            os.close(reader)
-        self._readers = []
-
-
-def _read(parent: socket.socket, readers: list[int], let_go: Callable[[], None]) -> NoReturn:
-    """Be the fork: wait until PID 1 has closed its ends, send what is in the pipes, and end."""
-    try:
-        let_go()
-        parent.recv(1)
-        for reader in readers:
-            data = b""
-            while len(data) <= MAX_BYTES and await_input(reader, 0) and (more := os.read(reader, MAX_BYTES + 1)):
-                data += more
-            parent.sendall(len(data).to_bytes(4, "big") + data)
-    finally:
-        os._exit(0)
-
-
-def _heard(fork: socket.socket, readers: list[int], deadline: float) -> tuple[bytes, bytes]:
-    """Close the pipes, which the fork has, too, and return what it reads in them."""
-    for reader in readers:
-        os.close(reader)
-    with contextlib.suppress(OSError):
-        fork.send(b"\0")
-        data = b""
-        while await_input(fork.fileno(), deadline - time.monotonic()) and (more := fork.recv(2 * MAX_BYTES)):
-            data += more
-        size = int.from_bytes(data[:4], "big")
-        return data[4 : 4 + size], data[8 + size :]
-    return b"", b""
-
-
-def _told(generation: int, name: StreamName, data: bytes) -> Iterator[Printed]:
-    text = data[:MAX_BYTES].decode("utf-8", "replace")
-    if len(data) > MAX_BYTES:
-        text += LEFT_OUT
-    most = LAST_WORDS_BYTES // 4  # characters, of at most four bytes each
-    for start in range(0, len(text), most):
-        yield Printed(generation, name, text[start : start + most])
-
-
-# The signals that are due to a kernel: the interrupt and the kill of a time limit, and interrupts that come early.
-#
-# A kernel ignores SIGINT until it runs code. The host may order an interrupt before that: the request is on its way, or
-# waits while a copy of the kernel is taken. Such an interrupt is sent as soon as the kernel no longer ignores it,
-# unless the run is over by then.
-#
-# The grace after an interrupt is counted in the kernel's processor time: on a busy machine a kernel may get none for a
-# while, and would have obeyed. MAX_GRACES bounds it in wall time, for a kernel that sleeps.
-
-# Python handles a signal that comes right before a system call after this call only. So each interrupt is followed by a
-# nudge, a signal that ends the call and that programs ignore.
-
-TRY_EVERY = 0.005  # seconds between two tries to send an early interrupt
-ALARM_LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
-AGAIN = 0.5  # of the grace, from the interrupt of a cancelled run to the next: code may clean up, or wait for ever
-
-NUDGE = signal.SIGURG
-NUDGE_AFTER = 0.1  # seconds from an interrupt
-
-
-class Alarm:
-    """The interrupt of one run, and the kill after it."""
-
-    def __init__(self, interrupt_at: float, grace: float) -> None:
-        self.at = interrupt_at
-        """The monotonic time of the next step."""
-        self._grace = grace
-        self._last = interrupt_at + grace * MAX_GRACES
-        self._used: float | None = None  # the kernel's processor time at the interrupt
-        self._comes_again = False
-        self.is_over = False
-
-    def ring(self, now: float, used: Callable[[], float]) -> int:
-        """Return the signal that is due, 0 for none. `used` returns the processor time of the kernel, in seconds."""
-        if self.is_over or now < self.at:
-            return 0
-        if self._used is None:
-            self._used = used()
-            self.at = min(now + self._grace, self._last)
-            return signal.SIGINT
-        if self._comes_again:
-            self._comes_again = False
-            self.at = min(now + ALARM_LOOK_EVERY, self._last)
-            return signal.SIGINT
-        if now < self._last and used() - self._used < self._grace:
-            self.at = min(now + ALARM_LOOK_EVERY, self._last)
-            return 0
-        self.is_over = True
-        return signal.SIGKILL
-
-    def ring_early(self, now: float, used: float, grace: float) -> None:
-        """Note that the kernel is interrupted before its time, and has another grace from now on."""
-        if self._used is None:
-            self._used, self._grace, self._last = used, grace, now + grace * MAX_GRACES
-            self.at, self._comes_again = min(now + AGAIN * grace, self._last), True
-
-
-class Alarms:
-    """The signals that are due to the kernel of one supervisor."""
-
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, used: Callable[[int], float] = processor_time
-    ) -> None:
-        self._clock = clock
-        self._used = used
-        self._alarm: Alarm | None = None
-        self._has_early_interrupt = False
-        self._early_grace = 0.0  # after it; 0.0: the kernel is not killed
-        self._nudge_at = math.inf
-
-    def arm(self, interrupt: float, kill: float) -> None:
-        """Interrupt the kernel in `interrupt` seconds, and kill it after a grace of `kill` seconds."""
-        self._alarm, self._has_early_interrupt = Alarm(self._clock() + interrupt, kill), False
-
-    def disarm(self) -> None:
-        """Cancel all signals that are due: the run, or the kernel, has ended."""
-        self._alarm, self._has_early_interrupt, self._nudge_at = None, False, math.inf
-
-    def interrupt(self, grace: float) -> None:
-        """Interrupt the run that is armed, as soon as its code runs; kill it after a grace, unless that is 0."""
-        self._has_early_interrupt, self._early_grace = self._alarm is not None, grace
-
-    def seconds(self) -> list[float]:
-        """Return the seconds until each signal is due."""
-        due = [self._alarm.at] if self._alarm and not self._alarm.is_over else []
-        due += [self._nudge_at] if self._nudge_at < math.inf else []
-        seconds = [at - self._clock() for at in due]
-        return [*seconds, TRY_EVERY] if self._has_early_interrupt else seconds
-
-    def due(self, kernel_pid: int) -> Iterator[int]:
-        """Yield the signals that are due to the kernel."""
-        if self._clock() >= self._nudge_at:
-            self._nudge_at = math.inf
-            yield NUDGE
-        for number in self._due(kernel_pid):
-            if number == signal.SIGINT:
-                self._nudge_at = self._clock() + NUDGE_AFTER
-            yield number
-
-    def _due(self, kernel_pid: int) -> Iterator[int]:
-        if self._alarm and (number := self._alarm.ring(self._clock(), lambda: self._used(kernel_pid))):
-            yield number
-        if self._alarm and self._has_early_interrupt and kernel_pid and not ignores(kernel_pid, signal.SIGINT):
-            self._has_early_interrupt = False
-            if self._early_grace:
-                self._alarm.ring_early(self._clock(), self._used(kernel_pid), self._early_grace)
-            yield signal.SIGINT
-
 
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""

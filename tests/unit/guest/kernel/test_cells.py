@@ -19,7 +19,8 @@ from IPython.core.macro import Macro
 from traitlets.config import Config
 
 from agent_tools.guest.kernel import cells
-from agent_tools.guest.kernel.cells import CellCompiler, CellHistory, CellTransformer
+from agent_tools.guest.kernel.cells import CellCompiler, CellTransformer
+from agent_tools.guest.kernel.history import CellHistory
 from agent_tools.guest.kernel.shell import NAMES, LazyNames, SandboxShell
 
 PIECES = st.sampled_from(

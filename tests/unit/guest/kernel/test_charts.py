@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.kernel import libraries
-from agent_tools.guest.kernel.libraries import PLOTLY_TYPE, adapt_plotly
+from agent_tools.guest.kernel import charts
+from agent_tools.guest.kernel.charts import PLOTLY_TYPE, adapt_plotly
 
 CHART = {"data": [{"type": "bar", "y": [1, 2]}]}
 
@@ -75,7 +75,7 @@ def test_a_chart_that_plotly_cannot_draw_is_a_page_of_its_own(shown: Any, tmp_pa
 def test_where_no_page_can_be_written_the_reason_is_told(
     shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(libraries, "MAX_PAGES", 1)
+    monkeypatch.setattr(charts, "MAX_PAGES", 1)
     assert "plotly_1.html" in shown(NoPng)["text/plain"]
     for chart in (CHART, {"data": []}):
         bundle = shown(NoPng, chart)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.kernel.cells import select_history
+from agent_tools.guest.kernel.history import select_history
 
 INPUTS = ["", "x = 1", "print(x)", "x = 1", "y"]
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from agent_tools.guest.kernel import interrupts, magics
+from agent_tools.guest.kernel.cell_processes import parents_first
+from agent_tools.guest.kernel.countdown import Countdown
 from agent_tools.guest.processes import ProcessStat
 
 
@@ -76,7 +78,7 @@ def test_an_interrupt_that_had_to_wait_is_raised_though_the_clock_stands_still(e
     shell: Any = SimpleNamespace(is_held=lambda: True)
     interrupts._State.rings = True
     with interrupts.reaching_code(lambda _: True), pytest.raises(KeyboardInterrupt):
-        interrupts.Countdown(shell).expire(signal.SIGALRM, None)
+        Countdown(shell).expire(signal.SIGALRM, None)
 
 
 def test_a_timer_that_met_a_system_call_rings_again(expected: None) -> None:
@@ -92,11 +94,11 @@ def test_a_timer_that_met_a_system_call_rings_again(expected: None) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def countdown(depth: int) -> interrupts.Countdown:
+def countdown(depth: int) -> Countdown:
     """Return the timer of a cell with a limit, so many cells deep."""
     parent = {"metadata": {"timeout": 30}}
     shell: Any = SimpleNamespace(depth=depth, kernel=SimpleNamespace(get_parent=lambda _: parent))
-    return interrupts.Countdown(shell)
+    return Countdown(shell)
 
 
 @pytest.fixture
@@ -143,4 +145,4 @@ def test_an_interrupt_waits_until_a_magic_is_imported(expected: None, own_timer:
 
 def test_a_shell_is_interrupted_before_its_program() -> None:
     table = {7: ProcessStat(1, 1, started=20), 8: ProcessStat(7, 1, started=20), 5: ProcessStat(8, 1, started=30)}
-    assert interrupts.parents_first(iter((5, 8, 7)), table) == [7, 8, 5]
+    assert parents_first(iter((5, 8, 7)), table) == [7, 8, 5]

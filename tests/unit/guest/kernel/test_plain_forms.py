@@ -8,7 +8,7 @@ import pytest
 from IPython.core.display import HTML, JSON, SVG, Javascript, Latex, Markdown, Math, Video
 from IPython.core.formatters import DisplayFormatter
 
-from agent_tools.guest.kernel.display import DRAWN_HTML, show_as_text
+from agent_tools.guest.kernel.plain_forms import DRAWN_HTML, show_as_text
 
 
 class Named(Markdown):

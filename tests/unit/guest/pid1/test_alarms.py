@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent_tools.guest.pid1.init import AGAIN, NUDGE, NUDGE_AFTER, Alarms, Init
+from agent_tools.guest.pid1.alarms import AGAIN, NUDGE, NUDGE_AFTER, Alarms
+from agent_tools.guest.pid1.init import Init
 from agent_tools.guest.pid1.lifeline import SocketLifeline, StdioLifeline
 from agent_tools.guest.processes import processor_time
 from agent_tools.guest.wire.mux import HEADER, WORDS

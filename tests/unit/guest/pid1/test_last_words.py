@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.pid1.init import LEFT_OUT, MAX_BYTES, LastWords
+from agent_tools.guest.pid1.last_words import LEFT_OUT, MAX_BYTES, LastWords
 from tests.leaks import children
 from tests.waiting import until
 

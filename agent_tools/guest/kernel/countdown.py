@@ -1,0 +1,65 @@
+"""The time limit inside the kernel: an interval timer that interrupts the cell as Ctrl-C would.
+
+A process has one such timer, and code may use it, too: `signal.alarm`. A signal before the time limit belongs to the
+code: it goes to the handler that this cell or an earlier one has set.
+"""
+
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+from . import interrupts
+
+EARLY = 0.005  # seconds that a timer may ring before its time by another clock
+
+
+class Countdown:
+    """Interrupts a cell at its time limit.
+
+    The request's metadata have the limit. Code can disarm this timer; PID 1 and the host have their own.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._ends = 0.0
+        self._handler: Any = signal.SIG_DFL  # of the code's alarms
+
+    def start(self) -> None:
+        """Arm the timer for the request that is about to run; a cell that a thread or another cell runs has none."""
+        if not interrupts.is_main_thread() or self._shell.depth > 1:
+            return
+        if interrupts.rings():
+            interrupts.note()
+        timeout = self._shell.kernel.get_parent("shell").get("metadata", {}).get("timeout")
+        has_timeout = isinstance(timeout, (int, float)) and timeout > 0
+        handler = signal.getsignal(signal.SIGALRM)
+        if handler != self.expire and (has_timeout or handler is signal.SIG_DFL):  # py rings, too
+            self._handler = handler
+            signal.signal(signal.SIGALRM, self.expire)
+        self._ends = 0.0
+        if has_timeout:
+            self._ends = time.monotonic() + timeout
+            signal.setitimer(signal.ITIMER_REAL, timeout)
+
+    def cancel(self) -> None:
+        """Disarm the timer, unless the cell ran within another one."""
+        if interrupts.is_main_thread() and not self._shell.depth:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def expire(self, signum: int, frame: FrameType | None) -> None:
+        """Act as SIGINT would now: raise KeyboardInterrupt in a plain cell, cancel one that awaits."""
+        left, is_interrupt = self._ends - time.monotonic(), interrupts.rings()
+        if not is_interrupt and left > EARLY and self._handler is not signal.SIG_DFL:
+            self._ring(signum, frame, left)
+            return
+        interrupt = signal.getsignal(signal.SIGINT)
+        if callable(interrupt) and (is_interrupt or not self._shell.is_held()):
+            interrupt(signal.SIGINT, frame)
+
+    def _ring(self, signum: int, frame: FrameType | None, left: float) -> None:
+        """Call the code's own handler, and count down the rest of the time unless the code has set another alarm."""
+        if signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0):
+            signal.setitimer(signal.ITIMER_REAL, left)
+        if callable(self._handler):
+            self._handler(signum, frame)
