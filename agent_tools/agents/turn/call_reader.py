@@ -313,7 +313,9 @@ class _Reader:
             end = found.start() if found else len(self.text)
         code = self.text[self.place if closing else place : end].strip("\n")
         has_frame = _LINE_TOKEN.search(code) or token_before(code, len(code.rstrip()))  # which no code has
-        if not code.strip() or looks_like_prose(code) or has_frame:
+        last = code.rstrip().rpartition("\n")[2]
+        is_prose = looks_like_prose(code) or (last[-1:] in ".!?" and looks_like_prose(last))
+        if not code.strip() or is_prose or has_frame:
             raise ValueError("prose")
         if code.lstrip()[:1] in ("{", "[") and not self.text[end:].strip():
             raise ValueError("arguments that were cut")
