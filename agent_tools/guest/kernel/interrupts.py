@@ -93,7 +93,10 @@ def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         with shield:
-            return function(*args, **kwargs)
+            value = function(*args, **kwargs)
+        if _State.rings and is_main_thread():
+            signal.raise_signal(signal.SIGALRM)  # which is to come soon: no later line may run
+        return value
 
     return run
 
@@ -114,7 +117,7 @@ def _nothing(*_: object) -> None:
 
 
 def _expose() -> None:
-    _State.shields, _State.was_noted = 0, False
+    _State.shields, _State.was_noted, _State.rings = 0, False, False
 
 
 def is_shielded() -> bool:
