@@ -1,7 +1,7 @@
 """Idle pools of threads and of processes, which block no copy: there they start new workers, or are broken.
 
 These are the pools of concurrent.futures, and of loky, on which joblib and scikit-learn build. None of them reports
-its state: the names here are those of their code, in CPython 3.10 to 3.14 and loky 3. Where code has put other
+its state: the names here are those of their code, in CPython 3.11 to 3.14 and loky 3. Where code has put other
 objects there, no pool is found, and its threads count like all others.
 """
 

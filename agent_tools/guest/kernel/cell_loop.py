@@ -13,7 +13,6 @@ import contextlib
 import selectors
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from functools import wraps
@@ -41,7 +40,7 @@ class CellLoop(asyncio.SelectorEventLoop):
 
     def create_task(self, coro: Any, **kwargs: Any) -> Any:
         """Make a task; that of a cell runs in the context of all cells, others in copies, before Python 3.11 all."""
-        if sys.version_info >= (3, 11) and getattr(coro, "cr_code", None) is SandboxShell.run_cell_async.__code__:
+        if getattr(coro, "cr_code", None) is SandboxShell.run_cell_async.__code__:
             kwargs.setdefault("context", self.context)
         return super().create_task(coro, **kwargs)
 

@@ -1,7 +1,7 @@
 """The work that an interrupted cell has given to pools of processes.
 
 A pool gives the work of a killed worker to others, or starts new workers, also for the rest of a map. None tells of its
-work: the names here are those of CPython 3.10 to 3.14 and of loky 3. Where code has put other objects there, no pool is
+work: the names here are those of CPython 3.11 to 3.14 and of loky 3. Where code has put other objects there, no pool is
 found.
 """
 
