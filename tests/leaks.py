@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from agent_tools.machine.owner import Owner, remove_stale_run_dirs, same_host
+from agent_tools.machine.owner import Owner, same_host
+from agent_tools.machine.private_folder import remove_stale_run_dirs
 from agent_tools.runtime.files.work_dir import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
 from tests.nursery import nursery
 

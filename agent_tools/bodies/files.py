@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from agent_tools.bodies.json_body import BodyRefused
-from agent_tools.containers.records import Shares
+from agent_tools.containers.shares import Shares
 from agent_tools.limits import KIB, MIB
 
 MAX_FIELDS = 16  # beside the files

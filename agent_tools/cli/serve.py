@@ -11,7 +11,7 @@ import click
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, notes, pair, recipe_options
-from agent_tools.containers.contents import Mount
+from agent_tools.containers.mount import Mount
 from agent_tools.engines.engine import Recipe
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import pip_install

@@ -27,17 +27,15 @@ from agent_tools.containers.failures import (
     TooManyContainers,
 )
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.records import Before, ContainerLeases, ContainerRecord, Rows, Shares, new_id
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.live_container import LiveContainer, TakenSandbox
+from agent_tools.containers.network import check_network
+from agent_tools.containers.records import ContainerRecord, new_id
+from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.sandbox_queue import SandboxQueue
-from agent_tools.containers.sandbox_slots import LiveContainer, Places, TakenSandbox
-from agent_tools.containers.spec import (
-    ContainerSpec,
-    audit_log,
-    check_memory,
-    check_network,
-    interpreter_cfg,
-    usual_cfg,
-)
+from agent_tools.containers.sandbox_slots import Places
+from agent_tools.containers.shares import Shares
+from agent_tools.containers.spec import ContainerSpec, audit_log, check_memory, interpreter_cfg, usual_cfg
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
 from agent_tools.machine import folder

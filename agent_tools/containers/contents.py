@@ -4,43 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import FileNotWritten, FileTooLarge, StorageFull
-from agent_tools.containers.records import ContainerRecord, Rows
+from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.rows import Rows
 from agent_tools.machine import folder
 from agent_tools.results.execution import FileInfo, FileKind
-
-# An additional ASGI application on a server's containers, at its own path: MCP, or another product's protocol.
-
-
-@dataclass(frozen=True)
-class Mount:
-    """An application and its path.
-
-    Each request's scope has `owner`, '' for a request to a public path without a key, and `for_users`, True if the key
-    allows to name users. The scope of a WebSocket without a key in its head has `authenticate` instead: a function for
-    the event loop that takes the client's key, sets both, and returns False if the client is rejected. An application
-    may set `logged_path` if its path names files.
-
-    Attributes:
-        open: opens the application, as ASGI has it, for as long as the server runs.
-        has_tree: the application serves all paths below, with any method, and WebSockets.
-        public: paths below that are answered without a key.
-        wants_users: the application needs a key made with `--for-users` for most of its functions.
-    """
-
-    path: str
-    open: Callable[[Containers[Any], Rows], AbstractAsyncContextManager[Any]]
-    has_tree: bool = False
-    public: tuple[str, ...] = ()
-    wants_users: bool = False
-
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000

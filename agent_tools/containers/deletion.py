@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -13,8 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.records import ANYHOW, ContainerFile, ContainerLeases, ContainerRecord, Rows
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.records import ContainerFile, ContainerRecord
+from agent_tools.containers.rows import ANYHOW, Rows
 from agent_tools.containers.sandbox_slots import Places
+from agent_tools.containers.sweep import failures
 from agent_tools.machine.removal import remove_tree
 from agent_tools.sandbox.audit import AuditLog, AuditUnavailable
 
@@ -174,18 +176,3 @@ class Endings:
 def _lease_of(row: ContainerRecord) -> Mapping[str, Any]:
     """Return the columns of a row that change when a process takes the container."""
     return {"status": row.status, "gateway": row.gateway, "generation": row.generation}
-
-
-# A sweep has parts; the failure of one part does not stop the others.
-
-
-_log = logging.getLogger(__name__)
-
-
-def failures(part: Callable[[], int | None]) -> int:
-    """Run a part of a sweep; return the number of failures it counts, or 1 if it raises."""
-    try:
-        return part() or 0
-    except Exception as exc:  # noqa: BLE001  (the outermost loop of a thread; the next sweep does what this one did not)
-        _log.error("sweeping failed: %s", type(exc).__name__)
-        return 1

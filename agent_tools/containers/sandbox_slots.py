@@ -15,19 +15,19 @@ Theory of operation
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
+from agent_tools.containers.capacity import Capacity
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import ContainerExpired, NoSandbox
 from agent_tools.containers.kept_variables import KeptVariables
+from agent_tools.containers.live_container import LiveContainer, TakenSandbox
+from agent_tools.containers.turns import Turns
 from agent_tools.errors import AgentToolsError
-from agent_tools.machine.machine import available_memory
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -337,140 +337,3 @@ class Places:
         live.has_changed = False
         live.saved_at = now
         return self._variables.keep(id_, interpreter, "saved")
-
-
-# A container that has a sandbox in this process, or is about to get one.
-
-
-class Waking(Future[str]):
-    """A future that is done once a container may be used.
-
-    Its first result is the note for the model; later ones are ''.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._first = threading.Lock()  # taken by the caller that gets the first result
-
-    def result(self, timeout: float | None = None) -> str:
-        """Wait up to `timeout` seconds, and return the note, once."""
-        note = super().result(timeout)
-        return note if self._first.acquire(blocking=False) else ""
-
-
-@dataclass(eq=False)
-class LiveContainer:
-    """A live container. Its next call starts a sandbox if there is none.
-
-    Attributes:
-        generation: the row's generation when it was taken; if the row has another now, another process took it.
-        holders: the number of current uses; it is not parked meanwhile.
-        attendants: the ranks of other open uses, such as a shell. It is parked after all containers with a lower
-            highest rank: without ranks (4 lines fewer) open shells, which idle, outlive a command that computes.
-        is_parked: it lost its place; the thread that took the place closes its sandbox.
-        woken: a future that is done once it may be used, with the note for the model.
-    """
-
-    interpreter: CodeInterpreter
-    generation: int = 0
-    holders: int = 0
-    attendants: list[int] = field(default_factory=list)
-    used_at: float = 0.0
-    saved_at: float = 0.0
-    has_changed: bool = False
-    is_parked: bool = False
-    woken: Waking = field(default_factory=Waking)
-
-    @property
-    def is_idle(self) -> bool:
-        """True if it is ready and not in use."""
-        return not self.holders and self.woken.done()
-
-
-@dataclass(frozen=True)
-class TakenSandbox:
-    """A container whose lease was acquired: a factory of its interpreter, and whether code has run in it before."""
-
-    make: Callable[[], CodeInterpreter]
-    generation: int
-    has_run: bool
-
-
-# Limits on sandboxes: how many run code at once, and how many are kept in all, with their variables.
-
-
-class Capacity:
-    """Limits on the number of sandboxes. `available` returns the free bytes of memory; None if not known.
-
-    Attributes:
-        at_once: sandboxes that may run code at the same time; these are kept even if memory is short.
-        kept: sandboxes that may exist, running or idle, while memory lasts.
-    """
-
-    def __init__(self, config: ContainersConfig, available: Callable[[], int | None] = available_memory) -> None:
-        self.at_once = config.max_sandboxes
-        self.kept = max(config.max_kept_sandboxes, config.max_sandboxes)
-        self._least_free = config.min_memory_free
-        self._available = available
-
-    def surplus(self, there: int) -> int:
-        """Return how many of the existing sandboxes should be parked now.
-
-        While memory is short it is one at a time, beyond `at_once`: a sandbox frees memory only when it has ended.
-        """
-        if there > self.kept:
-            return there - self.kept
-        return int(there > self.at_once and self._is_short())
-
-    def _is_short(self) -> bool:
-        available = self._available()
-        return available is not None and available < self._least_free
-
-
-# A lock for each container: one thread at a time takes, parks or ends it.
-
-
-class Turns:
-    """The containers that are being taken, parked or ended. Thread-safe.
-
-    Attributes:
-        lock: held only for moments; never while the thread that has a container waits, such as for a database.
-        taken: containers that are being taken; read it with the lock.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Condition()
-        self.taken: set[str] = set()
-        self._changing: set[str] = set()
-
-    def __contains__(self, id_: str) -> bool:
-        """Return whether a container is changing; with the lock."""
-        return id_ in self._changing
-
-    @contextmanager
-    def alone(self, id_: str, check: Callable[[str], None] | None = None) -> Iterator[None]:
-        """Wait for a container, and lock it for the block.
-
-        `check`, if given, is called with the id and under the lock; it may raise to refuse that the container is taken.
-        """
-        with self.lock:
-            self.lock.wait_for(lambda: id_ not in self)
-            if check:
-                check(id_)
-                self.taken.add(id_)
-            self._changing.add(id_)
-        try:
-            yield
-        finally:
-            self.end(id_)
-
-    def begin(self, ids: Iterable[str]) -> None:
-        """Lock containers until `end`, even if others have locked them; with the lock."""
-        self._changing.update(ids)
-
-    def end(self, id_: str) -> None:
-        """Unlock a container."""
-        with self.lock:
-            self._changing.discard(id_)
-            self.taken.discard(id_)
-            self.lock.notify_all()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
-from agent_tools.containers.failures import MemoryRefused, NetworkRefused
+from agent_tools.containers.failures import MemoryRefused
+from agent_tools.containers.network import network_cfg
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.engines.engine import Recipe
-from agent_tools.engines.network import NetworkPolicy
-from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.runtime.engines import describe
 from agent_tools.sandbox.audit import AuditLog
 from agent_tools.sandbox.options import read_skills
 
@@ -120,38 +117,6 @@ def _limits(config: ContainersConfig, files: int, variables: int) -> dict[str, f
     }
 
 
-# The network of a container: domains that a client lists and that the operator's allowlist covers.
-
-
-def check_network(domains: Sequence[str], config: ContainersConfig) -> str:
-    """Return the domains in the format of a container's row, separated by spaces; '' for no network.
-
-    Raises:
-        NetworkRefused: this gateway allows no network, or not to one of the domains.
-    """
-    if not domains:
-        return ""
-    if not config.allowed_domains:
-        raise NetworkRefused("Containers have no network here: network_policy can only be {'type': 'disabled'}.")
-    offered = NetworkPolicy.read({"allow": config.allowed_domains})
-    for domain in domains:
-        try:
-            asked = NetworkPolicy.read({"allow": [domain]})
-        except InvalidParams as exc:
-            raise NetworkRefused(f"{domain!r:.80} is not a domain: give a name such as 'pypi.org'.") from exc
-        if not offered.covers(asked):
-            known = ", ".join(config.allowed_domains)
-            raise NetworkRefused(f"{domain!r:.80} is not allowed here. Containers may be given these: {known:.1000}.")
-    return " ".join(dict.fromkeys(domain.lower() for domain in domains))
-
-
-def network_cfg(network: str, config: ContainersConfig) -> dict[str, Any]:
-    """Return the options of an interpreter for a row's network."""
-    if not network:
-        return {}
-    return {"network": {"allow": network.split(), "private": list(config.private_networks)}}
-
-
 def skill_copies(text: str) -> dict[str, str]:
     """Return a row's skills: the path of each copy, by the client's name for it."""
     return dict(each.split("=") for each in text.split())
@@ -161,24 +126,3 @@ def own_skills(text: str, config: ContainersConfig) -> tuple[Skill, ...]:
     """Return a row's skills. Raises InvalidParams if a copy is gone."""
     shelf = config.data_dir / "skills"
     return read_skills([shelf / copy for copy in skill_copies(text).values()], shelf)
-
-
-def network_shown(network: str) -> dict[str, Any]:
-    """Return a row's network in the format for clients."""
-    return {"type": "allowlist", "allowed_domains": network.split()} if network else {"type": "disabled"}
-
-
-# Sentences for a model on the contents and the network of containers.
-
-
-def contents(config: ContainersConfig) -> str:
-    """Return a sentence on the Python and the libraries that a container has."""
-    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour))
-
-
-def reach(network: str) -> str:
-    """Return a sentence on the hosts that the code can reach; `network` is domains separated by spaces."""
-    if not network:
-        return "There is no network access."
-    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
-    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"

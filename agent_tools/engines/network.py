@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 from agent_tools import settings
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import EgressLimits, with_sizes
-from agent_tools.machine.machine import ascii_name, is_public
+from agent_tools.machine.addresses import ascii_name, is_public
 
 TLS_PORT, PLAIN_PORT = 443, 80
 PACKAGE_INDEX = "pypi"

@@ -22,7 +22,7 @@ from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.bodies.json_body import BodyRefused
-from agent_tools.containers.contents import Mount
+from agent_tools.containers.mount import Mount
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
 from agent_tools.gateway.anthropic.routes import count_message_tokens, create_message

@@ -20,8 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from agent_tools.containers.deletion import failures
-from agent_tools.containers.records import Shares, Upload, new_id
+from agent_tools.containers.records import Upload, new_id
+from agent_tools.containers.shares import Shares
+from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.files import Uploads
 from agent_tools.gateway.requests.failures import ApiError, invalid, not_found, too_large

@@ -19,8 +19,9 @@ from starlette.routing import Route
 
 from agent_tools.bodies.files import file_form
 from agent_tools.containers.contents import CHUNK
+from agent_tools.containers.network import network_shown
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
-from agent_tools.containers.spec import ContainerSpec, network_shown
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.chunked import chunked_shown
 from agent_tools.gateway.files import SHOWN_DIR, ListedFile
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of

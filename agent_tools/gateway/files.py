@@ -14,9 +14,10 @@ from typing import BinaryIO
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import CHUNK, Contents
-from agent_tools.containers.deletion import failures
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, UploadNotFound
-from agent_tools.containers.records import Before, ContainerFile, ContainerRecord, Upload, new_id
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload, new_id
+from agent_tools.containers.rows import Before
+from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.records import StoredSkillVersion
 from agent_tools.gateway.store.store import Store

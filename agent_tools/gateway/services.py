@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools.bodies.connections import InProgress
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.deletion import failures
-from agent_tools.containers.records import Before, ContainerLeases, Record
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.records import Record
+from agent_tools.containers.rows import Before
+from agent_tools.containers.sweep import failures
 from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.chunked import ChunkedUploads
 from agent_tools.gateway.compute_queue import ComputeQueue

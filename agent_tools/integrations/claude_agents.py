@@ -23,7 +23,8 @@ from agent_tools.errors import AgentToolsError
 from agent_tools.extras import extra
 from agent_tools.integrations.memory_folders import MemoryFolder
 from agent_tools.limits import KIB, MIB
-from agent_tools.machine.owner import Owner, private_base
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_folder import private_base
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.audit import AuditLog
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from agent_tools.errors import EngineError, InvalidParams
-from agent_tools.machine.owner import Owner, private_base
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_folder import private_base
 
 Channel = Literal["shell", "iopub", "stdin", "control", "hb"]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)

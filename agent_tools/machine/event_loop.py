@@ -18,8 +18,9 @@ import os
 import selectors
 import socket
 import threading
-import weakref
 from typing import Protocol
+
+from agent_tools.machine.fork_hook import abandon_after_fork
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -164,32 +165,3 @@ def leave(loop: EventLoop, member: Member) -> None:
         if not loop.members:
             place.loop = None if place.loop is loop else place.loop
             loop.rouse()
-
-
-# Forked children close inherited descriptors: a child must not keep its dead parent's sandboxes alive.
-
-
-class Inherited(Protocol):
-    """An object with descriptors that end a sandbox when the last copy is closed."""
-
-    def abandon(self) -> None:
-        """Close the descriptors in a forked child, without a message to the sandbox."""
-        ...
-
-
-_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
-_is_hooked = False
-
-
-def abandon_after_fork(inherited: Inherited) -> None:
-    """Call `inherited.abandon` in every child that this process forks while `inherited` exists."""
-    global _is_hooked
-    _inherited.add(inherited)
-    if not _is_hooked:
-        _is_hooked = True
-        os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _abandon_all() -> None:
-    for inherited in list(_inherited):
-        inherited.abandon()

@@ -20,7 +20,8 @@ from agent_tools.containers.contents import Contents
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.mcp.answers import MAX_LINKS, file_of, link_to, mime_of, read_path, said, uri_of
+from agent_tools.mcp.answers import MAX_LINKS, file_of, link_to, mime_of, said
+from agent_tools.mcp.names import read_path, uri_of
 from agent_tools.mcp.services import McpCall
 from agent_tools.mcp.shapes import FileListing, GetFile, Got, InContainer, Put, PutFile
 from agent_tools.text import fence, neutralise, one_line

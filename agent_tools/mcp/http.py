@@ -22,12 +22,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent_tools.bodies.bounded_app import BoundedBodies
 from agent_tools.bodies.connections import Connections, InProgress
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
 from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
-from agent_tools.containers.records import Rows
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.rows import Rows
 from agent_tools.mcp.activities import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
-from agent_tools.mcp.handles import Stock, own_containers
+from agent_tools.mcp.handles import Stock
+from agent_tools.mcp.own_containers import own_containers
 from agent_tools.mcp.server import make_server
 
 if TYPE_CHECKING:

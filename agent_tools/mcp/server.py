@@ -31,13 +31,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.keys import ANYONE
-from agent_tools.containers.spec import contents, reach
+from agent_tools.containers.sentences import contents, reach
 from agent_tools.errors import AgentToolsError
 from agent_tools.mcp import apps, files, tasks
 from agent_tools.mcp.activities import Activities, Prepare
-from agent_tools.mcp.answers import TEMPLATE, failed, file_of, mime_of, read_uri
+from agent_tools.mcp.answers import failed, file_of, mime_of
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
+from agent_tools.mcp.names import TEMPLATE, read_uri
 from agent_tools.mcp.services import McpCall, McpServices, ToolAnswer, is_ours
 from agent_tools.mcp.skills import SkillResources
 from agent_tools.mcp.tools import TOOLS, McpTool

@@ -13,10 +13,11 @@ from mcp_types import CallToolResult
 from agent_tools.containers.contents import Contents
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
 from agent_tools.mcp.activities import Activities, Activity, ActivityPlace, Kind, Prepare, Report
-from agent_tools.mcp.answers import failed, read_handle, told
+from agent_tools.mcp.answers import failed, told
 from agent_tools.mcp.apps import PageRuns
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles, Stock
+from agent_tools.mcp.names import read_handle
 from agent_tools.mcp.tasks import RunTasks
 
 T = TypeVar("T")

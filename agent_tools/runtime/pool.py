@@ -26,11 +26,12 @@ from typing import Literal, Union
 from agent_tools.engines.engine import Engine, Guest, Isolation
 from agent_tools.errors import AgentToolsError, PreludeError
 from agent_tools.limits import Limits
-from agent_tools.machine.folder import identity, open_folder
+from agent_tools.machine.background import Do
+from agent_tools.machine.folder import open_folder
 from agent_tools.machine.guest_ids import hand_over
 from agent_tools.machine.machine import IS_LINUX
-from agent_tools.machine.owner import private_base
-from agent_tools.machine.rounds import Do
+from agent_tools.machine.path_walk import identity
+from agent_tools.machine.private_folder import private_base
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.work_dir import EmptyWorkDir, forget_made, is_claimed, is_made_here
 from agent_tools.runtime.sandbox.kernels import SessionSpec

@@ -15,9 +15,10 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Images
 from agent_tools.engines.engine import Container, Engine, Guest, RecipeLike
 from agent_tools.errors import AgentToolsError
-from agent_tools.machine.machine import raise_limit
-from agent_tools.machine.owner import Owner, orphans, remove_stale_run_dirs, same_user
-from agent_tools.machine.rounds import Background, do_all
+from agent_tools.machine.background import Background, do_all
+from agent_tools.machine.descriptors import raise_limit
+from agent_tools.machine.owner import Owner, orphans, same_user
+from agent_tools.machine.private_folder import remove_stale_run_dirs
 from agent_tools.runtime.files.work_dir import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
 from agent_tools.runtime.pool import Pools, PoolState
 from agent_tools.runtime.sandbox.kernels import SessionSpec

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from agent_tools.engines.engine import Container, Engine, Guest, SandboxSpec
 from agent_tools.errors import EngineError, SandboxStartError, SessionBusy
-from agent_tools.machine.rounds import MOST_AT_ONCE, begun
+from agent_tools.machine.background import MOST_AT_ONCE, begun
 
 # The lock by which one caller at a time runs code in a session: the task that awaits a run, or the thread.
 

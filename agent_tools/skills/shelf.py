@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from agent_tools.errors import InvalidParams
-from agent_tools.machine.folder import OPEN_DIR, identity, identity_now, open_folder
+from agent_tools.machine.folder import OPEN_DIR, open_folder
+from agent_tools.machine.path_walk import identity, identity_now
 from agent_tools.machine.removal import remove_tree
 from agent_tools.skills.bundle import Bundle, read_folder, read_manifest
 from agent_tools.skills.skill import MANIFEST, Manifest, Skill

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent_tools.containers.contents import Mount
+    from agent_tools.containers.mount import Mount
 
 WIRES = ("terminal", "vllm", "sandboxfusion", "librechat", "e2b", "codex")
 """Their names, for `serve --wire`; each is a module here with a `MOUNT`."""

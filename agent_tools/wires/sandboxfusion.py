@@ -29,8 +29,9 @@ from starlette.types import ASGIApp
 
 from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
-from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.records import NAMED
+from agent_tools.containers.rows import Rows
 from agent_tools.containers.sandbox_queue import Ticket
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import AgentToolsError

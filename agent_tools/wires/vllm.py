@@ -22,9 +22,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.bodies.bounded_app import BoundedBodies
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
-from agent_tools.containers.records import NAMED, Rows
-from agent_tools.containers.spec import ContainerSpec, contents
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.records import NAMED
+from agent_tools.containers.rows import Rows
+from agent_tools.containers.sentences import contents
+from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Execution

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Frame, Page, Route, expect
 from starlette.types import ASGIApp
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
-from agent_tools.containers.records import Rows
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.rows import Rows
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.http import PATH, application

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from agent_tools.containers.contents import Mount
+from agent_tools.containers.mount import Mount
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.http import PATH, application

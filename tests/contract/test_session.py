@@ -20,7 +20,8 @@ import pytest
 from agent_tools.engines.engine import Engine, Isolation
 from agent_tools.errors import KernelDied, SessionBusy, SessionClosed
 from agent_tools.limits import MIB, Limits
-from agent_tools.machine.owner import Owner, private_base
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_folder import private_base
 from agent_tools.machine.removal import empty_folder
 from agent_tools.results.execution import Died, Display, Error, Notice, Output, Restarted, Result, Stream, TimedOut
 from agent_tools.runtime.files.work_dir import prepare_work_dir

@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from agent_tools.containers.contents import Mount
+from agent_tools.containers.mount import Mount
 from agent_tools.gateway.app import create_app
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.services import Services

@@ -470,7 +470,8 @@ def test_a_process_that_is_ended_leaves_no_container_and_no_folder(
     api: Api, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     from agent_tools.machine.machine import start_time
-    from agent_tools.machine.owner import Owner, private_base, remove_stale_run_dirs
+    from agent_tools.machine.owner import Owner
+    from agent_tools.machine.private_folder import private_base, remove_stale_run_dirs
     from agent_tools.runtime.runtime import docker_runtime
 
     folder = Path(tempfile.mkdtemp(prefix="at-", dir="/tmp"))  # where each process looks for what a killed one has left

@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, TextContent
 from opentelemetry.sdk.trace import TracerProvider
 
 from agent_tools.mcp.config import McpConfig
-from agent_tools.mcp.handles import own_containers
+from agent_tools.mcp.own_containers import own_containers
 from agent_tools.mcp.server import make_server
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import process_runtime

@@ -38,10 +38,10 @@ from agent_tools.engines.docker.payload import (
 )
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
+from agent_tools.machine.deleted_files import family
 from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import NAME_LABEL
-from agent_tools.machine.removal import family
 from agent_tools.text import one_line, shorten
 
 # A container's attached stdin and stdout as one non-blocking stream.

@@ -25,7 +25,7 @@ from agent_tools.engines.docker.image_archive import names_in
 from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike, recipe_of
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError
 from agent_tools.limits import MIB
-from agent_tools.machine.owner import private_base
+from agent_tools.machine.private_folder import private_base
 from agent_tools.text import one_line, shorten
 from agent_tools.version import __version__
 

@@ -25,9 +25,9 @@ from agent_tools.engines.docker.image import Images
 from agent_tools.engines.engine import Recipe
 from agent_tools.engines.ray.node import Endpoint, NodeServer
 from agent_tools.errors import AgentToolsError, EngineError, EngineUnavailable
-from agent_tools.machine.machine import raise_limit
+from agent_tools.machine.background import begun
+from agent_tools.machine.descriptors import raise_limit
 from agent_tools.machine.owner import orphans, same_user
-from agent_tools.machine.rounds import begun
 from agent_tools.version import __version__
 
 RESOURCE = "sandbox"

@@ -41,9 +41,10 @@ from agent_tools.engines.ray.link import (
 from agent_tools.engines.ray.request import read_spec, write_error
 from agent_tools.errors import AgentToolsError, HostFull, InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.machine.event_loop import READ, WRITE, EventLoop, abandon_after_fork, join, leave
+from agent_tools.machine.background import begun
+from agent_tools.machine.event_loop import READ, WRITE, EventLoop, join, leave
+from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.owner import NAME_LABEL, Owner
-from agent_tools.machine.rounds import begun
 from agent_tools.version import __version__
 
 STARTS_AT_ONCE = 4  # sandboxes that start: more make each of them slower

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.containers.records import MANY, Before, Shares, new_id
+from agent_tools.containers.records import new_id
+from agent_tools.containers.rows import MANY, Before
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import full, invalid, not_found, unknown_place
 from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, ConversationText, StoredConversation

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from agent_tools.engines.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.machine.machine import addresses_of, ascii_name, checked_addresses, is_public
+from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses, is_public
 from agent_tools.models.base import JsonObject
 
 MAX_SERVERS = 8  # of one request

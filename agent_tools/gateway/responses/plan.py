@@ -14,8 +14,9 @@ from pathlib import PurePath
 
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
+from agent_tools.containers.network import check_network
 from agent_tools.containers.records import ContainerRecord, Upload, new_id
-from agent_tools.containers.spec import ContainerSpec, check_memory, check_network, skill_copies
+from agent_tools.containers.spec import ContainerSpec, check_memory, skill_copies
 from agent_tools.gateway.background import ACTIVE
 from agent_tools.gateway.conversations.recognised import ConversationFingerprint, Recognised, Sender
 from agent_tools.gateway.conversations.stored import Hidden, check_item_ids

@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from agent_tools.containers.records import MANY, Record, new_id
+from agent_tools.containers.records import Record, new_id
+from agent_tools.containers.rows import MANY
 from agent_tools.gateway.conversations.stored import Hidden, ListedItem, RecentFields
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.mcp_tools import REQUEST, RESPONSE, Decision, executed, read_decisions

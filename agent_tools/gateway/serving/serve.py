@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from agent_tools import settings
 from agent_tools.bodies.connections import Connections
-from agent_tools.containers.contents import Mount
+from agent_tools.containers.mount import Mount
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
 from agent_tools.gateway.client_errors import log_config

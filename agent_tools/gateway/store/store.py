@@ -13,7 +13,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from agent_tools.containers.records import ANYHOW, Before, Kind, Record, Rows
+from agent_tools.containers.records import Record
+from agent_tools.containers.rows import ANYHOW, Before, Kind, Rows
 from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.store.tables import metadata
 

@@ -11,7 +11,7 @@ from typing import Any
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import RowsAway
-from agent_tools.containers.spec import contents, reach
+from agent_tools.containers.sentences import contents, reach
 from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import StoreError

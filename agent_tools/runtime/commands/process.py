@@ -34,7 +34,7 @@ from agent_tools.guest.wire.commands import (
     Started,
     Taken,
 )
-from agent_tools.machine.event_loop import abandon_after_fork
+from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.results.execution import (
     NOT_EXECUTABLE,
     NOT_FOUND,

@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
+from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses
 from agent_tools.machine.loop_thread import LoopThread
-from agent_tools.machine.machine import addresses_of, ascii_name, checked_addresses
 from agent_tools.runtime.egress.link import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # seconds for the lookup of a name and the connection

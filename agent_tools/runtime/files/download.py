@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
-from agent_tools.machine.machine import ascii_name, checked_addresses, is_public
+from agent_tools.machine.addresses import ascii_name, checked_addresses, is_public
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024

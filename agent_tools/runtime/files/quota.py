@@ -24,8 +24,8 @@ from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
+from agent_tools.machine.deleted_files import DeletedFiles
 from agent_tools.machine.folder import MAX_LEVELS, FolderUsage, free
-from agent_tools.machine.removal import DeletedFiles
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.text import one_line
 

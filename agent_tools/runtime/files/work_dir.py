@@ -21,10 +21,12 @@ from pathlib import Path
 from agent_tools import settings
 from agent_tools.engines.engine import Guest
 from agent_tools.errors import EngineError, InvalidParams
-from agent_tools.machine.folder import OPEN_DIR, Identity, folders_passed, identity
+from agent_tools.machine.folder import OPEN_DIR
 from agent_tools.machine.guest_ids import GUEST_UIDS, hand_over
 from agent_tools.machine.machine import IS_LINUX
-from agent_tools.machine.owner import CLAIM, Owner, opened_own, owner_is_gone, private_base
+from agent_tools.machine.owner import CLAIM, Owner, owner_is_gone
+from agent_tools.machine.path_walk import Identity, folders_passed, identity
+from agent_tools.machine.private_folder import opened_own, private_base
 from agent_tools.machine.removal import remove_tree
 from agent_tools.settings import runtime_dir
 

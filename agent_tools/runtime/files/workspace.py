@@ -30,10 +30,10 @@ from agent_tools.machine.folder import (
     numbered,
     open_folder,
     open_parent,
-    parts_below,
     safe_name,
 )
 from agent_tools.machine.guest_ids import owner_of
+from agent_tools.machine.path_walk import parts_below
 from agent_tools.results.execution import Changes, FileChange, StagedFile
 
 MAX_FILES = 100  # staged in one call

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from agent_tools.engines.engine import GUEST_SKILLS, Container, Engine, Guest, Isolation, SandboxSpec
 from agent_tools.errors import EngineError, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
-from agent_tools.machine.folder import identity_now
+from agent_tools.machine.background import Do, do_now
+from agent_tools.machine.deleted_files import DeletedFiles, deleted_files
 from agent_tools.machine.owner import NAME_LABEL, Owner
-from agent_tools.machine.removal import DeletedFiles, deleted_files
-from agent_tools.machine.rounds import Do, do_now
+from agent_tools.machine.path_walk import identity_now
 from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands

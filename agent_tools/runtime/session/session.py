@@ -21,8 +21,8 @@ from agent_tools.errors import (
     SandboxGone,
     SessionClosed,
 )
+from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.removal import empty_folder
-from agent_tools.machine.rounds import Do, do_now
 from agent_tools.results.execution import (
     Cause,
     Changes,

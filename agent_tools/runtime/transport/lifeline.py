@@ -19,7 +19,7 @@ from typing import Protocol
 
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
-from agent_tools.machine.event_loop import abandon_after_fork
+from agent_tools.machine.fork_hook import abandon_after_fork
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
 READ_WITHIN = 1.0  # seconds that PID 1 may leave an order unread before the next run begins anyway

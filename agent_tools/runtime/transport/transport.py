@@ -18,11 +18,13 @@ from agent_tools.errors import EngineError
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.sockets import pair
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, SocketOrder, channels, read_report
-from agent_tools.machine.event_loop import READ, WRITE, abandon_after_fork, join, leave
+from agent_tools.machine.background import begun
+from agent_tools.machine.event_loop import READ, WRITE, join, leave
+from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.machine import IS_LINUX
-from agent_tools.machine.owner import Owner, private_base
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_folder import private_base
 from agent_tools.machine.removal import remove_tree
-from agent_tools.machine.rounds import begun
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener, Words, words_pair
 
 # Carries a sandbox's words and channels between its stdio and local sockets, without ever waiting for one of them.

@@ -14,8 +14,9 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
-from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.records import NAMED
+from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.wires.codex.connection import CodexWire, Connection, SessionContainer

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
-from agent_tools.containers.records import Rows
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.rows import Rows
 from agent_tools.wires.e2b import code, control, files, processes, watch
 from agent_tools.wires.e2b.calls import ROUTES, E2BRequest, E2BWire
 from agent_tools.wires.e2b.connect import failure

@@ -16,7 +16,8 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainersError
-from agent_tools.containers.records import ContainerRecord, Rows, WireValue
+from agent_tools.containers.records import ContainerRecord, WireValue
+from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
 from agent_tools.wires.http import Call, Routes, aside

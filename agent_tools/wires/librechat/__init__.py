@@ -23,8 +23,10 @@ from starlette.types import ASGIApp
 from agent_tools.bodies.files import uploaded
 from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Contents, Mount
-from agent_tools.containers.records import NAMED, Rows
+from agent_tools.containers.contents import Contents
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.records import NAMED
+from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.limits import MIB
 from agent_tools.machine.folder import Facts, Snapshot, safe_name

@@ -16,8 +16,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.contents import Mount
-from agent_tools.containers.records import Rows
+from agent_tools.containers.mount import Mount
+from agent_tools.containers.rows import Rows
 from agent_tools.wires.http import Json, application, health
 from agent_tools.wires.terminal import about, commands, files, python, searches
 from agent_tools.wires.terminal.callers import ROUTES, TerminalWire

@@ -15,7 +15,8 @@ from agent_tools.bodies.json_body import at_most, json_of
 from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.failures import MemoryRefused
 from agent_tools.containers.records import WireValue
-from agent_tools.containers.spec import check_memory, contents
+from agent_tools.containers.sentences import contents
+from agent_tools.containers.spec import check_memory
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import KIB, size_of
 from agent_tools.skills.skill import MANIFEST, MAX_DESCRIPTION, Skill, with_catalogue

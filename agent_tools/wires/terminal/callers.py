@@ -12,7 +12,8 @@ from starlette.requests import HTTPConnection
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import Contents
-from agent_tools.containers.records import NAMED, ContainerRecord, Rows, WireValue
+from agent_tools.containers.records import NAMED, ContainerRecord, WireValue
+from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Call, Routes, aside, digest

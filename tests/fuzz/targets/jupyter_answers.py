@@ -9,7 +9,8 @@ import json
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import MessageError, MessageReader
-from agent_tools.jupyter.dialogue import plainly, read_answer
+from agent_tools.jupyter.answers import read_answer
+from agent_tools.jupyter.plain import plainly
 from agent_tools.runtime.kernel.protocol import read_message
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.targets.kernel_messages import LIMITS, MARK, WORDS, unfold_message

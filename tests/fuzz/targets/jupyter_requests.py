@@ -8,7 +8,7 @@ from __future__ import annotations
 from jupyter_client.session import DELIM
 
 from agent_tools.jupyter.connection import SCHEME
-from agent_tools.jupyter.sockets import BadRequest, SignedFrames
+from agent_tools.jupyter.wire import BadRequest, SignedFrames
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 
 from agent_tools.errors import InvalidParams
-from agent_tools.mcp.answers import read_handle, read_path, read_uri, uri_of
+from agent_tools.mcp.names import read_handle, read_path, read_uri, uri_of
 from agent_tools.mcp.tools import TOOLS
 from tests.fuzz.oracle import Bound, Parts, Target
 

@@ -11,7 +11,9 @@ import pytest
 
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerElsewhere
-from agent_tools.containers.records import ContainerLeases, ContainerRecord, MemoryRows, Rows
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.rows import MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store

@@ -8,8 +8,9 @@ import openai
 import pytest
 
 from agent_tools.containers.failures import NetworkRefused
+from agent_tools.containers.network import check_network
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.containers.spec import check_network, interpreter_cfg
+from agent_tools.containers.spec import interpreter_cfg
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.sandbox.options import Options

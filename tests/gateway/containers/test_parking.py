@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.containers.capacity import Capacity
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.records import ContainerRecord
-from agent_tools.containers.sandbox_slots import Capacity
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent_tools.containers.failures import StorageFull
-from agent_tools.containers.records import ContainerRecord, Shares
+from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
 from agent_tools.limits import MIB

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.containers.records import Kind, Shares
+from agent_tools.containers.rows import Kind
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden, StoredConversations
 from agent_tools.gateway.requests.failures import ApiError

@@ -23,7 +23,7 @@ from agent_tools.bodies.files import (
 )
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.containers.failures import ContainersError
-from agent_tools.containers.records import Shares
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store

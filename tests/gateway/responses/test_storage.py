@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agent_tools.containers.failures import DiskFull
-from agent_tools.containers.records import Shares
+from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.responses.storage import check_quota
 from agent_tools.gateway.store.records import ResponseInput, StoredCall, StoredEvents, StoredItem, StoredResponse

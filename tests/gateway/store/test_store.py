@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent_tools.containers.records import MANY, Before, ContainerFile, ContainerRecord, Record, Upload
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Record, Upload
+from agent_tools.containers.rows import MANY, Before
 from agent_tools.gateway.store.records import StoredCall, StoredEvents
 from agent_tools.gateway.store.store import Store, StoreError, table_of
 from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until

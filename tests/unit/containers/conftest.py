@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.containers.records import MemoryRows, Rows
+from agent_tools.containers.rows import MemoryRows, Rows
 from agent_tools.gateway.store.store import Store
 
 

@@ -12,7 +12,9 @@ import pytest
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import ContainerExists
-from agent_tools.containers.records import NAMED, ContainerLeases, ContainerRecord, MemoryRows, Record, Rows
+from agent_tools.containers.leases import ContainerLeases
+from agent_tools.containers.records import NAMED, ContainerRecord, Record
+from agent_tools.containers.rows import MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.store.store import Store
 from agent_tools.runtime.runtime import Runtime

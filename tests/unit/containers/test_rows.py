@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools.containers.records import MANY, Before, ContainerFile, Rows, Upload
+from agent_tools.containers.records import ContainerFile, Upload
+from agent_tools.containers.rows import MANY, Before, Rows
 
 
 def upload(id_: str, owner: str = "me", size: int = 1, at: float = 1.0) -> Upload:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_tools.guest.wire.messages import CONTROL, IOPUB, SHELL, STDIN
-from agent_tools.jupyter.dialogue import ClientMessage, read_answer
+from agent_tools.jupyter.answers import ClientMessage, read_answer
 from agent_tools.runtime.kernel.protocol import read_message
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from agent_tools.jupyter.answers import ClientMessage
 from agent_tools.jupyter.connection import ConnectionInfo
-from agent_tools.jupyter.dialogue import ClientMessage, plainly
+from agent_tools.jupyter.plain import plainly
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.runtime.runtime import Runtime
 from tests.unit.jupyter.talking import talking

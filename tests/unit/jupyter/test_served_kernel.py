@@ -12,7 +12,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.jupyter.connection import ConnectionInfo
 from agent_tools.jupyter.served_kernel import ServedKernel
-from agent_tools.jupyter.sockets import MAX_MARKS
+from agent_tools.jupyter.wire import MAX_MARKS
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine

@@ -7,7 +7,7 @@ from jupyter_client.session import DELIM, Session
 
 from agent_tools.guest.wire.messages import MAX_PARTS
 from agent_tools.jupyter.connection import SCHEME
-from agent_tools.jupyter.sockets import (
+from agent_tools.jupyter.wire import (
     MAX_HEADER_BYTES,
     MAX_IDENTITIES,
     MAX_MARKS,

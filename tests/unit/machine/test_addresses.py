@@ -1,6 +1,6 @@
 import pytest
 
-from agent_tools.machine.machine import is_public
+from agent_tools.machine.addresses import is_public
 
 
 @pytest.mark.parametrize(

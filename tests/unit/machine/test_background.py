@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agent_tools.machine.rounds import MOST_AT_ONCE, Background, do_all, do_now
+from agent_tools.machine.background import MOST_AT_ONCE, Background, do_all, do_now
 
 
 def test_work_is_done_beside_the_caller() -> None:

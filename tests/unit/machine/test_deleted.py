@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.limits import MIB
-from agent_tools.machine.removal import DeletedFiles, deleted_files
+from agent_tools.machine.deleted_files import DeletedFiles, deleted_files
 
 STRANGER = 54321  # a uid of nobody's
 Starts = Callable[..., int]

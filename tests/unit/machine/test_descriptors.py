@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from agent_tools.machine.machine import MOST_DESCRIPTORS
+from agent_tools.machine.descriptors import MOST_DESCRIPTORS
 
 RAISED = """
 import resource, sys
 soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-from agent_tools.machine.machine import raise_limit
+from agent_tools.machine.descriptors import raise_limit
 raise_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """

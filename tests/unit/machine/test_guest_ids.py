@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_tools.machine.access_lists import grant, granted
 from agent_tools.machine.folder import OPEN_DIR, open_folder
-from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds, grant, granted, hand_over, is_account
+from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds, hand_over, is_account
 
 ROOT = 0
 A, B = Path("/srv/a"), Path("/srv/b")

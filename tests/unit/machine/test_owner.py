@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.machine.machine import start_time
-from agent_tools.machine.owner import Owner, is_orphan, orphans, remove_stale_run_dirs, same_host, same_user
+from agent_tools.machine.owner import Owner, is_orphan, orphans, same_host, same_user
+from agent_tools.machine.private_folder import remove_stale_run_dirs
 
 
 @pytest.fixture

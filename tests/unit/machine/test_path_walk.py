@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.machine.folder import folders_passed, parts_below
+from agent_tools.machine.path_walk import folders_passed, parts_below
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from agent_tools.containers.failures import ContainerNotFound, DiskFull
-from agent_tools.containers.records import ContainerRecord, MemoryRows
+from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.rows import MemoryRows
 from agent_tools.mcp.handles import MAX_FRESH, Handles, Stock
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
-from agent_tools.mcp.answers import MAX_LEVELS, MAX_PATH_BYTES, read_handle, read_path, read_uri, uri_of
+from agent_tools.mcp.names import MAX_LEVELS, MAX_PATH_BYTES, read_handle, read_path, read_uri, uri_of
 
 HANDLE = "cntr_" + "0a" * 24
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.mcp import stdio as pipes
+from agent_tools.mcp import pipes
 
 Ends = dict[str, int]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.engines.engine import Guest
-from agent_tools.machine.folder import identity
+from agent_tools.machine.path_walk import identity
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import Claim, EmptyWorkDir, forget_made, prepare_work_dir
 from agent_tools.runtime.pool import MOST_ENTRIES, take_place

@@ -14,7 +14,7 @@ import pytest
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineUnavailable, PreludeError
 from agent_tools.limits import Limits
-from agent_tools.machine.rounds import do_now
+from agent_tools.machine.background import do_now
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.work_dir import EmptyWorkDir
 from agent_tools.runtime.pool import Kind, Pool

@@ -13,7 +13,8 @@ import pytest
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.kept_variables import KeptVariables
-from agent_tools.containers.sandbox_slots import Places, TakenSandbox
+from agent_tools.containers.live_container import TakenSandbox
+from agent_tools.containers.sandbox_slots import Places
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from tests.doubles import ProcessEngine

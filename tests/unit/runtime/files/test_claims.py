@@ -15,7 +15,7 @@ import pytest
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import Limits
-from agent_tools.machine.owner import private_base, remove_stale_run_dirs
+from agent_tools.machine.private_folder import private_base, remove_stale_run_dirs
 from agent_tools.runtime.files.work_dir import Claim, prepare_work_dir
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.session.session import Session

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import InvalidParams
-from agent_tools.machine.owner import Owner, private_base
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_folder import private_base
 from agent_tools.runtime.files.work_dir import EmptyWorkDir, remove_stale_empty_work_dirs
 from tests.doubles import ProcessEngine
 

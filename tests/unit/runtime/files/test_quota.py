@@ -15,8 +15,8 @@ from agent_tools.errors import FileRejected
 from agent_tools.guest.wire.words import Pause, Resume
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
+from agent_tools.machine.deleted_files import DeletedFiles
 from agent_tools.machine.folder import FolderUsage
-from agent_tools.machine.removal import DeletedFiles
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds
 from agent_tools.results.execution import Notice, Result
 from agent_tools.runtime.files.quota import (

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent_tools.errors import EngineError
-from agent_tools.machine.owner import Owner, private_base
+from agent_tools.machine.owner import Owner
+from agent_tools.machine.private_folder import private_base
 from agent_tools.runtime.transport.lifeline import Listener
 from agent_tools.runtime.transport.transport import RunDir
 

@@ -1,0 +1,26 @@
+"""Sentences for a model on the contents and the network of containers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.engines.engine import Recipe
+from agent_tools.engines.network import NetworkPolicy
+from agent_tools.runtime.engines import describe
+
+if TYPE_CHECKING:
+    pass
+
+
+def contents(config: ContainersConfig) -> str:
+    """Return a sentence on the Python and the libraries that a container has."""
+    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour))
+
+
+def reach(network: str) -> str:
+    """Return a sentence on the hosts that the code can reach; `network` is domains separated by spaces."""
+    if not network:
+        return "There is no network access."
+    packages = " `%pip install` works." if NetworkPolicy.read({"allow": network.split()}).has_packages else ""
+    return f"Of the network, only these hosts can be reached: {', '.join(network.split())}.{packages}"
