@@ -242,9 +242,12 @@ class Kernel:
             if self._condemned and self._run:
                 self._advance(self._run, self._condemned)
 
-    def end(self) -> bool:
-        """Kill the kernel and wait until PID 1 reports its end; return whether it did, or the sandbox ended."""
-        deadline = time.monotonic() + escalation.END_GRACE
+    def end(self, grace: float = escalation.END_GRACE) -> bool:
+        """Kill the kernel and wait until PID 1 reports its end; return whether it did, or the sandbox ended.
+
+        `grace` is in seconds.
+        """
+        deadline = time.monotonic() + grace
         if not self._ended:
             self.kill()
         while not self._ended and time.monotonic() < deadline:
@@ -433,8 +436,8 @@ class Kernel:
             case Broken(reason):
                 self.kill()
                 self._note_ended(Ended(None, Why.BROKE, reason))
-            case Disconnected():
-                self.end()
+            case Disconnected():  # as in a run: PID 1 has time to report an end, and then to carry out the order
+                self.end(escalation.HANG_UP_GRACE + escalation.END_GRACE)
 
     def _note_ended(self, ended: Ended) -> None:
         """Record why the kernel ended: a reason given before its end takes precedence over PID 1's report."""

@@ -24,6 +24,7 @@ from agent_tools.guest.wire.sockets import await_input
 from agent_tools.guest.wire.words import Exit, Failed
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel import channel as channel_module
+from agent_tools.runtime.kernel import escalation
 from agent_tools.runtime.kernel.channel import (
     MAX_REPORTS_AT_ONCE,
     READ_SIZE,
@@ -521,6 +522,17 @@ def test_an_end_between_runs_comes_with_its_reason_and_last_words(new_rig: Calla
             between = BetweenRuns(rig)
             assert between.look() == (False, words)
             assert between.kernel.end_reason.endswith(reason)
+
+
+def test_an_end_that_is_told_late_after_a_hang_up_keeps_its_reason(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(escalation, "END_GRACE", 0.01)  # as on a machine that gives PID 1 no time for a while
+    rig.kernel.close()
+    between = BetweenRuns(rig)
+    telling = threading.Timer(0.1, rig.init.send, [b"exit 3 signal 11"])
+    telling.start()
+    assert not between.kernel.is_alive()
+    telling.join()
+    assert between.kernel.end_reason.endswith("signal 11 (SIGSEGV)")
 
 
 @pytest.mark.timeout(60)
