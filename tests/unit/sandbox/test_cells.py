@@ -373,7 +373,8 @@ def test_work_of_an_earlier_cells_pool_ends_with_the_cell_that_waits_for_it(sand
     done = sandbox.run_code("workers = list(pool._pool)\npool.map(time.sleep, [600, 600])", timeout=1)
     assert isinstance(done.error, TimedOut)
     assert done.error.state_kept
-    assert sandbox.run_code("[each.is_alive() for each in workers + other._pool]").value == [False, True]
+    alive = "[each.join(20) for each in workers]\n[each.is_alive() for each in workers + other._pool]"
+    assert sandbox.run_code(alive, timeout=30).value == [False, True]
     assert error_of(sandbox, "pool.map(abs, [1])")[0] == "ValueError"
     sandbox.run_code("other.terminate()")
 
