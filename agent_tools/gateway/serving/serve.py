@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import os
 import socket
@@ -147,6 +148,8 @@ def serve(
         sys.setswitchinterval(SWITCH_SECONDS)
         app = create_app(config, runtime, mounts=mounts, owns_runtime=True)
         logs = log_config(config.log_format, config.log_level)
+        gc.collect()
+        gc.freeze()  # a body of many objects lets Python look for garbage: not in what was imported, too
         Server(config, app, ready, host=config.host, port=config.port, log_config=logs).run()
 
 
