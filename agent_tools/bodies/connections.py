@@ -32,7 +32,7 @@ from agent_tools.bodies.frames import FrameBudget
 from agent_tools.limits import MIB
 
 LINGER_SECONDS = 5.0  # in which a client must read some of the rest, once its connection is closed
-MAX_DROPPED = 16 * MIB  # bytes that are received and dropped meanwhile
+MAX_DROPPED = 16 * MIB  # bytes that are received and dropped until then
 POLICY_VIOLATION = 1008  # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 T = TypeVar("T")
 CutEvent = Literal["malformed", "late", "too_many_connections"]
@@ -218,7 +218,7 @@ class ClientConnection:
         self._cut(event, f"{head}Connection: close\r\n\r\n{body}".encode())
 
     def _cut(self, event: CutEvent, last: bytes = b"") -> None:
-        """Send the last bytes, and end the connection. Uvicorn is told at once, so that a request in progress ends."""
+        """Send the last bytes, and end the connection. Uvicorn is notified at once: a request in progress ends."""
         self._shared.note(event)
         self._clear()
         self._is_cut = True

@@ -60,8 +60,8 @@ class _Sizes:
 def deleted_files(first: int, device: int) -> DeletedFiles:
     """Return the deleted files that a process and its descendants hold on one device.
 
-    A process that ends meanwhile holds nothing. `first` itself is trusted, and may be hidden. A fork of it is hidden
-    for a moment, so a single check proves nothing.
+    A process that ends during the search holds nothing. `first` itself is trusted, and may be hidden. A fork of it is
+    hidden for a moment, so a single check proves nothing.
     """
     sizes = _Sizes(device)
     hidden = {pid for pid in family(first) if not _add_files(sizes, pid)}

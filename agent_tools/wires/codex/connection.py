@@ -186,7 +186,7 @@ _WAITING = ("process/read", "process/write", "http/request")  # answered concurr
 
 @dataclass(eq=False)
 class Connection:
-    """One client's connection. Requests are answered in order, except those that wait for a process."""
+    """One client's connection. Requests are answered in order; only a wait for a process is answered later."""
 
     wire: CodexWire
     box: SessionContainer

@@ -101,7 +101,7 @@ class _Transport(asyncio.Transport):
         return True
 
     def can_write_eof(self) -> bool:
-        """It need not be told."""
+        """It needs no notice."""
         return False
 
     def get_write_buffer_size(self) -> int:
