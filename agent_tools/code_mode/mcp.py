@@ -12,7 +12,7 @@ from mcp.types import PaginatedRequestParams
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, only_keywords
 from agent_tools.runtime.host_calls.reading import aside
 
 WireMessage = dict[str, Any]
@@ -73,9 +73,7 @@ class McpFunction:
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Check the arguments by the schema, call the tool, and return its structured content, else its text."""
-        if args:
-            raise ArgumentError(f"{self.name} takes keyword arguments only.")
-        given = {name: value for name, value in kwargs.items() if value is not None}
+        given = only_keywords(self.name, args, kwargs)
         try:
             await aside(self._check, given)
         except fastjsonschema.JsonSchemaException as exc:

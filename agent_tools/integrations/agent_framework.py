@@ -14,7 +14,7 @@ from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION, answer
 from agent_tools.integrations.sessions import SessionSandboxes
 from agent_tools.results.outputs import Text
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+from agent_tools.runtime.host_calls.function import Keywords, Policy, only_keywords
 
 with extra("agent-framework"):
     from agent_framework import AgentSession, Content, ContextProvider, FunctionTool, SessionContext, normalize_tools
@@ -106,7 +106,5 @@ class _Function:
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Call the tool; it checks its arguments itself."""
-        if args:
-            raise ArgumentError(f"{self.name} takes keyword arguments only.")
-        given = {name: value for name, value in kwargs.items() if value is not None}
+        given = only_keywords(self.name, args, kwargs)
         return await self._tool.invoke(arguments=given, skip_parsing=True)

@@ -13,7 +13,7 @@ from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer
 from agent_tools.results.outputs import Picture, Text
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+from agent_tools.runtime.host_calls.function import Keywords, Policy, only_keywords
 
 with extra("langchain"):
     from langchain_core.tools import BaseTool
@@ -109,9 +109,7 @@ class LangChainFunction:
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Call the tool; it checks its arguments itself."""
-        if args:
-            raise ArgumentError(f"{self.name} takes keyword arguments only.")
-        return await self._tool.ainvoke({name: value for name, value in kwargs.items() if value is not None})
+        return await self._tool.ainvoke(only_keywords(self.name, args, kwargs))
 
 
 def _block(shown: Text | Picture) -> Block:

@@ -16,7 +16,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION
 from agent_tools.integrations.pydantic_ai import tool_return
-from agent_tools.runtime.host_calls.function import ArgumentError, CallRefused, Keywords, Policy
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRefused, Keywords, Policy, only_keywords
 
 with extra("pydantic-ai"):
     from typing import Annotated
@@ -147,7 +147,5 @@ class AgentToolFunction:
 
     async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
         """Call the tool. Errors say if it asks for a retry, or was denied."""
-        if args:
-            raise ArgumentError(f"{self.name} takes keyword arguments only.")
-        given = {name: value for name, value in kwargs.items() if value is not None}
+        given = only_keywords(self.name, args, kwargs)
         return await self._mode.call(self._tool_name, given)

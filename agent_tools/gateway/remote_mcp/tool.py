@@ -25,7 +25,7 @@ from agent_tools.gateway import remote_mcp
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
 from agent_tools.models.base import JsonObject
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+from agent_tools.runtime.host_calls.function import Keywords, Policy, only_keywords
 from agent_tools.text import shorten
 from agent_tools.tools.base import BaseTool, Params
 
@@ -286,9 +286,7 @@ class RemoteFunction:
             ArgumentError: an argument was given without its name.
             RemoteFailure: it failed, or could not be called.
         """
-        if args:
-            raise ArgumentError(f"{self.name} takes keyword arguments only.")
-        given = {name: value for name, value in kwargs.items() if value is not None}
+        given = only_keywords(self.name, args, kwargs)
         answer = await asyncio.to_thread(self._connection.call, self._tool, given)
         if answer.get("isError"):
             raise RemoteFailure(answer_text(answer) or "The tool failed.", "mcp_tool_execution_error")

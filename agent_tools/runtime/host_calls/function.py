@@ -122,3 +122,14 @@ def refuse_caller(calls: Serves | None) -> None:
     """
     if calls and calls.is_calling:
         raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
+
+
+def only_keywords(name: str, args: tuple[Any, ...], kwargs: Keywords) -> Keywords:
+    """Return a call's arguments for a function whose schema names them; None stands for one that is not given.
+
+    Raises:
+        ArgumentError: there are arguments without a name.
+    """
+    if args:
+        raise ArgumentError(f"{name} takes keyword arguments only.")
+    return {key: value for key, value in kwargs.items() if value is not None}
