@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = (DOCS / "limits.md", DOCS / "kubernetes.md")
+PAGES = (DOCS / "limits.md", DOCS / "kubernetes.md", DOCS / "sign-on.md")
 _TABLE = re.compile(r"(<!-- table: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _UNITS = (("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3))
 

@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +26,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
 
+import anyio
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent_tools.bodies.frames import FrameBudget
 from agent_tools.limits import MIB
@@ -248,6 +250,38 @@ class _InConnection:
 def close_frame(reason: str) -> bytes:
     """Return a server's last frame of a WebSocket, for a client that breaks the limits."""
     return bytes([0x88, 2 + len(reason)]) + POLICY_VIOLATION.to_bytes(2, "big") + reason.encode()
+
+
+class EndingConnection:
+    """Both directions of a connection that ends when its client's token does: at `ends_at` of its scope, if it is set.
+
+    The application sees that its client disconnects.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._is_over = False
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        ends_at = self._scope.get("ends_at", math.inf)
+        if ends_at == math.inf:
+            return await self._receive()
+        with anyio.move_on_after(ends_at - time.time()):
+            return await self._receive()
+        if self._scope["type"] != "websocket":
+            return {"type": "http.disconnect"}
+        if not self._is_over:
+            self._is_over = True
+            await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": "the token has expired"})
+        return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+
+    async def send(self, message: Message) -> None:
+        """Send a message, unless the connection is over."""
+        if not self._is_over:
+            await self._send(message)
 
 
 class LingeringTransport:

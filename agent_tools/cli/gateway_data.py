@@ -65,19 +65,28 @@ def keys() -> None:
     is_flag=True,
     help="For a server of many users, such as Open WebUI, which names the user of each request.",
 )
+@click.option("--group", help="Make no key: let users of this group sign on, with these limits (docs/sign-on.md).")
 @_limit_options
 @_any_place
 @click.pass_obj
-def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, **limits: int | None) -> None:
+def add(
+    found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, group: str | None, **limits: int | None
+) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept.
 
     With --for-users its holder can act as any user: give the key to that server only, never to a user.
     """
+    if group is not None and (stdin or for_users):
+        raise click.UsageError("--group makes no key, so --stdin and --for-users do not go with it.")
     key = sys.stdin.readline().strip() if stdin else ""
     if stdin and not key:
         raise click.UsageError("--stdin: no key came on standard input.")
     with _opened(found, may_be_new=True) as named:
-        click.echo(named.add(name, KeyLimits(**limits), key, for_users=for_users))
+        made = named.add(name, KeyLimits(**limits), key, for_users=for_users, group=group)
+    if group is None:
+        click.echo(made)
+    else:
+        notes.print(f"users of the group {group} are let in as {name} within seconds", markup=False)
 
 
 @keys.command("list")
@@ -89,7 +98,7 @@ def list_(found: dict[str, Any]) -> None:
         for row in named.all():
             limits = {"max_containers": row.max_containers, "max_requests_per_minute": row.max_requests_per_minute}
             set_here = [f"{limit}={value:,}" for limit, value in limits.items() if value is not None]
-            own = ", ".join(["for users"] * row.for_users + set_here)
+            own = ", ".join(["for users"] * row.for_users + [f"group {row.group}"] * (row.group is not None) + set_here)
             ended = f"revoked {_date(row.revoked_at)}" if row.revoked_at else ""
             click.echo(f"{row.id:<24} made {_date(row.created_at)}  {ended}{own and '  '}{own}".rstrip())
 

@@ -56,7 +56,8 @@ class Containers(Generic[Config]):
     """Makes, finds, expires and deletes containers, and hands out their interpreters. Thread-safe.
 
     Attributes:
-        name_of: returns the name of an owner's key, for the audit log.
+        name_of: returns the name of an owner's key or group, for the audit log.
+        user_of: returns the identity provider's name for an owner, '' for the owner of a key; likewise.
         queue: the queue before sandboxes that run code.
         most_of: returns the number of containers that an owner may have at once.
     """
@@ -75,6 +76,7 @@ class Containers(Generic[Config]):
         self.clock = clock
         self.shares = Shares(config, rows)
         self.name_of: Callable[[str], str] = lambda _: ""
+        self.user_of: Callable[[str], str] = lambda _: ""
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
@@ -128,10 +130,14 @@ class Containers(Generic[Config]):
         """Write to the audit log that a container was made; if that fails, delete the container."""
         owner = container.owner
         try:
-            self._audit.write("container_made", owner=owner, key=self.name_of(owner), container=container.id)
+            self._audit.write("container_made", owner=owner, **self._names(owner), container=container.id)
         except AuditUnavailable:
             self._rows.delete(ContainerRecord, id=container.id)
             raise
+
+    def _names(self, owner: str) -> dict[str, str]:
+        """Return the names of an owner for the audit log."""
+        return {"key": self.name_of(owner), "user": self.user_of(owner)}
 
     def find_named(self, owner: str, origin: str, name: str) -> ContainerRecord | None:
         """Return the container that an owner has under a name; None if there is none. This does not count as use."""
@@ -371,8 +377,8 @@ class Containers(Generic[Config]):
             CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
     def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
-        room, name = self.shares.containers_room(row.owner), self.name_of(row.owner)
-        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, name)
+        room = self.shares.containers_room(row.owner)
+        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, **self._names(row.owner))
         return CodeInterpreter(cfg, runtime=self.runtime)
 
     def stop(self, owners: Collection[str]) -> None:

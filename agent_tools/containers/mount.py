@@ -16,8 +16,8 @@ class Mount:
     """An application and its path.
 
     Each request's scope has `owner`, '' for a request to a public path without a key, and `for_users`, True if the key
-    allows to name users. The scope of a WebSocket without a key in its head has `authenticate` instead: a function for
-    the event loop that takes the client's key, sets both, and returns False if the client is rejected. An application
+    allows to name users. The scope of a WebSocket without a key in its head has `authenticate` instead: a coroutine
+    function that takes the client's key, sets both, and returns False if the client is rejected. An application
     may set `logged_path` if its path names files.
 
     Attributes:

@@ -81,17 +81,17 @@ def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
 
 
 def interpreter_cfg(
-    config: ContainersConfig, container: ContainerRecord, work_dir: Path, room: int, key: str = ""
+    config: ContainersConfig, container: ContainerRecord, work_dir: Path, room: int, **names: str
 ) -> dict[str, Any]:
     """Return the `cfg` of a container's interpreter.
 
-    `room` is how many bytes all containers of its owner may add; `key` is the name of the owner's key, if any.
+    `room` is how many bytes all containers of its owner may add; `names` are those of the owner in the audit log.
     """
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
     if config.audit:
         log = audit_log(config)
-        cfg["audit"] = log.of(owner=container.owner, key=key, container=container.id, origin=container.origin)
+        cfg["audit"] = log.of(owner=container.owner, **names, container=container.id, origin=container.origin)
     if container.memory_limit == config.memory and not container.network and not container.skills:
         return cfg
     own = {"memory": MEMORY_TIERS[container.memory_limit], **network_cfg(container.network, config)}

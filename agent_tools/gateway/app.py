@@ -22,6 +22,7 @@ from starlette.routing import Mount as Tree
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.bodies.json_body import BodyRefused
+from agent_tools.bodies.sign_on import WELL_KNOWN
 from agent_tools.containers.mount import Mount
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
@@ -68,6 +69,7 @@ def create_app(
         *skill_routes.routes,
         *(*page_routes.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
+        Route(WELL_KNOWN + "{door:path}", resource_metadata, methods=["GET"]),
         *map(_route, mounts),
     ]
     give_up = runtime.stop if owns_runtime else lambda: None
@@ -141,6 +143,15 @@ async def metrics(request: Request) -> Response:
         await _checked(services)
     services.metrics.disk(services.shares.free(services.config.data_dir), services.config.min_disk_free)
     return Response(services.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def resource_metadata(request: Request) -> Response:
+    """GET /.well-known/oauth-protected-resource: the identity provider whose tokens open the gateway, or a mount."""
+    sign_on = services_of(request).keys.sign_on
+    door = sign_on.door_of(request.path_params["door"], request.app.state.mounted) if sign_on else None
+    if sign_on is None or door is None:
+        raise ApiError(404, "No identity provider is known for this path.", code="unknown_url")
+    return JsonResponse(sign_on.resource_metadata(door))
 
 
 async def _checked(services: Services) -> dict[str, bool]:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
+from agent_tools.bodies.sign_on import SignOnSettings
 from agent_tools.containers.config import ContainersConfig, Count, LogLevel, Port, Seconds, Size, Texts, read_as
 from agent_tools.containers.keys import check_keys
 from agent_tools.engines.network import NetworkPolicy
@@ -73,7 +74,7 @@ LogFormat = Literal["text", "json"]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class GatewayConfig(ContainersConfig):
+class GatewayConfig(SignOnSettings, ContainersConfig):
     """Times are seconds, sizes bytes.
 
     Raises:
@@ -102,6 +103,11 @@ class GatewayConfig(ContainersConfig):
     """The keys that clients may use. Each owns its responses, containers and files, and sees no other's."""
     named_keys: bool = False
     """Need a key, and accept those of `agent-tools keys` beside `api_keys`."""
+    oidc_groups: str = ""
+    """The claim with a user's groups. Then only users of groups named by `agent-tools keys add NAME --group GROUP` are
+    let in, with the limits of the first such group; else every user of the provider is."""
+    oidc_client_id: str = ""
+    """The provider's public client for the page, which offers to sign in with it."""
     max_requests_per_minute: Count = 0
     """Requests in a minute, for each key that has no limit of its own; one more is answered 429. 0 is no limit."""
     database: str = field(default="", repr=False)
@@ -259,7 +265,13 @@ class GatewayConfig(ContainersConfig):
     @model_validator(mode="after")
     def _check_names_and_keys(self) -> GatewayConfig:
         advice = "give --api-key, or --set named_keys=true and make keys by `agent-tools keys`"
-        check_keys(self.api_keys, self.host, with_others=self.named_keys, advice=advice)
+        check_keys(self.api_keys, self.host, with_others=self.named_keys or bool(self.oidc_issuer), advice=advice)
+        if self.oidc_groups and not (self.oidc_issuer and self.named_keys):
+            raise InvalidParams(
+                "oidc_groups needs oidc_issuer, and named_keys=true for `agent-tools keys add --group`."
+            )
+        if self.oidc_client_id and not self.oidc_issuer:
+            raise InvalidParams("oidc_client_id needs oidc_issuer, the URL of the identity provider.")
         if self.shell_name == self.tool_name:
             raise InvalidParams(f"tool_name and shell_name are both {self.shell_name!r:.40}: give two names.")
         return self
@@ -282,12 +294,12 @@ class GatewayConfig(ContainersConfig):
     @property
     def passes_clients_keys(self) -> bool:
         """Clients' own keys are sent to the upstream."""
-        return not self.upstream_key and not self.api_keys and not self.named_keys
+        return not (self.upstream_key or self.api_keys or self.named_keys or self.oidc_issuer)
 
     @property
     def has_many_keys(self) -> bool:
         """There may be several keys, which share what there is."""
-        return len(self.api_keys) > 1 or self.named_keys
+        return len(self.api_keys) > 1 or self.named_keys or bool(self.oidc_issuer)
 
 
 def read_config(given: Mapping[str, Any]) -> GatewayConfig:

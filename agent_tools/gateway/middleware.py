@@ -16,11 +16,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from agent_tools.bodies.connections import EndingConnection
 from agent_tools.containers.records import new_id
 from agent_tools.gateway.client_errors import client_error, request_id
 from agent_tools.gateway.config import ANTHROPIC
 from agent_tools.gateway.http import JsonResponse, note_request
-from agent_tools.gateway.requests.auth import key_of
+from agent_tools.gateway.requests.auth import AcceptedKey, key_of
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal
 from agent_tools.gateway.services import Services
@@ -47,6 +48,7 @@ class GatewayMiddleware:
         self, app: ASGIApp, owned: Sequence[str] = (), public: Sequence[str] = (), trees: Sequence[str] = ()
     ) -> None:
         self._app = app
+        self._doors = tuple(owned)
         self._owned = (*_OWNED, *owned)
         self._public = frozenset(public)
         self._trees = tuple(trees)
@@ -60,11 +62,13 @@ class GatewayMiddleware:
         services: Services = scope["app"].state.services
         request_id.set(new_id("req"))
         scope = _below(services.config.root_path, scope)
+        door = next((each for each in self._doors if f"{scope['path']}/".startswith(f"{each}/")), "")
+        ending = EndingConnection(scope, receive, send)
         if is_socket and scope["path"].startswith(self._trees):
-            await self._connect(services, scope, receive, send)
+            await self._connect(services, scope, door, ending)
             return
-        body = Body(receive, services.config, Headers(scope=scope))
-        answer = _Sender(send, body)
+        body = Body(ending.receive, services.config, Headers(scope=scope))
+        answer = _Sender(ending.send, body)
         scope["notes"] = answer.notes
         received: object = body
         started = time.monotonic()
@@ -74,12 +78,12 @@ class GatewayMiddleware:
             if not is_socket:
                 counted.enter_context(services.metrics.in_flight.track_inprogress())
             try:
-                _let_in(services, scope, self._owned, self._public)
+                await _let_in(services, scope, self._owned, self._public, door)
                 if owner := scope.get("owner"):
                     counted.enter_context(services.in_progress.place(owner))
                     scope.get("identified", _no_need)()
                 if is_socket:
-                    await self._app(scope, receive, answer)
+                    await self._app(scope, ending.receive, answer)
                 else:
                     scope, received = unpacked(scope, body, services.unpacked)
                     await self._app(scope, received, answer)
@@ -88,13 +92,13 @@ class GatewayMiddleware:
                     services.metrics.security(exc.event)
                 if answer.status:
                     raise
-                response = failed(exc, scope["path"])
+                response = _challenged(failed(exc, scope["path"]), services, scope, door)
                 await response(scope, receive, answer)
             finally:
                 services.unpacked.give_back(received)
         note_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
 
-    async def _connect(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _connect(self, services: Services, scope: Scope, door: str, ending: EndingConnection) -> None:
         """Serve a WebSocket of a mount, which calls `authenticate` with a message's key if the head has none."""
         started, sockets = time.monotonic(), scope["app"].state.sockets
         with ExitStack() as stack:
@@ -103,12 +107,12 @@ class GatewayMiddleware:
                 stack.enter_context(services.in_progress.place(owner))
                 stack.enter_context(sockets.place(owner))
 
-            scope["authenticate"] = authenticate = partial(_authenticate_socket, services, scope, enter)
-            if (key := key_of(Headers(scope=scope))) and not authenticate(key):
-                await send({"type": "websocket.close"})  # answers 403
+            scope["authenticate"] = authenticate = partial(_authenticate_socket, services, scope, door, enter)
+            if (key := key_of(Headers(scope=scope))) and not await authenticate(key):
+                await ending.send({"type": "websocket.close"})  # answers 403
             else:
                 with suppress(WebSocketDisconnect):  # the client left before it was answered
-                    await self._app(scope, receive, send)
+                    await self._app(scope, ending.receive, ending.send)
         note_request(services, scope, 101 if "owner" in scope else 401, started)
 
 
@@ -126,6 +130,14 @@ def failed(exc: Exception, path: str = "") -> Response:
     return JsonResponse(body, error.status, error.headers)
 
 
+def _challenged(response: Response, services: Services, scope: Scope, door: str) -> Response:
+    """Return the answer, which says where tokens come from if one is missing."""
+    if response.status_code == 401 and (sign_on := services.keys.sign_on):
+        has_token = bool(key_of(Headers(scope=scope)))
+        response.headers["www-authenticate"] = sign_on.challenge(door, has_token=has_token)
+    return response
+
+
 def _below(root: str, scope: Scope) -> Scope:
     """Return a request with its path below the gateway's root: without a proxy's prefix, and without Azure's.
 
@@ -140,14 +152,21 @@ def _below(root: str, scope: Scope) -> Scope:
     return scope if path == scope["path"] else {**scope, "path": path}
 
 
-def _authenticate_socket(services: Services, scope: Scope, enter: Callable[[str], None], key: str) -> bool:
+async def _authenticate_socket(
+    services: Services, scope: Scope, door: str, enter: Callable[[str], None], key: str, *, in_path: bool = False
+) -> bool:
     """Set the owner of a WebSocket by its key, for whom it then enters; return False if the client is refused.
 
-    Browsers let any page open a WebSocket, so other origins are refused, except with keys of servers.
+    A key may stand in the path; a token may not, since its user does not choose who logs paths on the way. Browsers let
+    any page open a WebSocket, so other origins are refused, except with keys of servers.
     """
     headers = {**Headers(scope=scope), "authorization": f"Bearer {key}"}
     try:
-        caller = services.keys.caller(headers)
+        if not in_path:
+            await services.keys.prepare(key)
+        caller = services.keys.caller(headers, door)
+        if in_path and caller.user:
+            return False
         is_foreign = "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host")
         if is_foreign and not caller.for_users:
             raise Refusal("foreign_origin", 403, "Pages of another origin are refused.", "foreign_origin")
@@ -158,11 +177,11 @@ def _authenticate_socket(services: Services, scope: Scope, enter: Callable[[str]
             services.metrics.security(exc.event)
         return False
     scope["identified"]()
-    scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
+    _set_owner(scope, caller)
     return True
 
 
-def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Collection[str]) -> None:
+async def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Collection[str], door: str) -> None:
     """Set the request's owner, or refuse it.
 
     Raises:
@@ -178,12 +197,19 @@ def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], public: Co
         services.keys.refuse_strangers(headers)
         scope["owner"], scope["for_users"] = "", False
     elif scope["path"].startswith(owned):
-        caller = services.keys.caller(headers)
-        scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
+        await services.keys.prepare(key_of(headers))
+        caller = services.keys.caller(headers, door)
+        _set_owner(scope, caller)
         if scope["type"] == "http" and scope["path"] != _POLLED:
             services.rates.check(caller)  # of a WebSocket, each of its responses is counted
     else:
         services.keys.refuse_strangers(headers, may_link=scope.get("method") == "GET")
+
+
+def _set_owner(scope: Scope, caller: AcceptedKey) -> None:
+    scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
+    if scope["type"] == "websocket" or scope.get("method") == "GET":
+        scope["ends_at"] = caller.expires_at  # other requests run to their end, within their own limits
 
 
 def _no_need() -> None:

@@ -20,7 +20,8 @@ from agent_tools.gateway.store.store import Store
 READ_EVERY = 2.0  # seconds
 MAX_KEYS = 10_000  # in the table, including revoked ones
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_RESERVED = re.compile(r"setting-\d+|local")  # names that metrics have for other callers
+MAX_GROUP = 256  # characters
+_RESERVED = re.compile(r"setting-\d+|local|sign-on")  # names that metrics have for other callers
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,13 @@ class NamedKeys:
     def __init__(self, store: Store) -> None:
         self.store = self._store = store
 
-    def add(self, name: str, limits: KeyLimits, key: str = "", *, for_users: bool = False) -> str:
+    def add(
+        self, name: str, limits: KeyLimits, key: str = "", *, for_users: bool = False, group: str | None = None
+    ) -> str:
         """Create a key of this name, or register a given one; return it. Only its digest is stored.
 
         `for_users`: a client with the key may name the user of each request.
+        `group`: there is no key, but the identity provider's users who are in this group are let in, with these limits.
 
         Raises:
             InvalidParams: the name or the key cannot be used, or is used already.
@@ -58,10 +62,14 @@ class NamedKeys:
             raise InvalidParams(f"{name!r:.80} is no name for a key: use up to 63 of a-z, 0-9, '.', '_' and '-'.")
         if key and len(key) < MIN_KEY_CHARS:
             raise InvalidParams(f"The key has fewer than {MIN_KEY_CHARS} characters.")
+        if group is not None and not 0 < len(group) <= MAX_GROUP:
+            raise InvalidParams(
+                f"The group is a text of 1 to {MAX_GROUP} characters, as the provider's tokens have it."
+            )
         if self._store.count(ApiKey) >= MAX_KEYS:
             raise InvalidParams(f"There are {MAX_KEYS:,} keys, the maximum for one database.")
         key = key or f"sk-at-{secrets.token_urlsafe(32)}"
-        known = digest(key)
+        known = digest(key) if group is None else digest(f"group {group}")
         row = ApiKey(
             id=name,
             owner=owner_of_digest(known),
@@ -71,6 +79,7 @@ class NamedKeys:
             max_requests_per_minute=limits.max_requests_per_minute,
             revoked_at=None,
             for_users=for_users,
+            group=group,
         )
         if not self._store.add_if_new(row):
             raise InvalidParams(
@@ -112,7 +121,12 @@ class NamedKeys:
         """Accept these named keys and no others; return the owners whose keys were revoked."""
         rows = self._store.find(ApiKey)
         revoked = {row.digest for row in rows if row.revoked_at is not None}
-        return keys.accept_named({row.digest: _caller(row) for row in rows if row.revoked_at is None}, revoked)
+        accepted = [row for row in rows if row.revoked_at is None]
+        return keys.accept_named(
+            {row.digest: _caller(row) for row in accepted if row.group is None},
+            revoked,
+            {row.group: _caller(row) for row in accepted if row.group is not None},
+        )
 
     def _find(self, name: str) -> ApiKey:
         row = self._store.get(ApiKey, name)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent_tools.bodies.connections import InProgress
+from agent_tools.bodies.sign_on import SignOn
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.records import Record
@@ -107,7 +108,13 @@ class Services:
     def _let_in(self) -> None:
         """Make the services that requests need first: keys, and limits of bodies."""
         config = self.config
-        self.keys = RequestKeys(config.api_keys, with_named=config.named_keys, patience=KEY_PATIENCE)
+        self.keys = RequestKeys(
+            config.api_keys,
+            with_named=config.named_keys,
+            patience=KEY_PATIENCE,
+            sign_on=SignOn(config, config.oidc_groups) if config.oidc_issuer else None,
+            with_groups=bool(config.oidc_groups),
+        )
         if config.named_keys:
             NamedKeys(self.store).read_into(self.keys)
         self.rates = Rates(config.max_requests_per_minute)
@@ -122,7 +129,7 @@ class Services:
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
         undo.callback(self.containers.close)
-        self.containers.name_of = self.keys.name_of
+        self.containers.name_of, self.containers.user_of = self.keys.name_of, self.keys.user_of
         self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
         self.shares = self.containers.shares
         self.conversations = RecognisedConversations(config, self.store)

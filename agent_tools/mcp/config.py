@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, model_validator
 from pydantic.dataclasses import dataclass
 
+from agent_tools.bodies.sign_on import SignOnSettings
 from agent_tools.containers.config import (
     ContainersConfig,
     Count,
@@ -48,7 +49,7 @@ class McpLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpConfig(McpLimits, ContainersConfig):
+class McpConfig(McpLimits, SignOnSettings, ContainersConfig):
     """The settings of a server of its own, on stdio or HTTP.
 
     Raises:
@@ -72,11 +73,11 @@ class McpConfig(McpLimits, ContainersConfig):
     @property
     def has_many_keys(self) -> bool:
         """There may be several keys, which share what there is."""
-        return len(self.api_keys) > 1
+        return len(self.api_keys) > 1 or bool(self.oidc_issuer)
 
     @model_validator(mode="after")
     def _check_keys(self) -> McpConfig:
-        check_keys(self.api_keys, self.host)
+        check_keys(self.api_keys, self.host, with_others=bool(self.oidc_issuer))
         return self
 
     @model_validator(mode="after")

@@ -15,14 +15,16 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent_tools.bodies.bounded_app import BoundedBodies
-from agent_tools.bodies.connections import Connections, InProgress
+from agent_tools.bodies.connections import Connections, EndingConnection, InProgress
+from agent_tools.bodies.sign_on import WELL_KNOWN, ProviderUnavailable, SignOn, TokenRefused, is_token
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.keys import Keys, bearer, log_no_queries, web_page_refusal
+from agent_tools.containers.keys import ANYONE, Keys, bearer, log_no_queries, web_page_refusal
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
 from agent_tools.mcp.activities import Prepare
@@ -97,7 +99,8 @@ def server_config(app: ASGIApp, max_connections: int = MAX_CONNECTIONS, **option
 def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare, max_sessions: int = MAX_SESSIONS) -> Starlette:
     """Return the application of a server of its own; its containers exist while its lifespan does."""
     log_no_queries()
-    door = _Door(Keys(config.api_keys), config.most_of_key(MAX_CONNECTIONS))
+    sign_on = SignOn(config) if config.oidc_issuer else None
+    door = _Door(Keys(config.api_keys), sign_on, config.most_of_key(MAX_CONNECTIONS))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -107,30 +110,64 @@ def create_app(config: McpConfig, runtime: Runtime, prepare: Prepare, max_sessio
         ):
             yield
 
-    app = Starlette(routes=[Route(PATH, door, methods=["GET", "POST", "DELETE"])], lifespan=lifespan)
+    async def metadata(request: Request) -> Response:
+        known = sign_on.door_of(request.path_params["door"], [PATH]) if sign_on else None
+        if sign_on is None or known is None:
+            return PlainTextResponse("No identity provider is known for this path.", 404)
+        return JSONResponse(sign_on.resource_metadata(known))
+
+    routes = [Route(PATH, door, methods=["GET", "POST", "DELETE"]), Route(WELL_KNOWN + "{door:path}", metadata)]
+    app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 
 
 class _Door:
-    """Answers requests with a key; without any keys, only requests of programs of this machine."""
+    """Answers requests with a key or a token; without any keys, only requests of programs of this machine."""
 
-    def __init__(self, keys: Keys, most_of_key: int) -> None:
+    def __init__(self, keys: Keys, sign_on: SignOn | None, most_of_key: int) -> None:
         self.inner: ASGIApp
         self._keys = keys
+        self._sign_on = sign_on
         too_many = partial(HTTPException, 429, "Your key has too many requests in progress.", {"Retry-After": "5"})
         self._in_progress = InProgress(MAX_CONNECTIONS, most_of_key, too_many)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         headers = Headers(scope=scope)
-        owner = self._keys.owner_of(bearer(headers.get("authorization", "")))
-        if not self._keys.are_needed and (message := web_page_refusal(headers)):
+        if not (self._keys.are_needed or self._sign_on) and (message := web_page_refusal(headers)):
             await PlainTextResponse(message, 403)(scope, receive, send)
-        elif owner is None:
-            answer = PlainTextResponse("Send a key: 'Authorization: Bearer KEY'.", 401, {"WWW-Authenticate": "Bearer"})
-            await answer(scope, receive, send)
+            return
+        try:
+            owner = await self._owner(scope, bearer(headers.get("authorization", "")))
+        except ProviderUnavailable as exc:
+            await PlainTextResponse(str(exc), 503, {"Retry-After": "10"})(scope, receive, send)
+        except TokenRefused as exc:
+            challenge = (
+                self._sign_on.challenge(PATH, has_token="authorization" in headers) if self._sign_on else "Bearer"
+            )
+            await PlainTextResponse(str(exc), 401, {"WWW-Authenticate": challenge})(scope, receive, send)
         else:
             with self._in_progress.place(owner):
                 scope["identified"]()
-                await self.inner({**scope, "owner": owner}, receive, send)
+                ending = EndingConnection(scope, receive, send)
+                await self.inner({**scope, "owner": owner}, ending.receive, send)
+
+    async def _owner(self, scope: Scope, given: str) -> str:
+        """Return the owner of a key or a token, of which a stream ends with the token.
+
+        Raises:
+            TokenRefused: it is not accepted.
+            ProviderUnavailable: the identity provider does not answer.
+        """
+        if self._keys.are_needed and (owner := self._keys.owner_of(given)):
+            return owner
+        if self._sign_on and is_token(given):
+            await self._sign_on.prepare(given)
+            user = self._sign_on.user(given, PATH)
+            if scope["method"] == "GET":
+                scope["ends_at"] = user.expires_at
+            return user.owner
+        if self._keys.are_needed or self._sign_on:
+            raise TokenRefused("Send a key: 'Authorization: Bearer KEY'.")
+        return ANYONE

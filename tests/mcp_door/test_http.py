@@ -27,6 +27,7 @@ from agent_tools.mcp.http import MAX_CONNECTIONS, MAX_SESSIONS, create_app, serv
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.asking import until
 from tests.gateway.requests.test_auth import FOREIGN
+from tests.identity_provider import AUDIENCE, IdentityProvider
 from tests.mcp_door.conftest import FOREVER, text_of
 from tests.mcp_door.test_tasks import Tasks, ask, begun, ended
 from tests.recorder import connect, read_all
@@ -157,6 +158,37 @@ def test_one_key_leaves_room_for_another(new_server: Callable[..., str]) -> None
                 await mine.call_tool("close", {"container": each["container"]})
 
     asyncio.run(main())
+
+
+def test_users_of_an_identity_provider_see_only_what_is_theirs(new_server: Callable[..., str]) -> None:
+    with IdentityProvider() as provider:
+        url = new_server(**provider.settings, api_keys=KEYS)
+        ann, bob = provider.token("ann"), provider.token("bob", aud=f"{AUDIENCE}/mcp")
+        container = asyncio.run(run_in(url, ann, code="x = 6"))
+        assert asyncio.run(run_in(url, ann, code="print(x * 7)", container=container)) == container
+        for token in (bob, KEYS[0]):
+            assert "No container found" in asyncio.run(run_in(url, token, code="x", container=container))
+        for key, says in (
+            ("", ""),
+            (provider.token(aud="other"), 'error="invalid_token", '),
+            ("a.b.c", 'error="invalid_token", '),
+        ):
+            refused = httpx.post(url, json=LIST, headers={"Authorization": f"Bearer {key}"} if key else {})
+            where = f'resource_metadata="{AUDIENCE}/.well-known/oauth-protected-resource/mcp"'
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, f"Bearer {says}{where}")
+        about = httpx.get(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")).json()
+        assert about["authorization_servers"] == [provider.issuer]
+        provider.is_down = True
+        alone = new_server(**provider.settings)
+        assert httpx.post(alone, json=LIST, headers={"Authorization": f"Bearer {ann}"}).status_code == 503
+        assert httpx.post(alone, json=LIST, headers={"Authorization": "Bearer a-key"}).status_code == 401
+
+
+async def run_in(url: str, key: str, **arguments: str) -> str:
+    """Run code in a container; return its handle, or the failure."""
+    async with connected(url, key) as client:
+        answer = await client.call_tool("run_python", arguments)
+        return text_of(answer) if answer.is_error else text_of(answer).split()[1]
 
 
 def test_a_session_of_an_older_protocol_is_its_keys_own(new_server: Callable[..., str]) -> None:

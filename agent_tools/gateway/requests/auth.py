@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+from agent_tools.bodies.sign_on import ProviderUnavailable, SignedOnUser, SignOn, TokenRefused, is_token
 from agent_tools.containers.keys import ANYONE, digest, owner_of_digest, web_page_refusal
 from agent_tools.containers.keys import bearer as key_in
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy
 
 _PLACES = ("api-key", "x-api-key", "x-access-token", "e2b-traffic-access-token")  # headers of other services
 
+SIGN_ON = "sign-on"  # the name of users, where groups do not matter
+MAX_USERS = 20_000  # that are remembered, the latest ones: work of others ends
+
 
 @dataclass(frozen=True)
 class AcceptedKey:
-    """A key that is accepted.
+    """A key that is accepted, or the token of a user, whose group has the name and the limits.
 
     Attributes:
         owner: the owner of everything that its requests create.
@@ -24,6 +29,8 @@ class AcceptedKey:
         max_containers: the limit of containers; None for the gateway's own.
         max_requests_per_minute: likewise.
         for_users: a client with the key may name the user of each request, as a server of many users does.
+        user: the subject of a token; '' for a key.
+        expires_at: when the token ends (seconds since the epoch).
     """
 
     owner: str
@@ -31,10 +38,15 @@ class AcceptedKey:
     max_containers: int | None = None
     max_requests_per_minute: int | None = None
     for_users: bool = False
+    user: str = ""
+    expires_at: float = math.inf
 
 
 class RequestKeys:
-    """The accepted keys. Named keys are added and revoked while the gateway runs."""
+    """The accepted keys, and the users of an identity provider. Named keys and groups change while the gateway runs.
+
+    `sign_on` reads users' tokens; `with_groups` lets in only those who are in a named group.
+    """
 
     def __init__(
         self,
@@ -43,7 +55,13 @@ class RequestKeys:
         with_named: bool = False,
         patience: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
+        sign_on: SignOn | None = None,
+        with_groups: bool = False,
     ) -> None:
+        self.sign_on = sign_on
+        self._groups: Mapping[str, AcceptedKey] = {}  # by the text in the claim, in the order of their creation
+        self._with_groups = with_groups
+        self._users: dict[str, SignedOnUser] = {}  # by owner, the latest last
         self._with_named = with_named
         self._patience = patience
         self._clock = clock
@@ -58,44 +76,61 @@ class RequestKeys:
     @property
     def are_needed(self) -> bool:
         """A request needs a key."""
-        return self._with_named or bool(self._set)
+        return self._with_named or bool(self._set or self.sign_on)
 
     @property
     def has_users(self) -> bool:
         """A key's holder may name users."""
         return any(caller.for_users for caller in self._callers.values())
 
-    def accept_named(self, callers: Mapping[str, AcceptedKey], revoked: Collection[str] = ()) -> frozenset[str]:
-        """Accept these keys, by digest, beside those of the setting that are not revoked.
+    def accept_named(
+        self,
+        callers: Mapping[str, AcceptedKey],
+        revoked: Collection[str] = (),
+        groups: Mapping[str, AcceptedKey] = MappingProxyType({}),
+    ) -> frozenset[str]:
+        """Accept these keys, by digest, beside those of the setting that are not revoked, and users of these groups.
 
-        All that were named before are forgotten. Return the owners that had a key until now.
+        All that were named before are forgotten. Return the owners that had a key or a group until now.
         """
+        self._groups = groups
+        left_out = {owner for owner, user in dict(self._users).items() if not self._caller_of(user)}
         before = self._owners
         left = {digest: caller for digest, caller in self._set.items() if digest not in revoked}
         self._callers = {**left, **callers}
         self._owners = frozenset(caller.owner for caller in self._callers.values())
         self._named_at = self._clock()
-        return before - self._owners
+        return frozenset(left_out.union(before - self._owners))
 
     def has(self, owner: str) -> bool:
-        """Return whether an owner has a key still, or none is needed."""
-        return owner in self._owners or not self.are_needed
+        """Return whether an owner has a key still, or is a user who may use the gateway, or none is needed."""
+        return owner in self._owners or not self.are_needed or self._user(owner) is not None
 
     def max_containers(self, owner: str, usual: int) -> int:
         """Return the number of containers that an owner may have at once."""
-        found = [each.max_containers for each in self._callers.values() if each.owner == owner]
+        found = [each.max_containers for each in self._all_of(owner)]
         return next((most for most in found if most is not None), usual)
 
     def name_of(self, owner: str) -> str:
-        """Return the name of an owner's key; `ANYONE` if it is not accepted any more."""
-        return next((each.name for each in self._callers.values() if each.owner == owner), ANYONE)
+        """Return the name of an owner's key or group; `ANYONE` if it is not accepted any more."""
+        return next((each.name for each in self._all_of(owner)), ANYONE)
 
-    def caller(self, headers: Mapping[str, str]) -> AcceptedKey:
-        """Return the key of a request.
+    def user_of(self, owner: str) -> str:
+        """Return the subject of the user that an owner is, '' for the owner of a key."""
+        return next((each.user for each in self._all_of(owner)), "")
+
+    async def prepare(self, given: str) -> None:
+        """Have what `caller` needs for this key or token: the identity provider may be asked."""
+        if self.sign_on and is_token(given) and digest(given) not in self._callers:
+            await self.sign_on.prepare(given)
+
+    def caller(self, headers: Mapping[str, str], door: str = "") -> AcceptedKey:
+        """Return the key of a request, or the user of its token, which may be for the part at the path `door` only.
 
         Raises:
-            Refusal: 401, the key is missing or unknown; 403, a browser asks on behalf of a foreign page.
-            ApiError: 503, the store has not answered for too long, so the key may have been revoked.
+            Refusal: 401, the key or token is missing or not accepted; 403, the user is in no named group, or a browser
+                asks on behalf of a foreign page.
+            ApiError: 503, the store or the identity provider does not answer, so it may have been revoked.
         """
         if not self.are_needed:
             self.refuse_strangers(headers)
@@ -104,15 +139,55 @@ class RequestKeys:
         found = self._callers.get(
             digest(given)
         )  # no client can choose a digest, so the time of the look-up reveals nothing
+        if found is None and self.sign_on and is_token(given):
+            found = self._signed_on(self.sign_on, given, door)
         if found is None:
             message = "Incorrect API key provided." if given else "You didn't provide an API key."
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
             raise Refusal("unknown_key", 401, message, "invalid_api_key")
-        if digest(given) not in self._set and self._clock() > self._named_at + self._patience:
+        is_named = self._with_groups if found.user else digest(given) not in self._set
+        if is_named and self._clock() > self._named_at + self._patience:
             raise ApiError(
                 503, "The gateway's database does not answer, so keys cannot be checked.", code="database_unavailable"
             )
         return found
+
+    def _signed_on(self, sign_on: SignOn, token: str, door: str) -> AcceptedKey:
+        """Return the user of a token. Errors as for `caller`."""
+        try:
+            user = sign_on.user(token, door)
+        except TokenRefused as exc:
+            raise Refusal("unknown_key", 401, str(exc), "invalid_token") from exc
+        except ProviderUnavailable as exc:
+            raise ApiError(503, str(exc), code="identity_provider_unavailable", headers={"Retry-After": "10"}) from exc
+        caller = self._caller_of(user)
+        if caller is None:
+            message = "You are in no group that may use this gateway: ask its operator."
+            raise Refusal("unknown_key", 403, message, "access_denied")
+        self._users.pop(user.owner, None)
+        self._users[user.owner] = user
+        while len(self._users) > MAX_USERS:
+            del self._users[next(iter(self._users))]
+        return caller
+
+    def _caller_of(self, user: SignedOnUser) -> AcceptedKey | None:
+        """Return what a user may, by the first of the named groups that has the user; None: nothing."""
+        group = AcceptedKey("", SIGN_ON)
+        if self._with_groups:
+            found = next((each for claim, each in self._groups.items() if claim in user.groups), None)
+            if found is None:
+                return None
+            group = found
+        return replace(group, owner=user.owner, user=user.subject, expires_at=user.expires_at)
+
+    def _user(self, owner: str) -> AcceptedKey | None:
+        user = self._users.get(owner)
+        return self._caller_of(user) if user else None
+
+    def _all_of(self, owner: str) -> list[AcceptedKey]:
+        """Return the keys of an owner, or the user."""
+        user = self._user(owner)
+        return [user] if user else [each for each in self._callers.values() if each.owner == owner]
 
     def refuse_strangers(self, headers: Mapping[str, str], *, may_link: bool = False) -> None:
         """On a gateway without keys, refuse web pages: see `web_page_refusal`.

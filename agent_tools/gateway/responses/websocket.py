@@ -32,6 +32,7 @@ from agent_tools.gateway.client_errors import client_error, request_id
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.http import note_request, parsed
 from agent_tools.gateway.jobs import Jobs
+from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Given, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, Submission, request_reader, start_job
@@ -254,6 +255,7 @@ class _Connection:
     async def _respond(self, given: JsonObject, size: int, stream_id: str) -> ApiError | None:
         """Make a response and send its events; return the error by which it failed, which the client knows then."""
         services = self._services
+        await services.keys.prepare(key_of(self._ws.headers))
         services.rates.check(services.keys.caller(self._ws.headers))
         body = {key: value for key, value in given.items() if key not in _OF_THE_SOCKET}
         request = await sized(size, self._read, body)

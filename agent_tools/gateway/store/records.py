@@ -211,7 +211,8 @@ class StoredSkillVersion(Record):
 class ApiKey(Record):
     """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None means the gateway's own.
 
-    A client with a `for_users` key may name the user of each request.
+    A client with a `for_users` key may name the user of each request. `group` is none's key: it lets the users of a
+    group in, with these limits.
     """
 
     table = "api_keys"
@@ -222,3 +223,4 @@ class ApiKey(Record):
     max_requests_per_minute: int | None
     revoked_at: float | None
     for_users: bool = False
+    group: str | None = None

@@ -31,7 +31,8 @@ _NOT_LET_IN = 1008
 
 async def _attach(socket: WebSocket) -> None:
     socket.scope["logged_path"] = MOUNT.path
-    if "owner" not in socket.scope and not socket.scope["authenticate"](socket.path_params.get("key", "")):
+    key = socket.path_params.get("key", "")
+    if "owner" not in socket.scope and not await socket.scope["authenticate"](key, in_path=True):
         await socket.close(_NOT_LET_IN)  # answers 403
         return
     wire: CodexWire = socket.app.state.wire

@@ -259,7 +259,7 @@ async def _first_message(socket: WebSocket) -> TerminalRequest:
     with contextlib.suppress(asyncio.TimeoutError, KeyError, WebSocketDisconnect, ValidationError):
         text = await asyncio.wait_for(socket.receive_text(), FIRST_SECONDS)
         first = FirstMessage.model_validate_json(text if len(text) <= MAX_FIRST else "")
-        if "owner" in socket.scope or socket.scope["authenticate"](first.token):
+        if "owner" in socket.scope or await socket.scope["authenticate"](first.token):
             call = TerminalRequest(socket)
             if first.chat_id and not socket.scope["for_users"]:
                 call.session = first.chat_id[:128]
