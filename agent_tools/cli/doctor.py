@@ -63,7 +63,9 @@ def cluster_checks(word: str) -> list[Check]:
     try:
         engine = cast("KubernetesEngine", shared_runtime(word).engine)
         version = engine.api.ask("GET", "/version").get("gitVersion", "?")
-        checks.append(Check("cluster", "ok", f"Kubernetes {version!s:.40} at {engine.api.cluster.server}"))
+        checks.append(
+            Check("cluster", "ok", f"Kubernetes {version!s:.40} at {engine.api.cluster.config.cluster.server}")
+        )
         checks += _namespace(engine)
         checks.append(Check("image", "ok", f"{engine.maker.options.image}, by its fingerprint"))
         checks.append(_processes())

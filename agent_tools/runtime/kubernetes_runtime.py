@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_tools import settings
 from agent_tools.engines.kubernetes.api import Api
-from agent_tools.engines.kubernetes.credentials import load_cluster
+from agent_tools.engines.kubernetes.cluster import load_cluster
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
 from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker, reference
 from agent_tools.runtime.runtime import Runtime
@@ -25,4 +25,4 @@ def kubernetes_engine(word: str) -> KubernetesEngine:
     """Return the engine for a name `kubernetes[://CONTEXT[/NAMESPACE]]`."""
     options = KubernetesOptions.read(word, settings.kubernetes_options())
     cluster = load_cluster(options.context, options.kubeconfig)
-    return KubernetesEngine(Api(cluster, options.timeout), pod_maker(options, cluster.namespace))
+    return KubernetesEngine(Api(cluster, options.timeout), pod_maker(options, cluster.config.namespace))

@@ -17,7 +17,6 @@ import requests
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.kubernetes.api import Api
-from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
 from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker
 from agent_tools.runtime import engines
@@ -26,6 +25,7 @@ from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
 from tests.contract.images import image_of
 from tests.fake_cluster.server import TOKEN
+from tests.unit.engines.kubernetes.specs import cluster_at
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,9 +65,9 @@ def cluster(docker_engine: DockerEngine) -> Iterator[FakeClusterProcess]:
 
 
 def engine_on(cluster: FakeClusterProcess, **options: object) -> KubernetesEngine:
-    known = Cluster(cluster.url, "sandboxes", authorization=lambda: f"Bearer {TOKEN}")
+    known = cluster_at(cluster.url, token=TOKEN)
     chosen = KubernetesOptions(**options)  # type: ignore[arg-type]
-    return KubernetesEngine(Api(known, chosen.timeout), pod_maker(chosen, known.namespace))
+    return KubernetesEngine(Api(known, chosen.timeout), pod_maker(chosen, known.config.namespace))
 
 
 @pytest.fixture(scope="module")

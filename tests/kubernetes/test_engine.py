@@ -24,6 +24,7 @@ from agent_tools.results.execution import Died, Restarted
 from agent_tools.runtime.runtime import Runtime
 from tests.contract.images import image_of
 from tests.kubernetes.conftest import FakeClusterProcess, engine_on
+from tests.unit.engines.kubernetes.specs import cluster_at
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +182,7 @@ def test_a_pod_that_is_never_placed_is_given_up(new_engine: Callable[..., Kubern
 
 
 def test_credentials_that_are_not_accepted_are_told(cluster: FakeClusterProcess, engine: KubernetesEngine) -> None:
-    known = replace(engine.api.cluster, authorization=lambda: "Bearer wrong")
+    known = cluster_at(engine.api.cluster.config.cluster.server, token="wrong")
     stranger = KubernetesEngine(Api(known, 60), engine.maker)
     with pytest.raises(EngineUnavailable, match="does not accept our credentials"):
         stranger.start(asked(engine))
@@ -189,7 +190,7 @@ def test_credentials_that_are_not_accepted_are_told(cluster: FakeClusterProcess,
 
 
 def test_a_server_that_is_not_there_is_told(engine: KubernetesEngine) -> None:
-    nowhere = KubernetesEngine(Api(replace(engine.api.cluster, server="http://127.0.0.1:1"), 5), engine.maker)
+    nowhere = KubernetesEngine(Api(cluster_at("http://127.0.0.1:1"), 5), engine.maker)
     with pytest.raises(EngineUnavailable, match="No Kubernetes API server answers"):
         nowhere.start(asked(engine))
     with pytest.raises(EngineUnavailable, match="No Kubernetes API server answers"):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
-
-import requests
 
 from agent_tools.errors import EngineError
 from agent_tools.limits import MIB
@@ -26,22 +23,17 @@ class Lines:
         self._whole: list[bytes] = []
 
     def next(self) -> dict[str, Any] | None:
-        """Return the next object; None at the end, or after too long a silence.
+        """Return the next object; None at the end.
 
         Raises:
             EngineError: a line is too long, or is not an object.
         """
         while not self._whole:
-            piece = self._piece()
+            piece = next(self._pieces, b"")
             if not piece:
                 return None
             self._whole = self._split(piece)
         return parsed(self._whole.pop(0))
-
-    def _piece(self) -> bytes:
-        with contextlib.suppress(requests.RequestException, OSError):  # a watch may end at any time
-            return next(self._pieces, b"")
-        return b""
 
     def _split(self, piece: bytes) -> list[bytes]:
         *ended, rest = piece.split(b"\n")

@@ -9,12 +9,12 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-import requests
-from requests.adapters import HTTPAdapter
+import httpx2
+from lightkube.core.exceptions import ConfigError
 
 from agent_tools.engines.kubernetes.answers import Lines, parsed, readable
 from agent_tools.engines.kubernetes.cluster import Cluster
@@ -22,14 +22,13 @@ from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.limits import MIB
 
 MAX_ANSWER = 32 * MIB
-MAX_CONNECTIONS = 64  # that are kept for the next request; more are made and closed again
 TRIES = 4  # if the server asks the client to wait
 LONGEST_WAIT = 10.0  # seconds to wait, at most
 PAGE = 500  # objects of a list in one answer
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY, INTERNAL = 401, 403, 404, 409, 429, 500
 
 Json = dict[str, Any]
-Query = Mapping[str, str]
+Query = Mapping[str, str | Sequence[str]]
 NOTHING: Query = {}
 
 
@@ -49,7 +48,7 @@ class Api:
         self.cluster = cluster
         self.timeout = timeout
         self._lock = threading.Lock()
-        self._session: requests.Session | None = None
+        self._client: httpx2.Client | None = None
         self._pid = 0
 
     def ask(self, method: str, path: str, body: Json | None = None, query: Query = NOTHING) -> Json:
@@ -98,15 +97,14 @@ class Api:
             yield Lines(iter(()))
             return
         with contextlib.closing(answer):
-            if socket := getattr(answer.raw.connection, "sock", None):  # None where it is closed after this answer
-                socket.settimeout(seconds)
-            yield Lines(answer.iter_content(chunk_size=None))
+            answer.request.extensions["timeout"]["read"] = seconds
+            yield Lines(_until_broken(answer.iter_bytes()))
 
-    def _opened(self, path: str, seconds: float, query: Query) -> requests.Response | None:
+    def _opened(self, path: str, seconds: float, query: Query) -> httpx2.Response | None:
         with _translated():
             try:
-                answer = self._send("GET", path, None, dict(query, watch="true"), seconds)
-            except requests.Timeout:
+                answer = self._send("GET", path, None, {**query, "watch": "true"}, seconds)
+            except httpx2.TimeoutException:
                 return None
             if answer.status_code < 300:
                 return answer
@@ -117,66 +115,74 @@ class Api:
                     _taken(answer)
         return None
 
+    def upgrade(self, path: str, query: Query, headers: Mapping[str, str], seconds: float) -> httpx2.Response:
+        """Ask the server to speak another protocol; return its answer, open.
+
+        Raises:
+            ApiRefused: with the server's message.
+            EngineUnavailable: the server does not answer, or rejects the credentials.
+        """
+        with _translated():
+            answer = self._send("GET", path, None, query, seconds, headers)
+            if answer.status_code >= 300:
+                with contextlib.closing(answer):
+                    _taken(answer)
+            return answer
+
     def close(self) -> None:
-        """Close idle connections; the next request opens one."""
+        """Close all connections; the next request opens one."""
         with self._lock:
-            if self._session is not None and self._pid == os.getpid():
-                self._session.close()
-            self._session = None
+            if self._client is not None and self._pid == os.getpid():
+                self._client.close()
+            self._client = None
 
-    def _send(self, method: str, path: str, body: Json | None, query: Query, seconds: float) -> requests.Response:
-        authorization = self.cluster.authorization()
-        return self._http().request(
-            method,
-            self.cluster.server + path,
-            params=dict(query),
-            json=body,
-            headers={"Authorization": authorization} if authorization else {},
-            timeout=seconds,
-            stream=True,
-            allow_redirects=False,
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Json | None,
+        query: Query,
+        seconds: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx2.Response:
+        extensions = {"sni_hostname": self.cluster.server_name} if self.cluster.server_name else {}
+        http = self._http()
+        request = http.build_request(
+            method, path, params=query, json=body, headers=headers, timeout=seconds, extensions=extensions
         )
+        return http.send(request, stream=True)
 
-    def _http(self) -> requests.Session:
-        """The HTTP session of this process; a forked child makes its own."""
+    def _http(self) -> httpx2.Client:
+        """The HTTP client of this process; a forked child makes its own."""
         with self._lock:
-            if self._session is None or self._pid != os.getpid():
-                self._session, self._pid = _session(self.cluster), os.getpid()
-            return self._session
+            if self._client is None or self._pid != os.getpid():
+                self._client, self._pid = self.cluster.client(), os.getpid()
+            return self._client
 
 
-def _session(cluster: Cluster) -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False  # no ~/.netrc, no proxy: the cluster's credentials go to the cluster
-    session.mount("http://", HTTPAdapter(pool_maxsize=MAX_CONNECTIONS))
-    adapter = HTTPAdapter(pool_maxsize=MAX_CONNECTIONS)
-    if cluster.server_name:
-        adapter.init_poolmanager(
-            10, MAX_CONNECTIONS, server_hostname=cluster.server_name, assert_hostname=cluster.server_name
-        )
-    session.mount("https://", adapter)
-    session.verify = (cluster.authorities or True) if cluster.is_verified else False
-    session.cert = cluster.certificate
-    return session
+def _until_broken(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces of a watch, which may end at any time."""
+    with contextlib.suppress(httpx2.HTTPError):
+        yield from pieces
 
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (requests.RequestException, OSError) as exc:
+    except (httpx2.HTTPError, ConfigError, OSError, ValueError, KeyError) as exc:
         raise EngineUnavailable(
             f"No Kubernetes API server answers ({readable(str(exc))}). `agent-tools doctor` shows what is wrong."
         ) from exc
 
 
-def _asked_to_wait(answer: requests.Response) -> float:
+def _asked_to_wait(answer: httpx2.Response) -> float:
     """Return the seconds to wait before the next try."""
     wait = answer.headers.get("Retry-After", "")
     return min(LONGEST_WAIT, float(wait)) if wait.isdecimal() else 1.0
 
 
-def _taken(answer: requests.Response) -> Json:
+def _taken(answer: httpx2.Response) -> Json:
     """Return the object of an answer, or raise its error."""
     status = answer.status_code
     if status < 300:
@@ -185,15 +191,15 @@ def _taken(answer: requests.Response) -> Json:
         said = parsed(_content(answer, MAX_ANSWER))
     except EngineError:
         said = {}
-    message = readable(said.get("message") or answer.reason or "")
+    message = readable(said.get("message") or answer.reason_phrase or "")
     if status == UNAUTHORIZED:
         raise EngineUnavailable(f"The Kubernetes API server does not accept our credentials ({message}).")
     raise ApiRefused(status, str(said.get("reason") or "")[:80], message)
 
 
-def _content(answer: requests.Response, most: int, *, cut: bool = False) -> bytes:
+def _content(answer: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
     content = bytearray()
-    for piece in answer.iter_content(65_536):
+    for piece in answer.iter_bytes():
         content += piece
         if len(content) > most:
             if cut:

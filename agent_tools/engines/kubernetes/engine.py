@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlencode
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.kubernetes import pod as claims
@@ -157,13 +156,12 @@ class KubernetesEngine:
 
     def _executed(self, pod: str, deadline: float) -> ExecStdio:
         """Execute the program that hands over its streams."""
-        options = [("container", CONTAINER), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
-        query = urlencode([*options, *(("command", word) for word in HAND_OVER)])
-        path = f"{self.pods}/{quoted(pod)}/exec?{query}"
+        query = {"container": CONTAINER, "stdin": "true", "stdout": "true", "stderr": "true", "command": HAND_OVER}
+        path = f"{self.pods}/{quoted(pod)}/exec"
         tries = 1
         while True:
             try:
-                return ExecStdio(self.api.cluster, path, min(self.api.timeout, max(1.0, deadline - time.monotonic())))
+                return ExecStdio(self.api, path, query, min(self.api.timeout, max(1.0, deadline - time.monotonic())))
             except ApiRefused as exc:
                 if exc.status == FORBIDDEN or tries == EXEC_TRIES:
                     raise SandboxStartError(f"The sandbox's program cannot be executed in the pod: {exc}") from exc

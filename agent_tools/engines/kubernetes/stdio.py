@@ -6,26 +6,24 @@ until then `send` returns 0, and the caller retries when the socket is writable.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidStatus, InvalidURI
+import httpcore2
+import httpx2
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Response
-from websockets.protocol import State
-from websockets.uri import parse_uri
+from websockets.protocol import Protocol, Side, State
+from websockets.utils import accept_key
 
 from agent_tools.engines.kubernetes.answers import parsed, readable
-from agent_tools.engines.kubernetes.api import ApiRefused
-from agent_tools.engines.kubernetes.cluster import Cluster
-from agent_tools.errors import EngineError, EngineUnavailable
+from agent_tools.engines.kubernetes.api import Api, Query
+from agent_tools.errors import EngineError
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.rounds import rounds
 
@@ -44,43 +42,24 @@ MAX_SAID = 4 * KIB  # bytes of stderr, and of the status, that are kept: the las
 class Channels:
     """The client's side of one executed program. Not thread-safe."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        try:
-            uri = parse_uri(url)
-        except InvalidURI as exc:
-            raise EngineError(f"{url!r:.200} is not an address for a WebSocket.") from exc
-        self.address = (uri.host, uri.port)
-        self._protocol = ClientProtocol(uri, subprotocols=PROTOCOLS, max_size=MAX_MESSAGE)  # type: ignore[arg-type]
-        request = self._protocol.connect()
-        request.headers.update(headers)
-        self._protocol.send_request(request)
+    def __init__(self) -> None:
+        self._protocol = Protocol(Side.CLIENT, max_size=MAX_MESSAGE)
         self._channel: int | None = None  # of the current message
         self._status = bytearray()
         self._stderr = bytearray()
-        self.is_open = False
-        """True once the server has agreed."""
         self.has_ended = False
         """True when nothing more comes."""
 
     def feed(self, data: bytes) -> bytes:
-        """Decode bytes of the server, b'' for its end; return the stdout bytes in them.
-
-        Raises:
-            ApiRefused: the server does not execute the program.
-            EngineError: the answer does not come from an API server.
-        """
+        """Decode bytes of the server, b'' for its end; return the stdout bytes in them."""
         if data:
             self._protocol.receive_data(data)
         else:
             self._protocol.receive_eof()
         found = bytearray()
         for event in self._protocol.events_received():
-            if isinstance(event, Response):
-                self.is_open = self._protocol.handshake_exc is None
-            elif isinstance(event, Frame):
+            if isinstance(event, Frame):
                 self._take(event, found)
-        if exc := self._protocol.handshake_exc:
-            raise _refusal(exc) from exc
         self.has_ended = self.has_ended or self._protocol.parser_exc is not None or not data
         return bytes(found)
 
@@ -146,17 +125,6 @@ class Channels:
             self.has_ended = True
 
 
-def _refusal(exc: Exception) -> EngineError:
-    if isinstance(exc, InvalidStatus):
-        try:
-            said = parsed(bytes(exc.response.body or b""))
-        except EngineError:
-            said = {}
-        message = readable(said.get("message") or exc.response.reason_phrase or "")
-        return ApiRefused(exc.response.status_code, str(said.get("reason") or "")[:80], message)
-    return EngineError(f"The server at the API server's address is not a Kubernetes API server: {readable(str(exc))}")
-
-
 READ_SIZE = 256 * KIB
 MOST_SENT = 64 * KIB  # of stdin in one frame
 PING_SECONDS = (
@@ -167,27 +135,29 @@ _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ExecStdio:
-    """The Stdio protocol over an exec stream. `timeout` is the limit for opening it, in seconds."""
+    """The Stdio protocol over an exec stream. `timeout` is the limit of each wait for opening it, in seconds.
 
-    def __init__(self, cluster: Cluster, path: str, timeout: float) -> None:
-        scheme, _, rest = cluster.server.partition("://")
-        authorization = cluster.authorization()
-        headers: Mapping[str, str] = {"Authorization": authorization} if authorization else {}
-        url = f"{'wss' if scheme == 'https' else 'ws'}://{rest}{path}"
-        self._channels = Channels(url, headers)
+    Raises:
+        ApiRefused: the server does not execute the program.
+        EngineError: the answer does not come from an API server.
+        EngineUnavailable: the server does not answer in time.
+    """
+
+    def __init__(self, api: Api, path: str, query: Query, timeout: float) -> None:
+        self._channels = Channels()
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._found = b""  # stdout bytes that came with the server's handshake
         self._out = b""  # rest of a partly sent frame
         self._sending = 0  # bytes of stdin in them
         self._heard_at = self._pinged_at = time.monotonic()
-        self._socket = _connected(cluster, self._channels.address, timeout)
-        try:
-            self._agree(time.monotonic() + timeout)
-        except BaseException:
-            self._socket.close()
-            raise
-        self._descriptor = self._socket.fileno()
+        self._answer = _opened(api, path, query, timeout)
+        stream = self._answer.extensions["network_stream"]
+        self._socket: socket.socket = stream.get_extra_info("socket")
+        self._found = b""  # stdout bytes that came with the server's handshake
+        with contextlib.suppress(httpcore2.NetworkError):
+            self._found = self._channels.feed(stream.read(READ_SIZE, timeout=0))
+        self._socket.setblocking(False)
+        self._descriptor: int = self._socket.fileno()
         rounds().add(self)
 
     @property
@@ -247,6 +217,8 @@ class ExecStdio:
             with self._lock, contextlib.suppress(OSError):
                 self._channels.hang_up()
                 self._flush()
+            with contextlib.suppress(OSError, httpx2.HTTPError):
+                self._answer.close()
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -270,28 +242,6 @@ class ExecStdio:
 
     # -- the socket ---------------------------------------------------------------------------------------------------
 
-    def _agree(self, deadline: float) -> None:
-        """Do the handshake that opens the stream.
-
-        Raises:
-            EngineUnavailable: the server does not answer in time.
-            ApiRefused: it does not execute the program.
-        """
-        try:
-            self._socket.sendall(self._channels.outgoing())
-            while not self._channels.is_open:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError("no answer in time")
-                self._socket.settimeout(left)
-                data = self._socket.recv(READ_SIZE)
-                self._found += self._channels.feed(data)
-                if not data and not self._channels.is_open:
-                    raise EngineError("The API server closed the connection before it executed the program.")
-            self._socket.setblocking(False)
-        except OSError as exc:
-            raise EngineUnavailable(f"The Kubernetes API server does not open an exec stream ({exc}).") from exc
-
     def _reply(self) -> None:
         """Send pongs and other waiting bytes; if the server closed its side, its last messages are still read."""
         with contextlib.suppress(OSError):
@@ -307,16 +257,18 @@ class ExecStdio:
         return not self._out
 
 
-def _connected(cluster: Cluster, address: tuple[str, int], timeout: float) -> socket.socket:
-    try:
-        plain = socket.create_connection(address, timeout)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else 40 ms for an exchange of small frames
-            if not cluster.server.startswith("https://"):
-                return plain
-            return cluster.tls().wrap_socket(plain, server_hostname=cluster.server_name or address[0])
-        except BaseException:
-            plain.close()
-            raise
-    except OSError as exc:
-        raise EngineUnavailable(f"No Kubernetes API server answers at {address[0]}:{address[1]} ({exc}).") from exc
+def _opened(api: Api, path: str, query: Query, timeout: float) -> httpx2.Response:
+    """Do the handshake of a WebSocket, RFC 6455 section 4.1."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": key,
+        "Sec-WebSocket-Protocol": ", ".join(PROTOCOLS),
+    }
+    answer = api.upgrade(path, query, headers, timeout)
+    if answer.headers.get("Sec-WebSocket-Accept") != accept_key(key):
+        answer.close()
+        raise EngineError("The server at the API server's address is not a Kubernetes API server.")
+    return answer

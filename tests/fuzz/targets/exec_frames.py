@@ -1,31 +1,29 @@
-"""An API server's half of an exec stream: its answer to our handshake, the frames after it, and the lines of a watch.
+"""An API server's half of an exec stream: the frames after its handshake, and the lines of a watch.
 
-The first byte chooses: `H` raw bytes in answer to the handshake, `L` a watch, `R` raw bytes after the handshake;
-anything else is payloads with MARK between them, each a message whose channel is its first byte.
+The first byte chooses: `L` a watch, `R` raw bytes; anything else is payloads with MARK between them, each a message
+whose channel is its first byte.
 """
 
 from __future__ import annotations
 
 from websockets.frames import Frame, Opcode
-from websockets.server import ServerProtocol
 
 from agent_tools.engines.kubernetes.answers import Lines
 from agent_tools.engines.kubernetes.pod import progress_of_claim
 from agent_tools.engines.kubernetes.progress import progress_of
-from agent_tools.engines.kubernetes.stdio import MAX_SAID, PROTOCOLS, Channels
+from agent_tools.engines.kubernetes.stdio import MAX_SAID, Channels
 from agent_tools.errors import EngineError
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 
 MARK = b"<|>"
 PIECE = 4096  # bytes that come at once
-URL = "ws://cluster.example.com/exec"
 
 
 def unfold_stream(data: bytes) -> Parts:
     """The kind, and what the server sends, in pieces."""
     kind, rest = data[:1], data[1:]
-    if kind in (b"H", b"L", b"R"):
+    if kind in (b"L", b"R"):
         whole = unfold.text(rest)
     else:
         whole = b"".join(_frame(unfold.text(part, 64 * 1024)) for part in rest.split(MARK))[: unfold.MOST]
@@ -42,22 +40,12 @@ def hear(parts: Parts) -> None:
     if kind == b"L":
         _watch(pieces)
         return
-    channels = Channels(URL, {})
-    if kind != b"H":
-        channels.feed(_consent(channels.outgoing()))
+    channels = Channels()
     found = sum(len(channels.feed(piece)) for piece in (*pieces, b""))
     assert channels.has_ended
     assert found <= sum(map(len, pieces))
     assert len(channels.last_words) <= 2 * MAX_SAID
     channels.outgoing()
-
-
-def _consent(asked: bytes) -> bytes:
-    server = ServerProtocol(subprotocols=PROTOCOLS)  # type: ignore[arg-type]
-    server.receive_data(asked)
-    (request,) = server.events_received()
-    server.send_response(server.accept(request))
-    return b"".join(server.data_to_send())
 
 
 def _watch(pieces: Parts) -> None:
@@ -82,8 +70,6 @@ TARGET = Target(
         b"\x89\x02hi",
         b"\x88\x02\x03\xe8",
         b'{"status": "Failure", "message": "',
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
-        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\n",
         b'{"type": "ADDED", "object": {"status": {"phase": "Running", "containerStatuses": [',
         b"\n",
         unfold.repeat(1, 12),

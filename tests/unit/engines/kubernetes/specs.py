@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from lightkube.config import models as lightkube
+from lightkube.config.kubeconfig import KubeConfig
+
 from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
+from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.pod import KubernetesOptions, PodMaker, pod_maker
 from agent_tools.limits import GIB
 
@@ -23,3 +28,12 @@ def spec(**options: Any) -> SandboxSpec:
 
 def maker(**options: Any) -> PodMaker:
     return pod_maker(KubernetesOptions(**options), "sandboxes")
+
+
+def cluster_at(url: str, *, token: str = "", authorities: Path | None = None, server_name: str = "") -> Cluster:
+    """The cluster of an API server at this address."""
+    server = lightkube.Cluster(url, str(authorities) if authorities else None)
+    user = lightkube.User(token=token or None)
+    config = KubeConfig.from_one(cluster=server, user=user, namespace="sandboxes").get()
+    assert config
+    return Cluster(config, server_name)

@@ -6,7 +6,6 @@ import itertools
 import json
 
 import pytest
-import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,13 +36,3 @@ def test_a_line_without_end_is_refused(pieces: list[bytes]) -> None:
 def test_what_is_no_object_is_refused(content: bytes) -> None:
     with pytest.raises(EngineError, match=r"not JSON|not a JSON"):
         parsed(content)
-
-
-def test_a_watch_that_breaks_off_has_ended() -> None:
-    def broken():  # type: ignore[no-untyped-def]
-        yield b'{"type": "A"}\n{"ty'
-        raise requests.ConnectionError("reset")
-
-    lines = Lines(broken())
-    assert lines.next() == {"type": "A"}
-    assert lines.next() is None

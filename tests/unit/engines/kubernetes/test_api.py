@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from agent_tools.engines.kubernetes.api import Api, ApiRefused
-from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.progress import progress_of
 from agent_tools.engines.kubernetes.watch import await_start
 from agent_tools.errors import EngineUnavailable
+from tests.unit.engines.kubernetes.specs import cluster_at
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}
 EVENT = json.dumps({"type": "ADDED", "object": {"metadata": {"name": "pod"}, "status": RUNNING}}).encode() + b"\n"
@@ -82,7 +82,7 @@ def new_api(server: Server) -> Iterator[Callable[[float], Api]]:
     made: list[Api] = []
 
     def new(timeout: float) -> Api:
-        made.append(Api(Cluster(f"http://127.0.0.1:{server.server_port}", "sandboxes"), timeout))
+        made.append(Api(cluster_at(f"http://127.0.0.1:{server.server_port}"), timeout))
         return made[-1]
 
     yield new
@@ -123,3 +123,11 @@ def test_what_is_not_allowed_is_told(server: Server, new_api: Callable[[float], 
     for error in (ApiRefused, EngineUnavailable):
         with pytest.raises(error), api.watch("/pods", FOREVER, FOREVER):
             pass
+
+
+def test_a_watch_that_breaks_off_has_ended(server: Server, new_api: Callable[[float], Api]) -> None:
+    server.answers = [tells()]
+    with new_api(FOREVER).watch("/pods", FOREVER, FOREVER) as lines:
+        assert lines.next()
+        server.enough.set()  # closes the connection in the middle of the body
+        assert lines.next() is None

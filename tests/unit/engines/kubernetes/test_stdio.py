@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import socket
@@ -15,12 +16,15 @@ from pathlib import Path
 
 import pytest
 from websockets.frames import Opcode
+from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from agent_tools.engines.kubernetes import stdio as module
+from agent_tools.engines.kubernetes.api import Api, ApiRefused
 from agent_tools.engines.kubernetes.cluster import Cluster
 from agent_tools.engines.kubernetes.stdio import PROTOCOLS, ExecStdio
 from agent_tools.errors import EngineError, EngineUnavailable
+from tests.unit.engines.kubernetes.specs import cluster_at
 from tests.waiting import until
 
 PATIENCE = 60.0  # seconds
@@ -29,7 +33,7 @@ PATIENCE = 60.0  # seconds
 class Server:
     """One connection of an API server. `heard` is what came on stdin, `opcodes` all that came."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, greeting: bytes = b"") -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
         self.protocol = ServerProtocol(subprotocols=PROTOCOLS)  # type: ignore[arg-type]
@@ -38,7 +42,9 @@ class Server:
         self.connection: socket.socket | None = None
         self.may_read = threading.Event()
         self.may_read.set()
+        self.request: Request | None = None
         self._tls = tls
+        self._greeting = greeting
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -50,8 +56,11 @@ class Server:
                 self.may_read.wait(PATIENCE)
                 self.protocol.receive_data(data)
                 for event in self.protocol.events_received():
-                    if not hasattr(event, "opcode"):
+                    if isinstance(event, Request):
+                        self.request = event
                         self.protocol.send_response(self.protocol.accept(event))
+                        if self._greeting:
+                            self.protocol.send_binary(self._greeting)
                     else:
                         self.opcodes.append(event.opcode)
                         self.heard += event.data[1:] if event.opcode is Opcode.BINARY else b""
@@ -82,11 +91,21 @@ def server() -> Iterator[Server]:
     server.close()
 
 
+@contextlib.contextmanager
+def opened(cluster: Cluster, timeout: float = 10) -> Iterator[ExecStdio]:
+    api = Api(cluster, timeout)
+    try:
+        stdio = ExecStdio(api, "/exec", {"command": ["a", "b"]}, timeout)
+        yield stdio
+        stdio.close()
+    finally:
+        api.close()
+
+
 @pytest.fixture
 def stdio(server: Server) -> Iterator[ExecStdio]:
-    stdio = ExecStdio(Cluster(f"http://127.0.0.1:{server.port}", "a"), "/exec", 10)
-    yield stdio
-    stdio.close()
+    with opened(cluster_at(f"http://127.0.0.1:{server.port}", token="x")) as stdio:
+        yield stdio
 
 
 def received(stdio: ExecStdio, size: int) -> bytes:
@@ -184,26 +203,87 @@ def test_a_forked_child_lets_go_without_a_word(server: Server, stdio: ExecStdio)
     assert Opcode.CLOSE not in server.opcodes
 
 
+def _open(cluster: Cluster, timeout: float = 10) -> None:
+    with opened(cluster, timeout):
+        pass
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[Cluster]:
+    """An API server that reads one request and gives this answer."""
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            while not asked.endswith(b"\r\n\r\n"):
+                asked.extend(connection.recv(65_536))
+            connection.sendall(answer)
+
+    asked = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield cluster_at(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        thread.join(PATIENCE)
+
+
+def test_the_request_has_the_command_and_the_credentials(server: Server, stdio: ExecStdio) -> None:
+    assert server.request
+    assert server.request.path == "/exec?command=a&command=b"
+    assert server.request.headers["Authorization"] == "Bearer x"
+
+
+def test_bytes_that_come_with_the_handshake_are_heard() -> None:
+    server = Server(greeting=b"\1first")
+    with opened(cluster_at(f"http://127.0.0.1:{server.port}")) as stdio:
+        assert received(stdio, 5) == b"first"
+        assert stdio.receive() is None
+    server.close()
+
+
+@pytest.mark.parametrize("head", ["403 Forbidden", "404 Not Found", "500 Internal Server Error"])
+def test_a_refusal_is_told_with_the_servers_words(head: str) -> None:
+    body = json.dumps({"message": "no\nway", "reason": "Forbidden"}).encode()
+    answer = f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    with answering(answer) as cluster, pytest.raises(ApiRefused, match="no way") as refused:
+        _open(cluster)
+    assert refused.value.status == int(head[:3])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"x" * 200_000,
+    ],
+)
+def test_what_is_no_such_server_is_told(answer: bytes) -> None:
+    with answering(answer) as cluster, pytest.raises(EngineError, match=r"is not a Kubernetes|No Kubernetes"):
+        _open(cluster)
+
+
 def test_a_server_that_hangs_up_at_once_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=lambda: listening.accept()[0].close())
         thread.start()
-        with pytest.raises(EngineError, match=r"closed the connection|is not a Kubernetes|does not open an exec"):
-            ExecStdio(Cluster(f"http://127.0.0.1:{listening.getsockname()[1]}", "a"), "/exec", 10)
+        with pytest.raises(EngineError, match="No Kubernetes API server answers"):
+            _open(cluster_at(f"http://127.0.0.1:{listening.getsockname()[1]}"))
         thread.join()
 
 
 def test_a_server_that_says_nothing_is_given_up() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
-        pytest.raises(EngineUnavailable, match="does not open an exec stream"),
+        pytest.raises(EngineUnavailable, match="No Kubernetes API server answers"),
     ):
-        ExecStdio(Cluster(f"http://127.0.0.1:{listening.getsockname()[1]}", "a"), "/exec", 0.2)
+        _open(cluster_at(f"http://127.0.0.1:{listening.getsockname()[1]}"), 0.2)
 
 
 def test_no_server_is_told() -> None:
     with pytest.raises(EngineUnavailable, match="No Kubernetes API server answers"):
-        ExecStdio(Cluster("http://127.0.0.1:1", "a"), "/exec", 1)
+        _open(cluster_at("http://127.0.0.1:1"))
 
 
 @pytest.fixture(scope="module")
@@ -226,17 +306,16 @@ def test_it_speaks_tls_with_the_cluster_it_trusts(certificate: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     server = Server(context)
-    cluster = Cluster(f"https://127.0.0.1:{server.port}", "a", str(certificate), server_name="kubernetes")
-    stdio = ExecStdio(cluster, "/exec", 10)
-    data = os.urandom(1 << 20)
-    at = 0
-    while at < len(data):
-        at += stdio.send(data[at:])
-        select.select([], [stdio], [], PATIENCE)
-    until(lambda: bytes(server.heard) == data)
-    server.say(b"\1" + data[:300_000])
-    assert received(stdio, 300_000) == data[:300_000]
-    stdio.close()
+    cluster = cluster_at(f"https://127.0.0.1:{server.port}", authorities=certificate, server_name="kubernetes")
+    with opened(cluster) as stdio:
+        data = os.urandom(1 << 20)
+        at = 0
+        while at < len(data):
+            at += stdio.send(data[at:])
+            select.select([], [stdio], [], PATIENCE)
+        until(lambda: bytes(server.heard) == data)
+        server.say(b"\1" + data[:300_000])
+        assert received(stdio, 300_000) == data[:300_000]
     server.close()
 
 
@@ -245,5 +324,5 @@ def test_it_speaks_to_nobody_else(certificate: Path) -> None:
     context.load_cert_chain(certificate)
     server = Server(context)
     with pytest.raises(EngineUnavailable, match=r"(?i)certificate"):
-        ExecStdio(Cluster(f"https://127.0.0.1:{server.port}", "a", server_name="kubernetes"), "/exec", 10)
+        _open(cluster_at(f"https://127.0.0.1:{server.port}", server_name="kubernetes"))
     server.close()

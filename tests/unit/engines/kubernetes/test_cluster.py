@@ -6,11 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import certifi
+import httpx2
 import pytest
 
-from agent_tools.engines.kubernetes import credentials
-from agent_tools.engines.kubernetes.credentials import load_cluster
+from agent_tools.engines.kubernetes import cluster as module
+from agent_tools.engines.kubernetes.api import Api
+from agent_tools.engines.kubernetes.cluster import Cluster, load_cluster
 from agent_tools.errors import EngineUnavailable
+
+
+def authorization(cluster: Cluster) -> str:
+    with cluster.client() as client:
+        assert client.auth
+        return next(client.auth.sync_auth_flow(client.build_request("GET", "/"))).headers["Authorization"]
 
 
 def kubeconfig(**user: Any) -> dict[str, Any]:
@@ -42,14 +51,13 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_current_context_is_the_one(file: Path) -> None:
     cluster = load_cluster("", str(file))
-    assert (cluster.server, cluster.namespace) == ("https://blue.example.com:6443", "default")
+    assert (cluster.config.cluster.server, cluster.config.namespace) == ("https://blue.example.com:6443/", "default")
     assert cluster.server_name == "kubernetes"
-    assert cluster.is_verified
-    assert cluster.authorization() == "Bearer t0ken"
+    assert authorization(cluster) == "Bearer t0ken"
 
 
 def test_another_may_be_named(file: Path) -> None:
-    assert load_cluster("arn:aws:eks:eu:1:cluster/blue", str(file)).namespace == "boxes"
+    assert load_cluster("arn:aws:eks:eu:1:cluster/blue", str(file)).config.namespace == "boxes"
 
 
 def test_a_token_of_a_program_is_asked_for(file: Path) -> None:
@@ -61,7 +69,14 @@ def test_a_token_of_a_program_is_asked_for(file: Path) -> None:
         "interactiveMode": "Never",
     }
     file.write_text(json.dumps(kubeconfig(exec=plugin)))
-    assert load_cluster("", str(file)).authorization() == "Bearer fresh"
+    assert authorization(load_cluster("", str(file))) == "Bearer fresh"
+
+
+def test_a_context_may_be_in_another_file(file: Path) -> None:
+    other = file.with_name("other")
+    content = {"contexts": [], "clusters": [], "current-context": "arn:aws:eks:eu:1:cluster/blue"}
+    other.write_text(json.dumps(content))
+    assert load_cluster("", f"{other}:{file}").config.namespace == "boxes"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "a: b", json.dumps({"contexts": []})])
@@ -92,28 +107,23 @@ def test_no_cluster_at_all_is_told(tmp_path: Path) -> None:
         load_cluster("", str(file))
 
 
-def test_a_pod_knows_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kubernetes.config import incluster_config
-
-    for name, content in (("token", "inside"), ("ca.crt", "certificate"), ("namespace", "boxes\n")):
+def test_a_pod_knows_its_cluster_and_renews_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in (("token", "inside"), ("ca.crt", certifi.contents()), ("namespace", "boxes")):
         (tmp_path / name).write_text(content)
-    monkeypatch.setattr(credentials, "OWN_NAMESPACE", tmp_path / "namespace")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(module, "OWN_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     cluster = load_cluster("")
-    assert (cluster.server, cluster.namespace) == ("https://10.0.0.1:443", "boxes")
-    assert cluster.authorization() == "bearer inside"
+    assert (cluster.config.cluster.server, cluster.config.namespace) == ("https://10.0.0.1:443", "boxes")
+    with cluster.client() as client:
+        flow = client.auth.sync_auth_flow(client.build_request("GET", "/"))
+        assert next(flow).headers["Authorization"] == "Bearer inside"
+        (tmp_path / "token").write_text("renewed")
+        assert flow.send(httpx2.Response(401)).headers["Authorization"] == "Bearer renewed"
 
 
-def test_a_token_that_cannot_be_renewed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kubernetes.client import Configuration
-
-    def refuse(found: Configuration) -> None:
-        raise FileNotFoundError(2, "No such file or directory", "token")
-
-    found = Configuration(api_key={"BearerToken": "old"})
-    found.refresh_api_key_hook = refuse
-    with pytest.raises(EngineUnavailable, match="cannot be renewed: No such file or directory: token"):
-        credentials._authorization(found)
+def test_a_plug_in_that_fails_is_told(file: Path) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}
+    file.write_text(json.dumps(kubeconfig(exec=plugin)))
+    with pytest.raises(EngineUnavailable, match="Exec false returned 1"):
+        Api(load_cluster("", str(file)), 1).ask("GET", "/version")
