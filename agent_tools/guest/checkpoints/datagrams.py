@@ -65,8 +65,11 @@ def receive(line: socket.socket) -> "tuple[bytes, int] | None":
     """
     try:
         word, ancillary, flags, _ = _received(line)
-    except ConnectionError:  # the other end closed with words unread: reported first, and once
-        word, ancillary, flags, _ = _received(line)
+    except ConnectionError:  # the other end closed with words unread: Linux reports it first, and once
+        try:
+            word, ancillary, flags, _ = _received(line)
+        except ConnectionError:  # gVisor reports it after the last word, at every read
+            return None
     pid = 0
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) == _CREDENTIALS.size:

@@ -17,7 +17,7 @@ Theory of operation
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, TemporaryFiles
@@ -167,11 +167,18 @@ def oom_kills() -> int:
 
 def fullest_folder(folders: Sequence[str] = TEMPORARY_FOLDERS) -> "TemporaryFiles | None":
     """Return the temporary folder whose files take most memory; None if none can be asked."""
-    found = []
+    return max(_temporary_files(folders), key=lambda each: each.mib, default=None)
+
+
+def in_files(folders: Sequence[str] = TEMPORARY_FOLDERS) -> int:
+    """Return the bytes of memory that the files of temporary folders take, in whole MiB."""
+    return sum(each.mib for each in _temporary_files(folders)) << 20
+
+
+def _temporary_files(folders: Sequence[str]) -> Iterator[TemporaryFiles]:
     for folder in folders:
         with contextlib.suppress(OSError):
             stat = os.statvfs(folder)
             files = stat.f_files - stat.f_ffree
             held = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + files * _EMPTY_FILE
-            found.append(TemporaryFiles(folder, min(files, MAX_NUMBER - 1), min(held >> 20, MAX_NUMBER - 1)))
-    return max(found, key=lambda each: each.mib, default=None)
+            yield TemporaryFiles(folder, min(files, MAX_NUMBER - 1), min(held >> 20, MAX_NUMBER - 1))

@@ -53,6 +53,7 @@ from .alarms import Alarms
 from .helper_processes import HelperProcesses, Supervisors
 from .last_words import SECONDS, SECONDS_IF_KILLED, LastWords
 from .lifeline import SocketLifeline, StdioLifeline
+from .memory_limit import MemoryLimit
 
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
@@ -82,6 +83,7 @@ class Init:
         self.branches = Supervisors()
         self.last_words = LastWords()
         self.oom = oom_priority.OomPriority()
+        self.memory = MemoryLimit(has_pid_1=os.getpid() == 1)
         self.alarms = Alarms()
 
     def serve(self) -> None:
@@ -94,6 +96,7 @@ class Init:
             self.look_at_kernel()
             self.hear()
             self.oom.look(self.kernel_pid, self.keeper.ranked())
+            self.memory.look(self.keeper.pids)
             self.reap()
             self.helpers.serve_names(readable)
             for order, descriptors in self.host.exchange({*readable, *writable}):
@@ -112,7 +115,7 @@ class Init:
         due = self.alarms.seconds()
         is_code_running = due or time.monotonic() < self.keeper.ran_at + ARMED_AFTER
         look = oom_priority.LOOK_EVERY if is_code_running and self.keeper.copies else LOOK_EVERY
-        return max(0.0, min([*due, look]))
+        return max(0.0, min([*due, *self.memory.seconds(), look]))
 
     def look_at_kernel(self) -> None:
         """End a kernel whose main thread has ended alone: a system call of another ABI ends the thread that makes it.
@@ -300,12 +303,13 @@ class Init:
                     self.say_no_copy()
                 if self.branches.forget(pid):
                     self.clear_orphans()
+                is_over = self.memory.forget(pid)
                 if pid == self.kernel_pid:
-                    report, status = self.read_report(), status if self.status is None else self.status
+                    report, status = self.read_report(), self.status or status  # gVisor's /proc says 0 of each
                     self.forget_kernel()
                     self.scope.signal(signal.SIGSTOP)
                     self.tell_last_words(SECONDS_IF_KILLED if block else SECONDS)
-                    self.report_exit(status, report)
+                    self.report_exit(status, report, is_over=is_over)
                     self.kill()
                     return
         if block:
@@ -326,12 +330,15 @@ class Init:
             self.kernel_report.close()
         self.kernel_fd, self.kernel_report, self.status = -1, None, None
 
-    def report_exit(self, status: int, report: bytes) -> None:
-        """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it."""
+    def report_exit(self, status: int, report: bytes, *, is_over: bool) -> None:
+        """Tell the host why the kernel did not start, how it ended, and whether the memory limit had a part in it.
+
+        `is_over`: it was killed for that limit here.
+        """
         if report:
             self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
         code = os.waitstatus_to_exitcode(status)
-        oom = oom_priority.oom_kills() > self.oom_kills
+        oom = is_over or oom_priority.oom_kills() > self.oom_kills
         full = oom_priority.fullest_folder() if oom else None
         self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom, full=full))
 

@@ -6,12 +6,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
+from agent_tools.guest.checkpoints.datagrams import MAX_BYTES, receive
 from agent_tools.guest.checkpoints.keeper import MAX_COPIES, MAX_MARKED, MAX_WORDS_AT_ONCE, Keeper
 from agent_tools.guest.checkpoints.taking import FIRST, LATEST, PAUSE, Pace
 
@@ -68,6 +69,23 @@ def test_the_newest_copy_is_woken_that_knows_of_no_later_run(keeper: Keeper, lea
         assert keeper.wake(4, [], is_exact=True)
         assert [woken(line) for line in lines] == [b"wake threads", b""]  # 5 has not happened
         assert not keeper.wake(5, [], is_exact=True)
+
+
+class GvisorSocket:
+    """A socket whose other end closed with words unread, under gVisor: the last word, then the error at every read."""
+
+    def __init__(self) -> None:
+        self._words = [b"skipped time"]
+
+    def recvmsg(self, *_: int) -> tuple[bytes, list[object], int, None]:
+        if not self._words:
+            raise ConnectionResetError
+        return self._words.pop(), [], 0, None
+
+
+def test_an_end_with_unread_words_is_the_end_where_it_is_reported_at_every_read() -> None:
+    line = cast("Any", GvisorSocket())
+    assert [receive(line) for _ in range(3)] == [(b"skipped time", 0), None, None]
 
 
 def test_a_copy_that_hung_up_makes_way_for_an_earlier_one(keeper: Keeper, leave: Leave) -> None:
