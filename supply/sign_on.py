@@ -26,6 +26,7 @@ from mcp import Client
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
+from playwright.sync_api import expect, sync_playwright
 from pydantic import AnyUrl
 
 from agent_tools.testing import ScriptedServer
@@ -72,9 +73,10 @@ def main() -> int:
         ScriptedServer({"m": ["Hello."]}) as model,
         gateway(port, data, model.base_url, issuer, url),
     ):
+        open_page(url)
         version = json.loads((folder / "node_modules/oidc-provider/package.json").read_text())["version"]
         list_containers(url, issuer, asyncio.run(connect(url)))
-        print(f"oidc-provider {version}: two users of two groups by the MCP SDK's own client, and by the API")
+        print(f"oidc-provider {version}: two users of two groups by the MCP SDK's own client, the API and the page")
     return 0
 
 
@@ -100,6 +102,23 @@ def list_containers(url: str, issuer: str, of_mcp: dict[str, str]) -> None:
     seen = {name: listed(url, token(issuer, name, url)) for name in ("ann", "bob")}
     assert {name: len(each) for name, each in seen.items()} == {"ann": 1, "bob": 2}
     assert not set(seen["ann"]) & set(seen["bob"])
+
+
+def open_page(url: str) -> None:
+    """A user signs in on the page, and asks the model."""
+    path = subprocess.check_output([PROVIDER.parents[1] / "scripts" / "lib" / "browser"], text=True).strip()
+    arguments = ["--disable-gpu", *(["--no-sandbox"] if os.getuid() == 0 else [])]
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=arguments) as browser:
+        page = browser.new_page()
+        page.goto(url)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_placeholder("login").fill("ann")
+        page.get_by_placeholder("password").fill("any")
+        page.get_by_role("button", name="Sign-in").click()
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_label("Question").fill("Hi.")
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator(".prose")).to_have_text("Hello.", timeout=60_000)
 
 
 async def run_code(url: str, user: str, memory: Memory, **arguments: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import time
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -29,6 +31,7 @@ class IdentityProvider(Recorder):
         super().__init__(self._answered)
         self.keys: dict[str, Any] = {"rsa": rsa_key(1), "ec": ec.generate_private_key(ec.SECP256R1())}
         self.is_down = False
+        self.asked: dict[str, str] = {}
         self.metadata: dict[str, Any] = {}
         self.issuer = self.base_url.removesuffix("/v1")
 
@@ -48,13 +51,28 @@ class IdentityProvider(Recorder):
         return {"oidc_issuer": self.issuer, "oidc_audience": (AUDIENCE,)}
 
     def _answered(self, seen: Seen) -> Answer:
-        path = urlsplit(seen.target).path
+        path, query = urlsplit(seen.target).path, parse_qs(urlsplit(seen.target).query)
+        if path == "/authorize":
+            self.asked = {name: value for name, (value,) in query.items()}
+            back = urlencode({"code": "the-code", "state": self.asked["state"], "iss": self.issuer})
+            return Answer(status=302, headers={"Location": f"{self.asked['redirect_uri']}?{back}"})
+        if path == "/token":
+            return self._exchanged({name: value for name, (value,) in parse_qs(seen.body.decode()).items()})
         if self.is_down or path not in ("/.well-known/openid-configuration", "/keys"):
             return Answer(status=500 if self.is_down else 404)
         if path == "/keys":
             return Answer(json.dumps({"keys": [_public(id_, key) for id_, key in self.keys.items()]}).encode())
-        about = {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys", **self.metadata}
+        places = {"authorization_endpoint": f"{self.issuer}/authorize", "token_endpoint": f"{self.issuer}/token"}
+        about = {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys", **places, **self.metadata}
         return Answer(json.dumps(about).encode())
+
+    def _exchanged(self, sent: dict[str, str]) -> Answer:
+        """The token for a code, of which the page proves that it has asked for it (RFC 7636)."""
+        digest = hashlib.sha256(sent["code_verifier"].encode()).digest()
+        assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == self.asked["code_challenge"]
+        assert {**self.asked, **sent, "code": "the-code", "resource": AUDIENCE} == {**self.asked, **sent}
+        token = json.dumps({"access_token": self.token(), "token_type": "Bearer"}).encode()
+        return Answer(token, headers={"Access-Control-Allow-Origin": "*"})
 
 
 def _public(id_: str, key: Any) -> dict[str, Any]:

@@ -207,6 +207,17 @@ class SignOn:
             **scopes,
         }
 
+    async def sign_in(self, client: str) -> dict[str, str]:
+        """Return what a page needs to sign its user in as this public client; {} if the provider does not say."""
+        if not self.metadata:
+            await self.ask()
+        places = {name: self.metadata.get(f"{name}_endpoint") for name in ("authorization", "token")}
+        found = {name: url for name, url in places.items() if isinstance(url, str) and _is_safe(url)}
+        if len(found) < len(places):
+            return {}
+        wanted = {"resource": self.resource} if self.resource in self._audience else {}
+        return {**found, **wanted, "issuer": self._issuer, "client": client, "scope": " ".join(self._scopes)}
+
     def challenge(self, door: str = "", *, has_token: bool = False) -> str:
         """Return the WWW-Authenticate of a refused request."""
         error = ['error="invalid_token"'] if has_token else []

@@ -29,7 +29,9 @@ PATIENCE = 60_000  # milliseconds until what a page should show counts as missin
 class Visit:
     """A page of a gateway that someone looks at, at one of its views, and what its browser complained of."""
 
-    def __init__(self, context: BrowserContext, gateway: Gateway, view: str, root: str = "") -> None:
+    def __init__(
+        self, context: BrowserContext, gateway: Gateway, view: str, root: str = "", others: tuple[str, ...] = ()
+    ) -> None:
         self.gateway = gateway
         self.complaints: list[str] = []
         self.page = context.new_page()
@@ -38,7 +40,7 @@ class Visit:
         self.page.on("requestfailed", self._failed)
         self.page.on(
             "request",
-            lambda request: request.url.startswith((gateway.url, "data:", "blob:")) or self._note(request.url),
+            lambda request: request.url.startswith((gateway.url, "data:", "blob:", *others)) or self._note(request.url),
         )
         self.page.on("dialog", lambda dialog: self._note(f"dialog: {dialog.message}"))
         self.page.goto(f"{gateway.url}{root}/#{view}")
@@ -97,12 +99,13 @@ def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -
             gateway_options: dict[str, Any] | None = None,
             view: str = "code",
             models: dict[str, Any] | None = None,
+            others: tuple[str, ...] = (),
             **context_options: Any,
         ) -> Visit:
             options = gateway_options or {}
             gateway = new_gateway(models or {}, docker_runtime, **options)
             context = stack.enter_context(chromium.new_context(**STILL, **context_options))
-            visits.append(Visit(context, gateway, view, options.get("root_path", "")))
+            visits.append(Visit(context, gateway, view, options.get("root_path", ""), others))
             return visits[-1]
 
         yield make

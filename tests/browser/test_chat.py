@@ -18,6 +18,7 @@ from agent_tools.testing import ScriptedReply
 from tests.browser.conftest import NewVisit, Visit, is_shown_whole
 from tests.browser.test_page import GATED, KEY, MARKUP, PHONE
 from tests.gateway.asking import code, post, until
+from tests.identity_provider import IdentityProvider
 
 pytestmark = pytest.mark.docker
 
@@ -302,6 +303,23 @@ def test_a_key_and_what_was_said_are_not_kept_by_the_browser(visit: NewVisit) ->
     assert "secret" not in here.page.content()
     unlock(here.page)
     expect(here.page.locator(".prose")).to_have_text("The secret answer.")
+
+
+def test_a_user_signs_in_and_the_browser_keeps_no_token(visit: NewVisit) -> None:
+    with IdentityProvider() as provider:
+        settings = {**provider.settings, "oidc_client_id": "page"}
+        here = visit(settings, view="chat", models={"m": ["Hello, Ann."]}, others=(provider.issuer,))
+        here.page.get_by_role("button", name="Sign in").click()
+        here.ask("Who am I?")
+        here.answered()
+        assert here.page.url == f"{here.gateway.url}/"
+        kept = here.page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie])")
+        assert provider.token().split(".")[0] not in kept
+        assert provider.asked["code_challenge_method"] == "S256"
+        for address in ("?code=x&state=y", f"?code=x&state={provider.asked['state']}"):
+            here.page.goto(f"{here.gateway.url}/{address}")  # a sign-in that was not begun here
+            expect(here.page.get_by_role("button", name="Sign in")).to_be_visible()
+        assert [each.target for each in provider.seen].count("/token") == 1
 
 
 def test_below_a_path_of_a_proxy_all_works(visit: NewVisit) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
+import re
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
@@ -40,7 +42,7 @@ from agent_tools.version import __version__
 
 _HERE = Path(__file__).parent / "assets"
 _ASSETS = (
-    *("icon.svg", "page.js", "gateway.js", "kept.js", "place.js"),
+    *("icon.svg", "page.js", "gateway.js", "kept.js", "place.js", "sign_on.js"),
     *(f"style/{name}.css" for name in ("page", "content", "views")),
     *(f"text/{name}.js" for name in ("highlight", "math", "prose", "figure")),
     *(
@@ -50,6 +52,7 @@ _ASSETS = (
     *(f"panels/{name}.js" for name in ("chats", "files", "attachments", "sandboxes")),
 )
 _FOLDER = "/page/"
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?=/)")
 _CHAT = "page_response"  # in the metadata of a conversation: the id of its last response on the page
 MAX_CHATS = 200  # that are looked through
 MAX_TURNS = 500  # of one conversation
@@ -71,12 +74,22 @@ _FRAME_POLICY = (  # it has no origin, so it reaches neither the page, nor the g
 )
 
 
-def index(request: Request) -> Response:
-    """GET /: the page. It asks for a key first if one is needed, so that its own requests are not refused."""
-    text = (_HERE / "index.html").read_text(encoding="utf-8")
-    if services_of(request).keys.are_needed:
-        text = text.replace("<body>", '<body class="locked">')
-    return HTMLResponse(text, headers=_HEADERS)
+async def index(request: Request) -> Response:
+    """GET /: the page. It asks for a key first if one is needed, so that its own requests are not refused.
+
+    Users of an identity provider may sign in there; the page then asks it for a token.
+    """
+    text = await run_in_threadpool((_HERE / "index.html").read_text, encoding="utf-8")
+    keys, client, headers = services_of(request).keys, services_of(request).config.oidc_client_id, _HEADERS
+    if keys.are_needed:
+        about = await keys.sign_on.sign_in(client) if keys.sign_on and client else {}
+        place = _ORIGIN.match(about.get("token", ""))
+        if place:
+            policy = _POLICY.replace("connect-src 'self'", f"connect-src 'self' {place[0]}")
+            headers = {**_HEADERS, "Content-Security-Policy": policy}
+        facts = f' data-sign-on="{html.escape(json.dumps(about))}"' if place else ""
+        text = text.replace("<body>", f'<body class="locked"{facts}>')
+    return HTMLResponse(text, headers=headers)
 
 
 async def asset(request: Request) -> Response:

@@ -16,6 +16,7 @@ from agent_tools.gateway.page import routes
 from agent_tools.runtime.runtime import Runtime
 from tests.gateway.conftest import NewGateway
 from tests.gateway.engines import DeadEngine
+from tests.identity_provider import IdentityProvider
 from tests.recorder import Answer, Recorder
 
 
@@ -64,6 +65,20 @@ def test_the_page_asks_for_a_key_where_one_is_needed_and_is_refused_without(new_
     assert httpx.get(f"{gateway.url}/page/state").status_code == 401
     for path in ("/page/run", "/page/stop"):
         assert httpx.post(f"{gateway.url}{path}", json={"container": "c"}).status_code == 401
+
+
+def test_the_page_reaches_the_providers_tokens_and_no_other_place(new_gateway: NewGateway) -> None:
+    with IdentityProvider() as provider:
+        provider.metadata = {"token_endpoint": f'{provider.issuer}/"><script>'}
+        page = httpx.get(f"{new_gateway({}, **provider.settings, oidc_client_id='p').url}/")
+        assert f"connect-src 'self' {provider.issuer};" in page.headers["content-security-policy"]
+        assert '<body class="locked" data-sign-on="{&quot;authorization&quot;' in page.text
+        assert "<script>" not in page.text
+        for endpoint in ("http://evil.example/token", "https://a.example; script-src */token", 5):
+            provider.metadata = {"token_endpoint": endpoint}
+            page = httpx.get(f"{new_gateway({}, **provider.settings, oidc_client_id='p').url}/")
+            assert "connect-src 'self'; " in page.headers["content-security-policy"]
+            assert '<body class="locked">' in page.text
 
 
 def test_the_page_cannot_stop_what_runs_in_anothers_container(new_gateway: NewGateway) -> None:

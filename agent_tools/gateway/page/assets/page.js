@@ -7,6 +7,7 @@ import { Attachments } from "./panels/attachments.js";
 import { Files } from "./panels/files.js";
 import { Sandboxes } from "./panels/sandboxes.js";
 import { Place } from "./place.js";
+import { canSignIn, comeBack, signIn } from "./sign_on.js";
 import { haveLibraries, prepareFigures } from "./text/figure.js";
 import { Chat } from "./views/chat.js";
 import { Recent } from "./views/recent.js";
@@ -70,6 +71,23 @@ async function unlock(event) {
   enter();
 }
 
+/** Opens the page with the token of a user who comes back from the identity provider, or with the key that is kept. */
+async function open() {
+  $("sign-in").hidden = !canSignIn;
+  $("sign-in").addEventListener("click", signIn);
+  try {
+    const token = await comeBack();
+    if (token) $("key").value = token;
+    else if (kept("key")) {
+      $("key").value = kept("key"); // the user wanted it to be there after a reload
+      $("remember").checked = true;
+    }
+  } catch (error) {
+    $("refusal").textContent = error.message;
+  }
+  if ($("key").value) unlock();
+}
+
 /** Escape stops what runs in the view that is shown, wherever the focus is, but for what has an Escape of its own. */
 function escaped(event) {
   if (event.key !== "Escape" || $("large").open || event.target.closest?.(".editing")) return;
@@ -113,8 +131,4 @@ setTimeout(watch, SOON);
 prepareDrop();
 showView();
 if (!document.body.classList.contains("locked")) enter();
-else if (kept("key")) {
-  $("key").value = kept("key"); // the user wanted it to be there after a reload
-  $("remember").checked = true;
-  unlock();
-}
+else open();
