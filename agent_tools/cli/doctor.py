@@ -26,6 +26,7 @@ from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.kubernetes.answers import table, tables
 from agent_tools.engines.kubernetes.pod import MANAGED_BY
+from agent_tools.engines.volumes import read_volumes
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.runtime.engines import shared_runtime
@@ -183,12 +184,12 @@ def _sandbox(word: str) -> Check:
 _STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
 
 
-def probe(container: str | None, as_json: bool, runtime: str | None = None) -> bool:
+def probe(container: str | None, as_json: bool, runtime: str | None = None, volumes: str = "") -> bool:
     """Probe a fresh sandbox, or a running container, and print the findings. Return True if all promises held."""
     engine = DockerEngine()
     if container is None:
         ensure_with_progress(())
-        survey = survey_sandbox(engine, context.tag_for(), runtime)
+        survey = survey_sandbox(engine, context.tag_for(), runtime, read_volumes(volumes))
     else:
         survey = survey_container(engine, container)
     if as_json:
@@ -256,18 +257,19 @@ MISSES: Mapping[str, str] = {
 @click.option("--probe", "is_probe", is_flag=True, help="Attack a fresh sandbox from inside, and show every check.")
 @click.option("--container", metavar="ID_OR_NAME", help="With --probe: check this running container instead.")
 @click.option("--runtime", help="With --probe: the OCI runtime of the fresh sandbox, such as runsc.")
+@click.option("--volumes", metavar="NAME=FOLDER,...", help="With --probe: volumes that the fresh sandbox gets.")
 @click.option("--json", "as_json", is_flag=True, help="With --probe: print JSON.")
-def doctor(is_probe: bool, container: str | None, runtime: str | None, as_json: bool) -> None:
+def doctor(is_probe: bool, container: str | None, runtime: str | None, volumes: str | None, as_json: bool) -> None:
     """Check the engine, the image, and one real sandbox as the host sees it; print advice for each problem.
 
     Exit code 0 if no check failed (with --probe: if the default sandbox keeps every promise), else 1.
     """
-    if container is not None and runtime is not None:
-        raise click.UsageError("--runtime is for a fresh sandbox; a container has its own.")
+    if container is not None and (runtime is not None or volumes is not None):
+        raise click.UsageError("--runtime and --volumes are for a fresh sandbox; a container has its own.")
     if is_probe:
-        sys.exit(0 if probe(container, as_json, runtime) else 1)
-    if container is not None or runtime is not None or as_json:
-        raise click.UsageError("--container, --runtime and --json go with --probe.")
+        sys.exit(0 if probe(container, as_json, runtime, volumes or "") else 1)
+    if container is not None or runtime is not None or volumes is not None or as_json:
+        raise click.UsageError("--container, --runtime, --volumes and --json go with --probe.")
     checks = [Check("python", "ok", f"{platform.python_version()}, agent_tools {__version__}"), *name_checks()]
     word = settings.engine()
     checks += cluster_checks(word) if word.partition("://")[0] == "kubernetes" else _docker_checks()

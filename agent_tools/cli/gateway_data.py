@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from agent_tools.gateway.serving.serve import opened_store
 _limit_options = with_options(
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
     click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
+    click.option("--volumes", metavar="NAME,NAME", help="Volumes its containers may use; '' is none.  [default: all]"),
 )
 _STORE = (  # where a gateway's database and files are
     partial(click.option, "--data-dir", type=PathOption(), help="The gateway's; it has the SQLite database."),
@@ -70,7 +71,7 @@ def keys() -> None:
 @_any_place
 @click.pass_obj
 def add(
-    found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, group: str | None, **limits: int | None
+    found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, group: str | None, **limits: Any
 ) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept.
 
@@ -96,9 +97,9 @@ def list_(found: dict[str, Any]) -> None:
     """List all keys, with their own limits."""
     with _opened(found) as named:
         for row in named.all():
-            limits = {"max_containers": row.max_containers, "max_requests_per_minute": row.max_requests_per_minute}
-            set_here = [f"{limit}={value:,}" for limit, value in limits.items() if value is not None]
-            own = ", ".join(["for users"] * row.for_users + [f"group {row.group}"] * (row.group is not None) + set_here)
+            limits = {name: getattr(row, name) for name in vars(KeyLimits())}
+            group = [f"group {row.group}"] * (row.group is not None)
+            own = ", ".join(["for users"] * row.for_users + group + _shown(limits))
             ended = f"revoked {_date(row.revoked_at)}" if row.revoked_at else ""
             click.echo(f"{row.id:<24} made {_date(row.created_at)}  {ended}{own and '  '}{own}".rstrip())
 
@@ -141,12 +142,18 @@ def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
 @_limit_options
 @_any_place
 @click.pass_obj
-def limit(found: dict[str, Any], /, name: str, **limits: int | None) -> None:
-    """Set both limits of the key NAME; a limit that is not given returns to the gateway's default."""
+def limit(found: dict[str, Any], /, name: str, **limits: Any) -> None:
+    """Set all limits of the key NAME; a limit that is not given returns to the gateway's default."""
     with _opened(found) as named:
         named.limit(name, KeyLimits(**limits))
-    own = ", ".join(f"{limit}={value:,}" for limit, value in limits.items() if value is not None)
+    own = ", ".join(_shown(limits))
     notes.print(f"{name} has {own or 'the limits of the gateway'}; gateways apply it within seconds", markup=False)
+
+
+def _shown(limits: Mapping[str, int | str | None]) -> list[str]:
+    """Return the limits that a key has of its own."""
+    found = {name: f"{value:,}" if isinstance(value, int) else value for name, value in limits.items()}
+    return [f"{name}={value or 'none'}" for name, value in found.items() if value is not None]
 
 
 @contextlib.contextmanager

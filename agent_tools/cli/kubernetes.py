@@ -52,4 +52,5 @@ def _sandbox(options: Options, image: str) -> SandboxSpec:
         labels={},
         work_dir_bytes=options.limits.max_work_dir_bytes,
         skills=tuple(each.folder for each in options.skills),
+        volumes=options.volumes,
     )

@@ -26,6 +26,7 @@ from agent_tools.engines.docker.connection import EngineInfo
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.payload import EngineName
 from agent_tools.engines.engine import Container, Isolation
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import remove_tree
@@ -56,17 +57,20 @@ class Survey:
         return any(finding.breaks_a_promise for finding in self.findings)
 
 
-def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None) -> Survey:
+def survey_sandbox(
+    engine: DockerEngine, image: str, runtime: str | None = None, volumes: tuple[Volume, ...] = ()
+) -> Survey:
     """Start a sandbox with the default options, probe it, and attack its PID 1; both run as user code.
 
-    `runtime` is an OCI runtime other than the engine's own choice, such as 'runsc'.
+    `runtime` is an OCI runtime other than the engine's own choice, such as 'runsc'. The sandbox has these volumes.
 
     Raises:
         EngineError: no sandbox could be started.
     """
     with _temporary_folder() as folder:
         work_dir = prepare_work_dir(folder, engine.guest(folder))
-        with closing(Session(engine, SessionSpec(image, work_dir, Isolation(runtime=runtime), Limits()))) as session:
+        spec = SessionSpec(image, work_dir, Isolation(runtime=runtime), Limits(), volumes=volumes)
+        with closing(Session(engine, spec)) as session:
             execution = session.run(_as_user_code(), SECONDS)
             sandbox = session.sandbox
             if sandbox is None or not execution.stdout:
@@ -76,6 +80,7 @@ def survey_sandbox(engine: DockerEngine, image: str, runtime: str | None = None)
             init = _init_finding(_is_running(engine, sandbox))
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
     target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
+    target += f" and {len(volumes)} volumes" if volumes else ""
     return Survey(target, _sorted([*host_findings(facts, engine.info().name), init, *claims]))
 
 

@@ -25,6 +25,7 @@ from agent_tools.conformance.facts import (
     one_line,
 )
 from agent_tools.engines.docker.payload import EngineName
+from agent_tools.engines.volumes import GUEST_VOLUMES
 from agent_tools.limits import MIB
 
 # A rule: one property of a container, and how the host judges it.
@@ -228,6 +229,21 @@ def _host_folders(facts: ContainerFacts) -> Judgement:
     return not found, ", ".join(found) or f"{len(facts.settings.binds)} mounted, none of the system's"
 
 
+def _volumes(facts: ContainerFacts) -> Judgement:
+    """Judge that nothing is mounted below a volume: it would not be read-only with it, and has options of its own."""
+    found = [mount for mount in facts.mounts if mount.target.startswith(f"{GUEST_VOLUMES}/")]
+    inner = [each.target for each in found if any(each.target.startswith(f"{other.target}/") for other in found)]
+    if inner:
+        return False, f"mounted below a volume: {', '.join(inner)}"
+    return True, ", ".join(f"{each.target} {_rights(each)}" for each in found) or "none"
+
+
+def _rights(volume: MountPoint) -> str:
+    if "ro" in volume.options:
+        return "read-only"
+    return "writable" if "noexec" in volume.options else "writable, its files can be executed"
+
+
 def _is_system(source: str) -> bool:
     path = PurePosixPath(source)
     return source in _SYSTEM_DIRS or any(path.is_relative_to(tree) for tree in _SYSTEM_TREES)
@@ -329,6 +345,7 @@ RULES = (
     Rule(FILES, "root file system", _root),
     Rule(FILES, "engine socket mounted", _engine_socket),
     Rule(FILES, "host folders", _host_folders),
+    Rule(FILES, "volumes", _volumes),
     Rule(FILES, "mount propagation", _propagation),
     Rule(FILES, "kernel's files in /proc", _masked),
     Rule(NETWORK, "network mode", _network_mode),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -16,8 +17,10 @@ from pydantic_core import ErrorDetails
 from agent_tools import settings
 from agent_tools.engines.engine import Flavour
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of
+from agent_tools.machine.unsafe_folders import overlap
 from agent_tools.sandbox.options import Options, nearest, read_skills
 
 if TYPE_CHECKING:
@@ -80,6 +83,9 @@ class ContainersConfig:
     """Folder with the libraries that draw interactive figures on pages; else the package agent_tools_figures."""
     skills: Texts = ()
     """Folders of Agent Skills, or folders of such, for all containers; they are read once: docs/skills.md."""
+    volumes: Annotated[tuple[Volume, ...], BeforeValidator(read_volumes)] = ()
+    """Folders that containers see at /volumes/NAME: `data=/srv/data,shared=/srv/shared:rw:20g`. By default every key
+    may use all of them, and read only those without `rw`: docs/volumes.md."""
     allowed_domains: Texts = ()
     """Names that a container's network_policy may list: names such as `pypi` or `*.example.org`. By default nothing."""
     private_networks: Texts = ()
@@ -160,6 +166,15 @@ class ContainersConfig:
         return read_skills(self.skills, self.data_dir / "skills")
 
     @model_validator(mode="after")
+    def _check_volumes(self) -> Self:
+        data_dir = Path(os.path.realpath(self.data_dir))
+        if inside := [each.name for each in self.volumes if each.folder and overlap(each.folder, data_dir)]:
+            raise InvalidParams(
+                f"Volume {inside[0]} is, holds or lies in data_dir, which has the files of all keys. Give another one."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_memory(self) -> Self:
         if TIERS.index(self.memory) > TIERS.index(self.max_memory):
             raise InvalidParams(
@@ -185,6 +200,7 @@ class ContainersConfig:
         """Yield every setting by name, secrets masked."""
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
+            value = tuple(map(str, value)) if each.name == "volumes" else value
             yield each.name, "(set)" if not each.repr and value else value
 
 

@@ -36,6 +36,7 @@ from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.containers.sandbox_slots import Places
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.spec import ContainerSpec, audit_log, check_memory, interpreter_cfg, usual_cfg
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
@@ -60,6 +61,7 @@ class Containers(Generic[Config]):
         user_of: returns the identity provider's name for an owner, '' for the owner of a key; likewise.
         queue: the queue before sandboxes that run code.
         most_of: returns the number of containers that an owner may have at once.
+        volumes_of: returns the volumes that an owner may use.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Containers(Generic[Config]):
         self.name_of: Callable[[str], str] = lambda _: ""
         self.user_of: Callable[[str], str] = lambda _: ""
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
+        self.volumes_of: Callable[[str], tuple[Volume, ...]] = lambda _: config.volumes
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
         self.queue = SandboxQueue(config.max_sandboxes, config.most_of_key(config.max_sandboxes))
@@ -112,6 +115,7 @@ class Containers(Generic[Config]):
             bytes=0,
             origin=spec.origin,
             skills=spec.skills_text,
+            volumes=spec.volumes,
         )
         path = self.folder(container.id)
         is_new = not path.exists()  # else the folder belongs to a container with this id
@@ -377,8 +381,8 @@ class Containers(Generic[Config]):
             CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
     def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
-        room = self.shares.containers_room(row.owner)
-        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, **self._names(row.owner))
+        room, volumes = self.shares.containers_room(row.owner), self.volumes_of(row.owner)
+        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, volumes, **self._names(row.owner))
         return CodeInterpreter(cfg, runtime=self.runtime)
 
     def stop(self, owners: Collection[str]) -> None:

@@ -16,6 +16,7 @@ class Record:
 
 
 NAMED = "u-"
+ALL_VOLUMES = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,8 @@ class ContainerRecord(Record):
     `gateway` is the process that has its sandbox ('' for none); `generation`
     counts how often a process took it. `skills` are its own, in the format of `ContainerSpec.skills_text`. `origin` is
     the part of the gateway that made it, '' if its client did; in an origin that begins with `NAMED`, an owner has at
-    most one active container of each name.
+    most one active container of each name. `volumes` are its own, in the format of `engines.volumes.chosen` with
+    spaces between them; `ALL_VOLUMES` for all that its owner may use.
     """
 
     table = "containers"
@@ -43,6 +45,7 @@ class ContainerRecord(Record):
     generation: int = 0
     origin: str = ""
     skills: str = ""
+    volumes: str = ALL_VOLUMES
 
 
 @dataclass(frozen=True, kw_only=True)

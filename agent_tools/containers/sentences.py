@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.engines.engine import Recipe
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.volumes import GUEST_VOLUMES
 from agent_tools.runtime.engines import describe
 
 if TYPE_CHECKING:
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
 
 
 def contents(config: ContainersConfig) -> str:
-    """Return a sentence on the Python and the libraries that a container has."""
-    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour))
+    """Return sentences on the Python and the libraries that a container has, and where volumes are.
+
+    Not every key may use each volume, so none is named.
+    """
+    volumes = f" Shared folders, if there are any, are in {GUEST_VOLUMES}." if config.volumes else ""
+    return describe(Recipe.read(config.packages, config.debian_packages, config.flavour)) + volumes
 
 
 def reach(network: str) -> str:

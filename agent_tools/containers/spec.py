@@ -11,7 +11,8 @@ from agent_tools.code_mode.toolset import Toolset
 from agent_tools.containers.config import MEMORY_TIERS, ContainersConfig
 from agent_tools.containers.failures import MemoryRefused
 from agent_tools.containers.network import network_cfg
-from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.records import ALL_VOLUMES, ContainerRecord
+from agent_tools.engines.volumes import Volume, chosen
 from agent_tools.limits import MIB
 from agent_tools.sandbox.audit import AuditLog
 from agent_tools.sandbox.options import read_skills
@@ -27,7 +28,7 @@ class ContainerSpec:
     """A container to be made. `idle_minutes` is None for the default; `domains` lists domains that it may reach.
 
     `origin` is the part of the gateway that makes it, '' for its client; `skills` maps the client's names to its own
-    skills.
+    skills; `volumes` are as in its row.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ContainerSpec:
     domains: tuple[str, ...] = ()
     origin: str = ""
     skills: Mapping[str, Skill] = field(default_factory=dict)
+    volumes: str = ALL_VOLUMES
 
     @property
     def skills_text(self) -> str:
@@ -69,6 +71,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
         "limits": _limits(config, config.max_container_bytes, config.max_variables_bytes),
         "idle_stop": config.idle_stop,
         **({"skills": list(config.known_skills)} if config.skills else {}),
+        **({"volumes": config.volumes} if config.volumes else {}),
         **({"runtime": config.runtime} if config.runtime else {}),
         **({"hostcalls": Toolset(style="sync")} if config.takes_functions else {}),
         **pool_cfg(config),
@@ -81,18 +84,28 @@ def pool_cfg(config: ContainersConfig) -> dict[str, Any]:
 
 
 def interpreter_cfg(
-    config: ContainersConfig, container: ContainerRecord, work_dir: Path, room: int, **names: str
+    config: ContainersConfig,
+    container: ContainerRecord,
+    work_dir: Path,
+    room: int,
+    volumes: tuple[Volume, ...] = (),
+    **names: str,
 ) -> dict[str, Any]:
     """Return the `cfg` of a container's interpreter.
 
-    `room` is how many bytes all containers of its owner may add; `names` are those of the owner in the audit log.
+    `room` is how many bytes all containers of its owner may add; `volumes` are those that the owner may use; `names`
+    are those of the owner in the audit log.
     """
     most = min(config.max_container_bytes, container.bytes + room)
     cfg = {**usual_cfg(config, work_dir), "limits": _limits(config, most, room)}
+    if container.volumes != ALL_VOLUMES:
+        volumes = chosen(volumes, container.volumes.split())
+    cfg["volumes"] = volumes
     if config.audit:
         log = audit_log(config)
         cfg["audit"] = log.of(owner=container.owner, **names, container=container.id, origin=container.origin)
-    if container.memory_limit == config.memory and not container.network and not container.skills:
+    is_usual = container.memory_limit == config.memory and volumes in ((), config.volumes)
+    if is_usual and not container.network and not container.skills:
         return cfg
     own = {"memory": MEMORY_TIERS[container.memory_limit], **network_cfg(container.network, config)}
     if container.skills:

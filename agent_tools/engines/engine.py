@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Union, get_args
 
 from agent_tools.engines.network import NetworkPolicy, PackageIndex
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
 
@@ -248,6 +249,10 @@ class SandboxSpec:
     skills: tuple[Path, ...] = ()
     """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name. Without a `work_dir`, there
     is a memory-backed folder instead, which takes copies of up to MAX_SKILL_BYTES each."""
+    volumes: tuple[Volume, ...] = ()
+    """Mounted at their targets; an engine on another machine has only those that it knows by name."""
+    groups: tuple[int, ...] = ()
+    """Further groups of the guest's processes, which the folders of volumes are for."""
 
 
 class StreamLost(EngineError, OSError):

@@ -26,7 +26,7 @@ _RESERVED = re.compile(r"setting-\d+|local|sign-on")  # names that metrics have 
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """The limits of one key; None for the gateway's own.
+    """The limits of one key; None for the gateway's own. `volumes` has names with commas between them, '' for none.
 
     Raises:
         InvalidParams: a limit is negative.
@@ -34,9 +34,11 @@ class KeyLimits:
 
     max_containers: int | None = None
     max_requests_per_minute: int | None = None
+    volumes: str | None = None
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name in ("max_containers", "max_requests_per_minute"):
+            value = getattr(self, name)
             if value is not None and not 0 <= value < 2**31:
                 raise InvalidParams(f"{name}={value} is out of range: give 0 to {2**31 - 1:,}.")
 
@@ -77,6 +79,7 @@ class NamedKeys:
             created_at=time.time(),
             max_containers=limits.max_containers,
             max_requests_per_minute=limits.max_requests_per_minute,
+            volumes=limits.volumes,
             revoked_at=None,
             for_users=for_users,
             group=group,
@@ -109,7 +112,7 @@ class NamedKeys:
         return self._find(name).owner
 
     def limit(self, name: str, limits: KeyLimits) -> None:
-        """Change both limits of a key.
+        """Change all limits of a key.
 
         Raises:
             InvalidParams: there is no such key.
@@ -136,4 +139,5 @@ class NamedKeys:
 
 
 def _caller(row: ApiKey) -> AcceptedKey:
-    return AcceptedKey(row.owner, row.id, row.max_containers, row.max_requests_per_minute, row.for_users)
+    volumes = None if row.volumes is None else tuple(each.strip() for each in row.volumes.split(","))
+    return AcceptedKey(row.owner, row.id, row.max_containers, row.max_requests_per_minute, row.for_users, volumes=volumes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -71,6 +71,7 @@ class Services:
         self.sweep_failures = 0
         self.compute = ComputeQueue()
         self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped
+        self._volume_names: Mapping[str, tuple[str, ...] | None] = {}  # at the last reading of keys
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
         with ExitStack() as undo:
             self._join_others(undo)
@@ -131,6 +132,7 @@ class Services:
         undo.callback(self.containers.close)
         self.containers.name_of, self.containers.user_of = self.keys.name_of, self.keys.user_of
         self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
+        self.containers.volumes_of = lambda owner: self.keys.volumes(owner, config.volumes)
         self.shares = self.containers.shares
         self.conversations = RecognisedConversations(config, self.store)
         self.stored_conversations = StoredConversations(config, self.store, self.shares)
@@ -177,10 +179,13 @@ class Services:
         self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
 
     def _read_keys(self) -> None:
-        """Accept the current named keys, and end the running work of revoked ones."""
+        """Accept the current named keys, and end the running work of revoked ones, and sandboxes with lost volumes."""
         if revoked := NamedKeys(self.store).read_into(self.keys):
             self.end_jobs_of(revoked)
             self._revoked |= revoked
+        if self.config.volumes:
+            before, self._volume_names = self._volume_names, self.keys.volume_names()
+            self._revoked |= narrowed(before, self._volume_names)
         if self._revoked:  # until it is done: the database may fail just then
             self.containers.stop(self._revoked)
             self._revoked = frozenset()
@@ -197,6 +202,16 @@ class Services:
         thread.start()
         undo.callback(thread.join)
         undo.callback(stopped.set)
+
+
+def narrowed(before: Mapping[str, tuple[str, ...] | None], now: Mapping[str, tuple[str, ...] | None]) -> frozenset[str]:
+    """Return the owners that may not use a volume any more; None stands for all volumes."""
+    found = set[str]()
+    for owner, names in now.items():
+        earlier = before.get(owner, ())
+        if names is not None and (earlier is None or not set(earlier) <= set(names)):
+            found.add(owner)
+    return frozenset(found)
 
 
 def _now_and_then(stopped: threading.Event, work: Callable[[], int | None], every: float) -> None:

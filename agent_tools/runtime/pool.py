@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal, Union
 
 from agent_tools.engines.engine import Engine, Guest, Isolation
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import AgentToolsError, PreludeError
 from agent_tools.limits import Limits
 from agent_tools.machine.background import Do
@@ -61,6 +62,7 @@ class Kind:
     preload: tuple[str, ...]
     folder: Path
     skills: tuple[Skill, ...] = ()
+    volumes: tuple[Volume, ...] = ()
 
     @classmethod
     def of(cls, spec: SessionSpec, guest: Guest) -> Kind:
@@ -79,6 +81,7 @@ class Kind:
             preload=spec.ahead.preload,
             folder=spec.work_dir.parent if shares else Path(tempfile.gettempdir()),
             skills=spec.skills,
+            volumes=spec.volumes,
         )
 
     def spec(self, work_dir: Path) -> SessionSpec:
@@ -94,6 +97,7 @@ class Kind:
             checkpoint=self.checkpoint,
             is_blank=True,
             skills=self.skills,
+            volumes=self.volumes,
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict, Union
 from agent_tools import settings
 from agent_tools.engines.engine import Isolation, Recipe
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes
 from agent_tools.other_names import OPTIONS
@@ -69,6 +70,7 @@ class Keywords(TypedDict, total=False):
     describe: str
     call_limits: CallLimits | Mapping[str, float | str | bool]
     skills: Sequence[str | os.PathLike[str]]
+    volumes: str | Mapping[str, str | os.PathLike[str]] | Sequence[str | Volume]
     history: int
     audit: str | Path | AuditLog | None
     audit_code: bool
@@ -134,7 +136,7 @@ _RECIPE = ("packages", "debian_packages", "flavour")
 _FORBIDDEN = frozenset(
     (
         *("privileged", "cap_add", "capabilities", "security_opt", "user", "uid", "tty", "sysctls", "cgroup_parent"),
-        *("devices", "volumes", "mounts", "binds", "docker_socket", "ports", "publish", "oom_kill_disable"),
+        *("devices", "mounts", "binds", "docker_socket", "ports", "publish", "oom_kill_disable"),
         *("pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network_mode"),
     )
 )
@@ -166,6 +168,7 @@ class Options:
     idle_stop: float = 0.0
     engine: str | None = None
     skills: tuple[Skill, ...] = ()
+    volumes: tuple[Volume, ...] = ()
 
     @property
     def ahead(self) -> Ahead:
@@ -184,6 +187,7 @@ class Options:
             ahead=self.ahead,
             idle_stop=self.idle_stop,
             skills=self.skills,
+            volumes=self.volumes,
         )
 
     @classmethod
@@ -217,6 +221,7 @@ class Options:
             checkpoint=_flag(cfg, "checkpoint", True),
             engine=checked_engine(cfg["engine"]) if cfg.get("engine") is not None else None,
             skills=read_skills(cfg.get("skills") or (), settings.state_dir() / "skills"),
+            volumes=read_volumes(cfg.get("volumes") or ()),
         )
 
 

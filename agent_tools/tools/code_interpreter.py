@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent_tools import settings
 from agent_tools.code_reader import Reading, read_params
+from agent_tools.engines.volumes import with_volumes
 from agent_tools.errors import FileRejected, InvalidParams
 from agent_tools.results.execution import Execution, Output, Picture, StagedFile, finished
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
@@ -72,6 +73,8 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
     * hostcalls: functions of the host that the code can call (see `agent_tools.code_mode.Toolset`).
     * skills: folders of Agent Skills, or folders of such, which are mounted read-only below /skills and named in the
       tool's description (see docs/skills.md). Default: none.
+    * volumes: folders of this machine, or volumes of the engine, that the code sees at /volumes/NAME, e.g.
+      `{'datasets': '/srv/data', 'shared': '/srv/shared:rw:20g'}` (see docs/volumes.md). Default: none.
     * history: the number of runs to keep for `as_sandbox.notebook()`. Default 0.
     * audit, audit_code, audit_required: an audit log with two lines for each run: see docs/audit.md. Default: none.
     * network: 'none', a list of names such as `['pypi']`, a dict with more (see `agent_tools.engines.network`), or an
@@ -116,6 +119,7 @@ class CodeInterpreter(BaseToolWithFileAccess, CodeTool):
         self.instance_id = self._sandbox.id
         if self.options.describe:
             self.description = self._description_with_contents()
+        self.description = with_volumes(self.description, self.options.volumes)
         self.description = with_catalogue(self.description, self.options.skills)
 
     @property

@@ -375,7 +375,7 @@ def _make_foreign_image(tool: CodeInterpreter) -> None:
 
 def test_options_that_would_break_the_isolation_are_refused(work_dir: Path) -> None:
     make = partial(CodeInterpreter)
-    for option in ({"privileged": True}, {"network": "host"}, {"user": "0"}, {"volumes": {}}, {"pid_mode": "host"}):
+    for option in ({"privileged": True}, {"network": "host"}, {"user": "0"}, {"mounts": []}, {"pid_mode": "host"}):
         with pytest.raises(InvalidParams, match="isolation"):
             make({"work_dir": str(work_dir), **option})
 

@@ -37,6 +37,7 @@ from agent_tools.engines.docker.payload import (
     processes_of_user,
 )
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.machine.deleted_files import family
 from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
@@ -245,6 +246,7 @@ class DockerEngine:
             SandboxStartError: the engine lacks something that the spec asks for.
         """
         self._doubtful.remove()
+        self._check_volumes(spec.volumes)
         spec = replace(spec, is_ahead=spec.is_ahead and self.info().changes_shares)
         sandbox = self._create(spec)
         with contextlib.ExitStack() as undo:
@@ -263,6 +265,21 @@ class DockerEngine:
                 raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
         return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
+
+    def _check_volumes(self, volumes: Sequence[Volume]) -> None:
+        """Check that the engine has the volumes that it is to know by name: it would make a missing one.
+
+        Raises:
+            SandboxStartError: it has none of this name.
+        """
+        for each in volumes:
+            try:
+                _ = each.folder or self.connection.api().inspect_volume(each.source)
+            except docker.errors.NotFound as exc:
+                raise SandboxStartError(
+                    f"Volume {each.name}: the engine has no volume {each.source!r}. Make it: docker volume create "
+                    f"{each.source}. If a folder is meant, give its absolute path."
+                ) from exc
 
     @translated()
     def _promote(self, id_: str) -> None:

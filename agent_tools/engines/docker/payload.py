@@ -26,6 +26,7 @@ from agent_tools.engines.engine import (
     SandboxSpec,
     environment,
 )
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import KIB, MIB
@@ -73,6 +74,7 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     return {
         "NetworkMode": limits.engine_network,
         "IpcMode": "private",
+        **({"GroupAdd": [str(group) for group in spec.groups]} if spec.groups else {}),
         "Privileged": False,
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true", f"seccomp={seccomp_profile}"],
@@ -103,7 +105,18 @@ def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
     names = (GUEST_WORK_DIR, *WORK_DIR_NAMES) if spec.work_dir else ()
     work_dir = [_bind(str(spec.work_dir), name, read_only=False) for name in names]
     skills = spec.skills if spec.work_dir else ()
-    return run_dir + work_dir + [_bind(str(each), f"{GUEST_SKILLS}/{each.name}", read_only=True) for each in skills]
+    below_skills = [_bind(str(each), f"{GUEST_SKILLS}/{each.name}", read_only=True) for each in skills]
+    return run_dir + work_dir + below_skills + [_volume(each) for each in spec.volumes]
+
+
+def _volume(volume: Volume) -> dict[str, Any]:
+    """Return the mount of a volume. What is mounted below a folder stays out: it would not become read-only."""
+    if volume.folder is None:
+        named = {"Type": "volume", "Source": volume.source, "VolumeOptions": {"NoCopy": True}}
+        return {**named, "Target": volume.target, "ReadOnly": not volume.is_writable}
+    mount = _bind(volume.source, volume.target, read_only=not volume.is_writable)
+    mount["BindOptions"]["NonRecursive"] = True
+    return mount
 
 
 def _tmpfs(spec: SandboxSpec) -> dict[str, str]:

@@ -34,6 +34,7 @@ from agent_tools.engines.engine import (
 )
 from agent_tools.engines.kubernetes.answers import table, tables
 from agent_tools.engines.kubernetes.progress import Progress
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import MIB, size_of
@@ -240,14 +241,23 @@ class PodMaker:
             "hostname": "sandbox",
             "dnsPolicy": "None",
             "dnsConfig": {"nameservers": ["127.0.0.1"]},
-            "securityContext": {"fsGroup": USER, "seccompProfile": self._seccomp(limits)},
+            "securityContext": {
+                "fsGroup": USER,
+                **(
+                    {"fsGroupChangePolicy": "OnRootMismatch"} if spec.volumes else {}
+                ),  # else each start visits all files
+                "seccompProfile": self._seccomp(limits),
+            },
             **({"runtimeClassName": runtime} if runtime else {}),
             **({"imagePullSecrets": [{"name": self.options.pull_secret}]} if self.options.pull_secret else {}),
             **({"nodeSelector": dict(self.options.node_selector)} if self.options.node_selector else {}),
             "containers": [self._container(spec, hold_seconds)],
             "volumes": [
-                {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}}
-                for name, (_, size) in _folders(spec).items()
+                *(
+                    {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}}
+                    for name, (_, size) in _folders(spec).items()
+                ),
+                *(_claimed(number, each) for number, each in enumerate(spec.volumes)),
             ],
         }
 
@@ -275,6 +285,10 @@ class PodMaker:
             "volumeMounts": [
                 *({"name": name, "mountPath": path} for name, (path, _) in _folders(spec).items()),
                 *({"name": WORK_DIR_VOLUME, "mountPath": path} for path in WORK_DIR_NAMES),
+                *(
+                    {"name": f"volume-{number}", "mountPath": each.target, "readOnly": not each.is_writable}
+                    for number, each in enumerate(spec.volumes)
+                ),
             ],
             "terminationMessagePath": _TERMINATION_LOG,
             "terminationMessagePolicy": "File",
@@ -307,6 +321,10 @@ class PodMaker:
         if limits.engine_network != "none":
             raise SandboxStartError(
                 f"network={limits.engine_network!r:.80} is a network of a Docker engine; a pod takes 'none' or a list."
+            )
+        if folders := [each.name for each in spec.volumes if each.folder]:
+            raise SandboxStartError(
+                f"Volume {folders[0]} is a folder of this machine; a pod takes a claim by name: {folders[0]}=CLAIM."
             )
         if limits.gpus == "all":
             raise SandboxStartError("gpus='all' is not possible with Kubernetes: give a number.")
@@ -348,6 +366,11 @@ def _folders(spec: SandboxSpec) -> dict[str, tuple[str, int]]:
         **({"skills": (GUEST_SKILLS, len(spec.skills) * MAX_SKILL_BYTES)} if spec.skills else {}),
         **({"session": (GUEST_SESSION, limits.installed)} if limits.policy else {}),
     }
+
+
+def _claimed(number: int, volume: Volume) -> dict[str, Any]:
+    claim = {"claimName": volume.source, "readOnly": not volume.is_writable}
+    return {"name": f"volume-{number}", "persistentVolumeClaim": claim}
 
 
 def _cores(cpus: float) -> str:

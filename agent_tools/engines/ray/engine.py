@@ -31,7 +31,7 @@ from agent_tools.engines.ray.link import (
 )
 from agent_tools.engines.ray.node import Endpoint
 from agent_tools.engines.ray.request import raise_error, write_spec
-from agent_tools.errors import EngineError, EngineUnavailable, HostFull
+from agent_tools.errors import EngineError, EngineUnavailable, HostFull, SandboxStartError
 from agent_tools.text import neutralise
 from agent_tools.version import __version__
 
@@ -100,6 +100,8 @@ class NodesEngine:
             EngineUnavailable: no node answers.
             SandboxStartError: the node's engine lacks something that the spec asks for.
         """
+        if spec.volumes:
+            raise SandboxStartError("Sandboxes on Ray have no volumes: leave out the option `volumes`.")
         deadline, is_first = time.monotonic() + self._patience, True
         while True:
             found = self._try_all(spec)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from agent_tools.bodies.sign_on import ProviderUnavailable, SignedOnUser, SignOn, TokenRefused, is_token
 from agent_tools.containers.keys import ANYONE, digest, owner_of_digest, web_page_refusal
 from agent_tools.containers.keys import bearer as key_in
+from agent_tools.engines.volumes import Volume, chosen
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy
 
 _PLACES = ("api-key", "x-api-key", "x-access-token", "e2b-traffic-access-token")  # headers of other services
@@ -31,6 +32,7 @@ class AcceptedKey:
         for_users: a client with the key may name the user of each request, as a server of many users does.
         user: the subject of a token; '' for a key.
         expires_at: when the token ends (seconds since the epoch).
+        volumes: the names of volumes that its containers may use; None for all of the gateway's.
     """
 
     owner: str
@@ -40,6 +42,7 @@ class AcceptedKey:
     for_users: bool = False
     user: str = ""
     expires_at: float = math.inf
+    volumes: tuple[str, ...] | None = None
 
 
 class RequestKeys:
@@ -110,6 +113,19 @@ class RequestKeys:
         """Return the number of containers that an owner may have at once."""
         found = [each.max_containers for each in self._all_of(owner)]
         return next((most for most in found if most is not None), usual)
+
+    def volume_names(self) -> Mapping[str, tuple[str, ...] | None]:
+        """Return the names of volumes that each owner with a key, and each user, may use; None for all."""
+        users = filter(None, map(self._caller_of, list(self._users.values())))
+        return {each.owner: each.volumes for each in (*self._callers.values(), *users)}
+
+    def volumes(self, owner: str, known: tuple[Volume, ...]) -> tuple[Volume, ...]:
+        """Return which of the known volumes an owner may use: none without an accepted key."""
+        found = [each.volumes for each in self._all_of(owner)]
+        if self.are_needed and not found:
+            return ()
+        names = next((names for names in found if names is not None), None)
+        return known if names is None else chosen(known, names)
 
     def name_of(self, owner: str) -> str:
         """Return the name of an owner's key or group; `ANYONE` if it is not accepted any more."""

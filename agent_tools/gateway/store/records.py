@@ -212,7 +212,7 @@ class ApiKey(Record):
     """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None means the gateway's own.
 
     A client with a `for_users` key may name the user of each request. `group` is none's key: it lets the users of a
-    group in, with these limits.
+    group in, with these limits. `volumes` has names with commas between them.
     """
 
     table = "api_keys"
@@ -224,3 +224,4 @@ class ApiKey(Record):
     revoked_at: float | None
     for_users: bool = False
     group: str | None = None
+    volumes: str | None = None

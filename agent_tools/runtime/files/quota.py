@@ -209,6 +209,27 @@ class Quota:
         return ""
 
 
+class Pace:
+    """The times of the checks of one folder. `clock` returns seconds."""
+
+    def __init__(self, rounds: Rounds, clock: Callable[[], float]) -> None:
+        self._rounds = rounds
+        self._clock = clock
+        self._next_at = self._next_idle_at = -float("inf")
+
+    def is_due(self, is_busy: Callable[[], bool]) -> bool:
+        """Return whether a check is due."""
+        now = self._clock()
+        return now >= self._next_at and (now >= self._next_idle_at or is_busy())
+
+    def checked(self, started: float, factor: float = PAUSE_FACTOR) -> None:
+        """Record a check that began then: after t seconds comes a pause of at least `factor` times as many."""
+        ended = self._clock()
+        self._next_at = ended + max(0.9 * LOOK_EVERY, factor * (ended - started))  # a round may be a little early
+        of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)
+        self._next_idle_at = ended + max(IDLE_LOOK_EVERY, of_all)
+
+
 class QuotaWatch:
     """Enforces a quota on one sandbox, until closed. `clock` returns seconds."""
 
@@ -227,7 +248,7 @@ class QuotaWatch:
         self._deleted = deleted
         self._clock = clock
         self._rounds = within or rounds()
-        self._next_at = self._next_idle_at = -float("inf")
+        self._pace = Pace(self._rounds, clock)
         self._has_counted = False
         self._hidden_looks, self._hidden_since = 0, 0.0
         self._rounds.add(self)
@@ -238,8 +259,7 @@ class QuotaWatch:
 
     def is_due(self) -> bool:
         """Return whether a check is due."""
-        now = self._clock()
-        return now >= self._next_at and (now >= self._next_idle_at or self._is_busy())
+        return self._pace.is_due(self._is_busy)
 
     def look(self) -> None:
         """Count the contents the first time; later stop a guest that is over the quota."""
@@ -249,11 +269,7 @@ class QuotaWatch:
             self._has_counted = True
         elif self._has_suspects() and self._excess():
             self._stop()
-        ended = self._clock()
-        pause = 0.0 if is_first else PAUSE_FACTOR * (ended - started)  # a first count has looked for no excess yet
-        self._next_at = ended + max(0.9 * LOOK_EVERY, pause)  # a round may be a little early
-        of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)
-        self._next_idle_at = ended + max(IDLE_LOOK_EVERY, of_all)
+        self._pace.checked(started, 0 if is_first else PAUSE_FACTOR)  # a first count has looked for no excess yet
 
     def _stop(self) -> None:
         self._brake.order(Pause())

@@ -18,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent_tools import settings
 from agent_tools.engines.engine import Guest
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.machine.folder import OPEN_DIR
@@ -28,10 +27,9 @@ from agent_tools.machine.owner import CLAIM, Owner, owner_is_gone
 from agent_tools.machine.path_walk import Identity, folders_passed, identity
 from agent_tools.machine.private_folder import opened_own, private_base
 from agent_tools.machine.removal import remove_tree
+from agent_tools.machine.unsafe_folders import objection
 from agent_tools.settings import runtime_dir
 
-_SYSTEM_TREES = ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")  # with all their contents
-_SYSTEM_DIRS = ("/", "/boot", "/bin", "/sbin", "/lib", "/usr", "/var", "/home", "/opt", "/srv", *_SYSTEM_TREES)
 MAX_ENTRIES_LOOKED_AT = 10_000
 
 
@@ -71,29 +69,10 @@ def _make(path: Path) -> bool:
 
 
 def _refuse_unsafe(path: Path) -> None:
-    reason = ""
-    ways = (path, Path(os.path.realpath(path)))
-    homes = (Path.home(), Path(os.path.realpath(Path.home())))
-    if any(str(way) in _SYSTEM_DIRS or any(way.is_relative_to(top) for top in _SYSTEM_TREES) for way in ways):
-        reason = "is part of the system"
-    elif any(way == home or way in home.parents for way in ways for home in homes):
-        reason = "is your home folder or holds it"
-    elif path.is_symlink():
-        reason = "is a symbolic link"
-    elif path.is_dir() and path.stat().st_mode & stat.S_ISVTX:
-        reason = "belongs to all users of this machine"
-    elif any(way == kept or way in kept.parents or kept in way.parents for way in ways for kept in _kept_folders()):
-        reason = "is, holds or lies in the folder with the sockets of sandboxes"
-    elif path.exists() and not path.is_dir():
-        raise InvalidParams(f"work_dir {path} is not a folder. Give another one.")
-    if reason:
+    if reason := objection(path):
         raise InvalidParams(f"work_dir {path} {reason}; untrusted code may not have it. Give another folder.")
-
-
-def _kept_folders() -> tuple[Path, Path]:
-    """Return the folder of run directories, by name and without links."""
-    kept = settings.runtime_dir()
-    return kept, Path(os.path.realpath(kept))
+    if path.exists() and not path.is_dir():
+        raise InvalidParams(f"work_dir {path} is not a folder. Give another one.")
 
 
 def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
@@ -154,17 +133,17 @@ class Claim:
         EngineError: claims cannot be written.
     """
 
-    def __init__(self, work_dir: Path) -> None:
+    def __init__(self, work_dir: Path, noun: str = "work_dir") -> None:
         self._path = private_base() / f"{CLAIM}{Owner.current().token}-{secrets.token_hex(4)}"
         try:
             passed = folders_passed(work_dir)
             _write(self._path, passed)
             for theirs in _others(self._path.parent, self._path.name):
-                _refuse_inside(work_dir, passed, theirs)
-                _refuse_around(work_dir, passed, theirs)
+                _refuse_inside(work_dir, passed, theirs, noun)
+                _refuse_around(work_dir, passed, theirs, noun)
         except OSError as exc:
             self.release()
-            raise EngineError(f"work_dir {work_dir} cannot be claimed in {self._path.parent}: {exc.strerror}.") from exc
+            raise EngineError(f"{noun} {work_dir} cannot be claimed in {self._path.parent}: {exc.strerror}.") from exc
         except BaseException:
             self.release()
             raise
@@ -181,8 +160,8 @@ def _write(path: Path, passed: tuple[Identity, ...]) -> None:
     unfinished.rename(path)
 
 
-def refuse_claimed(path: Path) -> None:
-    """Check that a folder is not inside the work_dir of a live sandbox.
+def refuse_claimed(path: Path, noun: str = "work_dir") -> None:
+    """Check that a folder is not inside one that the code of a live sandbox writes to.
 
     Raises:
         InvalidParams: it is.
@@ -190,7 +169,7 @@ def refuse_claimed(path: Path) -> None:
     passed = folders_passed(path)
     with contextlib.suppress(FileNotFoundError):  # there has never been a claim
         for theirs in _others(runtime_dir()):
-            _refuse_inside(path, passed, theirs)
+            _refuse_inside(path, passed, theirs, noun)
 
 
 def is_claimed(folder: Identity) -> bool:
@@ -223,18 +202,18 @@ def _read(path: str) -> list[Identity]:
     return passed
 
 
-def _refuse_inside(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Identity]) -> None:
+def _refuse_inside(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Identity], noun: str) -> None:
     if theirs[-1] in passed[:-1]:
         raise InvalidParams(
-            f"work_dir {work_dir} lies inside the work_dir of a live sandbox, whose code could redirect its path. "
+            f"{noun} {work_dir} lies inside a folder of a live sandbox, whose code could redirect its path. "
             "Give a folder beside that one, or close that sandbox first."
         )
 
 
-def _refuse_around(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Identity]) -> None:
+def _refuse_around(work_dir: Path, passed: tuple[Identity, ...], theirs: list[Identity], noun: str) -> None:
     if passed[-1] in theirs[:-1]:
         raise InvalidParams(
-            f"work_dir {work_dir} holds the work_dir of a live sandbox, the way to which its code could then bend. "
+            f"{noun} {work_dir} holds a folder of a live sandbox, the way to which its code could then bend. "
             "Give a folder beside that one, or close that sandbox first."
         )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from agent_tools.engines.engine import Isolation
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import InvalidParams, KernelDied, PreludeError
 from agent_tools.guest.wire.messages import DEFAULT_LIMIT, MessageLimits
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
@@ -66,6 +67,7 @@ class SessionSpec:
     """Whether kernels leave checkpoints, one of which continues when a kernel is killed."""
     skills: tuple[Skill, ...] = ()
     """Folders to mount read-only below /skills; none of them ever changes."""
+    volumes: tuple[Volume, ...] = ()
 
     @property
     def telling_isolation(self) -> Isolation:

@@ -9,17 +9,21 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import GUEST_SKILLS, Container, Engine, Guest, Isolation, SandboxSpec
-from agent_tools.errors import EngineError, KernelDied, SandboxStartError
+from agent_tools.engines.volumes import Volume
+from agent_tools.errors import EngineError, InvalidParams, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.deleted_files import DeletedFiles, deleted_files
 from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.machine.path_walk import identity_now
+from agent_tools.machine.written_bytes import written_bytes
 from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
@@ -27,7 +31,8 @@ from agent_tools.runtime.files.archives import Archives
 from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
-from agent_tools.runtime.files.work_dir import Claim
+from agent_tools.runtime.files.volume_quota import VolumeUser, quota_of
+from agent_tools.runtime.files.work_dir import Claim, refuse_claimed
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.idle_stop import IdleStop
 from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches, KernelHolder, Kernels, SessionSpec
@@ -62,9 +67,12 @@ class RunningSandbox(KernelHolder):
             if guest.shares_files:
                 undo.callback(Claim(spec.work_dir).release)
             self._work_dir = identity_now(spec.work_dir)
+            self._volumes, groups = mounted(spec.volumes, guest)
+            for each in self._watched_volumes():
+                undo.callback(Claim(Path(each.source), f"Volume {each.name}:").release)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
-            asked = self._asked(guest)
+            asked = replace(self._asked(guest), volumes=self._volumes, groups=groups)
             self.sandbox = engine.start(asked)
             undo.callback(self.remove)
             self._lifeline = await_guest(engine, self._transport, self.sandbox, asked, spec.limits.start_timeout)
@@ -82,6 +90,8 @@ class RunningSandbox(KernelHolder):
                 undo.callback(self._egress.close)
             self.start_kernel(spec.limits.start_timeout)
             self._follow_folder(guest, quota, undo)
+            for each in self._watched_volumes():
+                undo.callback(quota_of(each).join(self._volume_user()))
             self._undo = undo.pop_all()
 
     def _asked(self, guest: Guest) -> SandboxSpec:
@@ -97,6 +107,22 @@ class RunningSandbox(KernelHolder):
             is_ahead=spec.is_blank,
             skills=tuple(each.folder for each in spec.skills),
         )
+
+    def _watched_volumes(self) -> list[Volume]:
+        """Return the volumes that the code may fill."""
+        return [each for each in self._volumes if each.is_writable and each.folder]
+
+    def _volume_user(self) -> VolumeUser:
+        brake = Brake(self._order_for_work_dir, self._end_for_volume)
+        return VolumeUser(brake, self._has_work, self._writes, self._deleted_bytes)
+
+    def _writes(self) -> tuple[int, bool]:
+        return written_bytes(self.sandbox.pid) if self.sandbox.pid else (0, False)
+
+    def _deleted_bytes(self, device: int) -> int:
+        """Return the bytes of deleted files that are open on a device; none on that of work_dir, whose quota counts."""
+        is_apart = self.sandbox.pid and device != self._work_dir[0]
+        return deleted_files(self.sandbox.pid, device).bytes if is_apart else 0
 
     def _follow_folder(self, guest: Guest, quota: Quota, undo: ExitStack) -> None:
         """Enforce the limits of work_dir, or sync it if it is not shared."""
@@ -292,6 +318,10 @@ class RunningSandbox(KernelHolder):
         if self.kernel:
             self.kernel.kill(reason, "work_dir_quota")
 
+    def _end_for_volume(self, reason: str) -> None:
+        self._kill_for_work_dir(reason)
+        self.remove()  # a fresh kernel would have the volume as it is mounted
+
     def _deleted_files(self) -> DeletedFiles:
         """Return the deleted files that are still open; empty if the sandbox's processes are not visible here."""
         return deleted_files(self.sandbox.pid, self._work_dir[0]) if self.sandbox.pid else DeletedFiles()
@@ -327,7 +357,32 @@ class RunningSandbox(KernelHolder):
         self._undo.close()
 
 
-# The start of a sandbox: waits for its PID 1, and opens optional parts.
+# The start of a sandbox: checks its volumes, waits for its PID 1, and opens optional parts.
+
+
+def mounted(volumes: Sequence[Volume], guest: Guest) -> tuple[tuple[Volume, ...], tuple[int, ...]]:
+    """Return volumes as a sandbox gets them now, a full one read-only, and the groups that it needs for them.
+
+    Raises:
+        InvalidParams: one cannot be mounted by this engine, or its permissions keep the guest out.
+    """
+    groups = set[int | None]()
+    for each in volumes:
+        if each.folder and not guest.shares_files:
+            raise InvalidParams(
+                f"Volume {each.name}: {each.source} is a folder of this machine, and the engine runs elsewhere. Name a "
+                f"volume that it has: {each.name}=VOLUME."
+            )
+        if each.folder:
+            refuse_claimed(each.folder, f"Volume {each.name}:")
+            groups.add(each.group_for(guest))
+    now = (replace(each, is_writable=False) if is_full(each) else each for each in volumes)
+    return tuple(now), tuple(sorted(group for group in groups if group is not None))
+
+
+def is_full(volume: Volume) -> bool:
+    """Return whether code may only read a volume that it could otherwise write to, since it is over its quota."""
+    return bool(volume.is_writable and volume.folder) and quota_of(volume).is_full()
 
 
 @contextlib.contextmanager

@@ -18,8 +18,10 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.containers.config import MEMORY_TIERS
 from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.spec import ContainerSpec
+from agent_tools.engines.volumes import MAX_VOLUMES
 from agent_tools.limits import KIB, MIB
 from agent_tools.wires.e2b.calls import ORIGIN, ROUTES, Box, E2BRequest, Facts
+from agent_tools.wires.e2b.volumes import VolumeMount, asked_volumes, mounts_shown
 from agent_tools.wires.http import Json, aside
 
 VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, without metadata
@@ -29,7 +31,8 @@ METRICS_EVERY = 5  # seconds that a client may take to ask for what is now
 MAX_FACTS = 64 * 1024  # characters of metadata and variables
 ABSENT = {
     "templates": "Templates are not available here: every sandbox has the image of this server.",
-    "volumes": "Volumes are not available here: files live in their sandbox.",
+    "volumes": "Only the operator of this server declares volumes: list them, and name them in volumeMounts.",
+    "volumecontent": "The files of a volume can only be reached from a sandbox that has it.",
     "fork": "Sandboxes cannot be forked here: create another one.",
     "snapshots": "Snapshots are not available here: pause a sandbox to keep it.",
     "network": "The network of a sandbox cannot be changed here: create another one.",
@@ -62,12 +65,12 @@ async def _create(
     network: dict[str, Any] | None = None,
     mcp: Any = None,
     iam: Any = None,
-    volumeMounts: Any = None,  # noqa: N803
+    volumeMounts: Annotated[list[VolumeMount], Field(max_length=MAX_VOLUMES)] | None = None,  # noqa: N803
 ) -> Any:
     if templateID not in TEMPLATES:
         raise HTTPException(501, f"Template {templateID!r:.80} is not available here: use {' or '.join(TEMPLATES)}.")
     rules = {name for name, value in (network or {}).items() if value} - {"allowPublicTraffic"}  # there is none
-    for name, value in {"network": rules, "mcp": mcp, "iam": iam, "volumeMounts": volumeMounts}.items():
+    for name, value in {"network": rules, "mcp": mcp, "iam": iam}.items():
         if value:
             raise HTTPException(501, f"{name} is not available here: create the sandbox without it.")
     facts = Facts(
@@ -80,7 +83,8 @@ async def _create(
     )
     if len(facts.model_dump_json()) > MAX_FACTS:
         raise HTTPException(400, f"metadata and envVars have more than {MAX_FACTS:,} characters.")
-    box = await aside(_made, call, facts, allow_internet_access is not False, timeout)
+    volumes = asked_volumes(call, volumeMounts or [])
+    box = await aside(_made, call, facts, allow_internet_access is not False, timeout, volumes)
     try:
         await call.use(lambda _: None, box)
     except BaseException:
@@ -93,11 +97,11 @@ async def _create(
 ROUTES.on("POST", "/sandboxes")(_create)
 
 
-def _made(call: E2BRequest, facts: Facts, has_internet: bool, seconds: float) -> Box:
+def _made(call: E2BRequest, facts: Facts, has_internet: bool, seconds: float, volumes: str) -> Box:
     call.wire.all_of(call.owner)  # which forgets those that are gone
     containers, id_ = call.wire.containers, f"i{secrets.token_hex(12)}"
     domains = tuple(containers.config.allowed_domains) if has_internet else ()
-    spec = ContainerSpec(id_, idle_minutes=seconds / 60 + 1, domains=domains, origin=ORIGIN)
+    spec = ContainerSpec(id_, idle_minutes=seconds / 60 + 1, domains=domains, origin=ORIGIN, volumes=volumes)
     row: ContainerRecord = containers.create(call.owner, spec, id_)
     value = facts.model_dump_json()
     call.wire.rows.add(WireValue(id=f"e2b-{id_}", owner=call.owner, created_at=row.created_at, value=value))
@@ -236,6 +240,7 @@ def _info(call: E2BRequest, box: Box) -> dict[str, Any]:
         "cpuCount": 1,
         "memoryMB": MEMORY_TIERS[box.row.memory_limit] // MIB,
         "diskSizeMB": call.wire.containers.config.max_container_bytes // MIB,
+        "volumeMounts": mounts_shown(call, box),
     }
 
 

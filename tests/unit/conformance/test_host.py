@@ -98,7 +98,7 @@ def by_name(found: ContainerFacts) -> dict[str, Finding]:
 
 def test_a_sandbox_as_we_make_it_holds_in_everything() -> None:
     found = by_name(facts())
-    assert len(found) == len(RULES) == 29
+    assert len(found) == len(RULES) == 30
     assert [finding for finding in found.values() if finding.verdict != "held"] == []
     assert {finding.seen_by for finding in found.values()} == {"host"}
     assert {finding.name for finding in found.values() if not finding.is_promised} <= {"TCP buffers"}
@@ -123,6 +123,7 @@ def mount(target: str, *options: str, kind: str = "tmpfs", is_shared: bool = Fal
     return replace(facts(), mounts=(ROOT, MountPoint(target, kind, frozenset(options), is_shared)))
 
 
+VOLUME = MountPoint("/volumes/data", "ext4", frozenset({"ro"}), is_shared=False)
 OPEN = {
     "a proxy": (facts(config={"Env": ["https_proxy=http://proxy"]}), "no proxy settings"),
     "a token in Env": (facts(config={"Env": ["API_TOKEN=x"]}), "no secrets in its settings"),
@@ -137,6 +138,10 @@ OPEN = {
     "below /etc": (facts(mounts=[{**BIND, "Source": "/etc/ssl"}]), "host folders"),
     "slave bind": (facts(mounts=[{**BIND, "Propagation": "rslave"}]), "mount propagation"),
     "shared mount": (mount("/x", "rw", kind="ext4", is_shared=True), "mount propagation"),
+    "a mount below a volume": (
+        replace(facts(), mounts=(ROOT, VOLUME, replace(VOLUME, target="/volumes/data/inner"))),
+        "volumes",
+    ),
     "nothing masked": (facts({"MaskedPaths": None}), "kernel's files in /proc"),
     "sysctl writable": (facts({"ReadonlyPaths": ["/proc/sysrq-trigger"]}), "kernel's files in /proc"),
     "sysctl mounted to write": (
@@ -227,6 +232,10 @@ HELD = {
     "tunnels of loaded modules": (replace(facts(), interfaces=("lo", "sit0", "tunl0")), ("interfaces", "lo")),
     "an exposed port that is not published": (facts(ports={"80/tcp": None}), None),
     "an empty token": (facts(config={"Env": ["API_TOKEN="]}), None),
+    "volumes": (
+        replace(facts(), mounts=(ROOT, VOLUME, replace(VOLUME, target="/volumes/x", options=frozenset({"rw"})))),
+        ("volumes", "/volumes/data read-only, /volumes/x writable, its files can be executed"),
+    ),
     "no groups": (with_process({"Groups": ""}), None),
     "a volume": (facts(mounts=[{"Type": "volume", "Source": "/var/lib/docker/volumes/x", "Propagation": ""}]), None),
 }

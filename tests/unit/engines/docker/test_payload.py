@@ -17,6 +17,7 @@ from agent_tools.engines.engine import (
     SandboxSpec,
 )
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.volumes import Volume
 from agent_tools.limits import GIB, MIB
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "container_config.json"
@@ -146,6 +147,31 @@ def test_only_the_two_folders_are_shared_with_the_host() -> None:
     assert [mount["Target"] for mount in host["Mounts"]] == [*("/run/kernel", "/workspace", "/mnt/data", "/home/user")]
     assert len({mount["Source"] for mount in host["Mounts"]}) == 2
     assert not {"Binds", "VolumesFrom", "Devices", "CapAdd", "PidMode", "UsernsMode", "PortBindings"} & host.keys()
+
+
+def test_volumes_add_mounts_and_their_groups_and_nothing_else() -> None:
+    volumes = (Volume("data", "/srv/data"), Volume("shared", "/srv/shared", True), Volume("lake", "a-lake"))
+    before, after = (
+        container_config(replace(spec(), volumes=each, groups=groups), "")
+        for each, groups in (((), ()), (volumes, (4242,)))
+    )
+    # what is mounted below a folder would not be read-only with it
+    bind = {"Type": "bind", "BindOptions": {"Propagation": "rprivate", "NonRecursive": True}}
+    added = after["HostConfig"]["Mounts"][len(before["HostConfig"]["Mounts"]) :]
+    assert added == [
+        {**bind, "Source": "/srv/data", "Target": "/volumes/data", "ReadOnly": True},
+        {**bind, "Source": "/srv/shared", "Target": "/volumes/shared", "ReadOnly": False},
+        {
+            "Type": "volume",
+            "Source": "a-lake",
+            "VolumeOptions": {"NoCopy": True},
+            "Target": "/volumes/lake",
+            "ReadOnly": True,
+        },
+    ]
+    del after["HostConfig"]["Mounts"][-3:]
+    assert after["HostConfig"].pop("GroupAdd") == ["4242"]
+    assert after == before
 
 
 # -- the seccomp profile ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 from agent_tools.engines.engine import GUEST_SESSION
 from agent_tools.engines.kubernetes.pod import claim, pool, pool_name
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB
 from tests.unit.engines.kubernetes.specs import maker, spec
@@ -128,6 +129,23 @@ def test_a_list_adds_a_place_and_variables() -> None:
     places = [{each["mountPath"] for each in box["volumeMounts"]} for box in (plain, listed)]
     assert places[1] - places[0] == {GUEST_SESSION}
     assert {each["name"] for each in listed["env"]} > {each["name"] for each in plain["env"]}
+
+
+def test_volumes_are_claims() -> None:
+    volumes = (Volume("data", "a-claim"), Volume("shared", "b-claim", True))
+    plain, more = (maker().pod_spec(replace(spec(), volumes=each), 60) for each in ((), volumes))
+    assert more["volumes"][len(plain["volumes"]) :] == [
+        {"name": "volume-0", "persistentVolumeClaim": {"claimName": "a-claim", "readOnly": True}},
+        {"name": "volume-1", "persistentVolumeClaim": {"claimName": "b-claim", "readOnly": False}},
+    ]
+    places = [box["volumeMounts"] for box in (plain["containers"][0], more["containers"][0])]
+    assert places[1][len(places[0]) :] == [
+        {"name": "volume-0", "mountPath": "/volumes/data", "readOnly": True},
+        {"name": "volume-1", "mountPath": "/volumes/shared", "readOnly": False},
+    ]
+    assert more["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"  # or each start would visit all files
+    with pytest.raises(SandboxStartError, match="a pod takes a claim by name: data=CLAIM"):
+        maker().pod_spec(replace(spec(), volumes=(Volume("data", "/srv/data"),)), 60)
 
 
 def test_skills_add_a_place() -> None:

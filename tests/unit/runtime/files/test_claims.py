@@ -21,8 +21,8 @@ from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 
-INSIDE = "lies inside the work_dir of a live sandbox.*Give a folder beside that one, or close that sandbox first"
-HOLDS = "holds the work_dir of a live sandbox.*Give a folder beside that one, or close that sandbox first"
+INSIDE = "lies inside a folder of a live sandbox.*Give a folder beside that one, or close that sandbox first"
+HOLDS = "holds a folder of a live sandbox.*Give a folder beside that one, or close that sandbox first"
 
 
 @pytest.fixture(autouse=True)
