@@ -70,9 +70,7 @@ def keys() -> None:
 @_limit_options
 @_any_place
 @click.pass_obj
-def add(
-    found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, group: str | None, **limits: Any
-) -> None:
+def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, group: str | None, **limits: Any) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept.
 
     With --for-users its holder can act as any user: give the key to that server only, never to a user.

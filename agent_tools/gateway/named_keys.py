@@ -140,4 +140,5 @@ class NamedKeys:
 
 def _caller(row: ApiKey) -> AcceptedKey:
     volumes = None if row.volumes is None else tuple(each.strip() for each in row.volumes.split(","))
-    return AcceptedKey(row.owner, row.id, row.max_containers, row.max_requests_per_minute, row.for_users, volumes=volumes)
+    limits = row.max_containers, row.max_requests_per_minute
+    return AcceptedKey(row.owner, row.id, *limits, row.for_users, volumes=volumes)

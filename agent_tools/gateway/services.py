@@ -180,12 +180,14 @@ class Services:
 
     def _read_keys(self) -> None:
         """Accept the current named keys, and end the running work of revoked ones, and sandboxes with lost volumes."""
+        before = self.keys.volume_names()
         if revoked := NamedKeys(self.store).read_into(self.keys):
             self.end_jobs_of(revoked)
             self._revoked |= revoked
         if self.config.volumes:
-            before, self._volume_names = self._volume_names, self.keys.volume_names()
-            self._revoked |= narrowed(before, self._volume_names)
+            now = self.keys.volume_names()
+            self._revoked |= narrowed(before, now) | narrowed(self._volume_names, now)  # users may have changed groups
+            self._volume_names = now
         if self._revoked:  # until it is done: the database may fail just then
             self.containers.stop(self._revoked)
             self._revoked = frozenset()

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agent_tools.engines.engine import Container, SandboxSpec
@@ -19,6 +20,7 @@ from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import until
 from tests.gateway.conftest import NewGateway
+from tests.identity_provider import IdentityProvider
 from tests.wires.conftest import MOUNTS, Served
 from tests.wires.test_doors import DOORS, e2b, posted
 from tests.wires.test_e2b import Client
@@ -136,6 +138,31 @@ def test_a_volume_that_a_key_loses_is_gone_from_its_next_sandbox(
     until(lambda: not served.running)  # within seconds, also if it is in use
     assert sandbox.text("6 * 7") == "42"
     assert seen(process_runtime) == []
+
+
+def test_users_have_the_volumes_of_their_group(
+    new_gateway: NewGateway, process_runtime: Runtime, folders: dict[str, Path]
+) -> None:
+    with IdentityProvider() as provider:
+        settings = {**provider.settings, "oidc_groups": "groups", "named_keys": True, "pool": 0}
+        gateway = new_gateway({}, mounts=MOUNTS, volumes=f"data={folders['data']}", **settings)
+        named = NamedKeys(gateway.services.store)
+        for group, volumes in (("analysts", "data"), ("guests", "")):
+            named.add(group, KeyLimits(volumes=volumes), group=group)
+        named.read_into(gateway.services.keys)
+
+        def run(user: str, group: str) -> list[str]:
+            headers = {"Authorization": f"Bearer {provider.token(user, groups=[group])}"}
+            answer = httpx.post(f"{gateway.url}/page/run", json={"code": "6 * 7"}, headers=headers, timeout=60)
+            assert answer.status_code == 200, answer.text
+            return seen(process_runtime)
+
+        assert run("ann", "analysts") == [f"/volumes/data={folders['data']}"]
+        assert run("bob", "guests") == []
+        headers = {"X-API-Key": provider.token("bob", groups=["guests"])}
+        mounts = [{"name": "data", "path": "/volumes/data"}]
+        refused = httpx.post(f"{gateway.url}/e2b/sandboxes", json={"volumeMounts": mounts}, headers=headers, timeout=60)
+        assert refused.status_code == 404
 
 
 def test_only_owners_that_lose_a_volume_lose_their_sandboxes() -> None:
