@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from agent_tools.machine.machine import birth_time
+from agent_tools.machine.machine import IS_LINUX, birth_time
 
 Facts = tuple[int, int, int]
 """Of a file: size in bytes, mtime in ns, inode."""
@@ -150,7 +150,7 @@ def usage(path: Path, limit: FolderUsage, since: int = 0) -> FolderUsage:
     largest = ("", 0)
     several: set[int] = set()
     with contextlib.suppress(OSError), open_folder(path) as fd:
-        for name, facts, _ in walk(fd, "", MAX_LEVELS):
+        for name, facts, _ in walk(fd, "", MAX_LEVELS, unlocks=True):  # code may write to what it has closed
             entries += 1
             levels = max(levels, name.count("/") + stat.S_ISDIR(facts.st_mode))
             if facts.st_nlink == 1 or stat.S_ISDIR(facts.st_mode) or facts.st_ino not in several:
@@ -370,10 +370,11 @@ def _remove_empty_folder(fd: int, name: str, depth: int) -> None:
         os.rmdir(name, dir_fd=fd)
 
 
-def walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, int]]:
+def walk(fd: int, prefix: str, depth: int, *, unlocks: bool = False) -> Iterator[tuple[str, os.stat_result, int]]:
     """Yield every entry below an open folder, with its lstat result and a descriptor of its parent.
 
-    A folder is followed by its contents. Entries that vanish or cannot be read are skipped.
+    A folder is followed by its contents. Entries that vanish or cannot be read are skipped; with `unlocks`, folders are
+    made readable for their owner first.
     """
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -381,8 +382,33 @@ def walk(fd: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result
                 facts = entry.stat(follow_symlinks=False)
                 yield prefix + entry.name, facts, fd
                 if stat.S_ISDIR(facts.st_mode) and depth:
-                    inner = os.open(entry.name, OPEN_DIR, dir_fd=fd)
+                    inner = open_unlocked(entry.name, fd) if unlocks else os.open(entry.name, OPEN_DIR, dir_fd=fd)
                     try:
-                        yield from walk(inner, f"{prefix}{entry.name}/", depth - 1)
+                        yield from walk(inner, f"{prefix}{entry.name}/", depth - 1, unlocks=unlocks)
                     finally:
                         os.close(inner)
+
+
+def open_unlocked(name: Path | str, dir_fd: int | None) -> int:
+    """Return a descriptor of a folder; one that its owner may not read gets all permissions for the owner first.
+
+    Raises:
+        OSError: it is not a folder, or the caller may not open it.
+    """
+    try:
+        return os.open(name, OPEN_DIR, dir_fd=dir_fd)
+    except PermissionError:
+        unlock(name, dir_fd=dir_fd)
+        return os.open(name, OPEN_DIR, dir_fd=dir_fd)
+
+
+def unlock(name: Path | str, *, dir_fd: int | None) -> None:
+    """Give a folder's owner all permissions, on Linux by a descriptor that needs none. Raises OSError."""
+    if not IS_LINUX:
+        os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd, follow_symlinks=False)
+        return
+    folder = os.open(name, PASS_DIR, dir_fd=dir_fd)
+    try:
+        os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
+    finally:
+        os.close(folder)

@@ -16,8 +16,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from agent_tools.machine.folder import OPEN_DIR, PASS_DIR
-from agent_tools.machine.machine import IS_LINUX
+from agent_tools.machine.folder import open_unlocked, unlock
 
 REMOVAL_SECONDS = 60.0
 """Seconds that one removal may take; the rest is left for the next one."""
@@ -118,7 +117,7 @@ class _Removal:
             try:
                 os.rename(name, up, src_dir_fd=folder, dst_dir_fd=self._top)
             except PermissionError:  # users other than root may move only folders that they may write to
-                if attempt == 1 and _is_done(_unlock, name, folder):
+                if attempt == 1 and _is_done(unlock, name, folder):
                     continue
                 return
             except OSError:  # a mount, or swapped away
@@ -141,27 +140,11 @@ def _opened(name: Path | str, dir_fd: int | None) -> int:
     Raises:
         OSError: it is not a folder, or the caller may not open it.
     """
-    try:
-        folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
-    except PermissionError:
-        _unlock(name, dir_fd=dir_fd)
-        folder = os.open(name, OPEN_DIR, dir_fd=dir_fd)
+    folder = open_unlocked(name, dir_fd)
     if os.fstat(folder).st_mode & stat.S_IRWXU != stat.S_IRWXU:
         with contextlib.suppress(OSError):
             os.fchmod(folder, stat.S_IRWXU)
     return folder
-
-
-def _unlock(name: Path | str, *, dir_fd: int | None) -> None:
-    """Give a folder's owner all permissions, on Linux by a descriptor that needs none."""
-    if not IS_LINUX:
-        os.chmod(name, stat.S_IRWXU, dir_fd=dir_fd, follow_symlinks=False)
-        return
-    folder = os.open(name, PASS_DIR, dir_fd=dir_fd)
-    try:
-        os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
-    finally:
-        os.close(folder)
 
 
 def _is_done(act: Callable[..., None], name: Path | str, dir_fd: int | None) -> bool:

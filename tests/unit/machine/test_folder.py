@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -267,6 +268,26 @@ def test_a_moment_is_not_known_of_a_folder_that_is_not_there(path: Path) -> None
     moment = folder.moment(path / "none")
     assert not moment.is_known
     assert moment.ns < time.time_ns() < moment.end
+
+
+CLOSED = """
+import os, pathlib
+from agent_tools.machine import folder
+if os.getuid() == 0:  # who may read every folder
+    os.chown(".", 12_345, 12_345)
+    os.setgroups([]), os.setgid(12_345), os.setuid(12_345)
+os.makedirs("closed/inner")
+with open("closed/inner/big", "wb") as file:
+    file.write(bytes(100_000))
+for name in ("closed/inner", "closed"):
+    os.chmod(name, 0o300)  # where code may write, and not list
+print(folder.usage(pathlib.Path("."), folder.FolderUsage(2**63, 2**63, 2**63)).largest)
+"""
+
+
+def test_usage_counts_what_lies_in_folders_that_their_owner_has_closed(tmp_path: Path) -> None:
+    told = subprocess.run([sys.executable, "-c", CLOSED], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert told.stdout.startswith("('closed/inner/big', 1")
 
 
 def test_usage_names_the_largest_file_and_counts_what_changed_since_a_moment(path: Path) -> None:
