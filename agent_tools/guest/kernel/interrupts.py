@@ -53,20 +53,23 @@ def expect() -> None:
 def reaching_code(is_users: IsUsers) -> Iterator[None]:
     """Raise interrupts in the code that runs within; the kernel itself ends code that awaits.
 
-    `is_users` tells the user's frames from a library's.
+    `is_users` tells the user's frames from a library's. A shield around what runs the code does not cover the code.
     """
-    if _State.is_users or signal.getsignal(signal.SIGINT) is not _interrupt:
-        if _State.was_noted:
-            raise_soon()
-        yield
-        return
-    _State.is_users = is_users
+    is_first = not _State.is_users and signal.getsignal(signal.SIGINT) is _interrupt
+    is_main, shields = is_main_thread(), _State.shields
     try:
-        if _State.was_noted:  # checked last, so that no interrupt is noted and never raised
+        if is_first:
+            _State.is_users = is_users
+        if is_main:
+            _State.shields = 0
+        if _State.was_noted and not _State.shields:  # checked last, so that no interrupt is noted and never raised
             raise_soon()
         yield
     finally:
-        _State.is_users = None
+        if is_main:
+            _State.shields = shields
+        if is_first:
+            _State.is_users = None
 
 
 class Shield:
@@ -157,7 +160,7 @@ def ending_the_cell() -> Iterator[None]:
 
 
 def rings() -> bool:
-    """Return whether `raise_soon` set the timer that has rung; True once for each time."""
+    """Return whether `raise_soon` has set the timer, and stop it: it has rung, or is not needed any more."""
     rings, _State.rings = _State.rings, False
     if rings:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -266,23 +266,35 @@ class SandboxKernel(IPythonKernel):
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
         """End a cell that awaits: at once where user code runs, in any task; the stock kernel waits until it awaits."""
-        last, is_cancelled = -SETTLE_SECONDS, False
+        last, is_due, was_cancelled = -SETTLE_SECONDS, False, False
 
         def end(_number: int, frame: Any) -> None:
-            nonlocal last, is_cancelled
+            nonlocal last, is_due, was_cancelled
             if interrupts.is_shielded():  # it is raised again soon
                 return
             now = time.monotonic()
-            if now < last + SETTLE_SECONDS:  # delayed and not dropped: code may have swallowed the first one
+            if now < last + SETTLE_SECONDS and not is_due:  # delayed, not dropped: code may have swallowed the first
                 interrupts.raise_soon(last + SETTLE_SECONDS - now)
                 return
             last = now
             interrupts.note_raised()
             if is_users(frame):
+                is_due = False
+                interrupts.rings()
                 raise asyncio.CancelledError  # in a task KeyboardInterrupt would end the whole event loop
-            if not is_cancelled:  # once: the traceback follows
-                is_cancelled = True
-                self.loop.call_soon_threadsafe(future.cancel)
+            if is_due:
+                interrupts.raise_soon()
+            elif not was_cancelled:  # once: the traceback follows
+                is_due = was_cancelled = True
+                self.loop.call_soon_threadsafe(cancel)
+                interrupts.raise_soon()  # in code that the loop runs before `cancel`, and that may run for ever
+
+        def cancel() -> None:
+            nonlocal is_due
+            interrupts.rings()
+            if is_due:
+                is_due = False
+                future.cancel()
 
         before = signal.signal(signal.SIGINT, end)
         try:

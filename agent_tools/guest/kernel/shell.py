@@ -333,11 +333,16 @@ class SandboxShell(CellShell):
         is_outermost = interrupts.is_main_thread() and not self.depth
         if is_outermost:
             cell_processes.begin()
+        streams, publisher = (sys.stdout, sys.stderr), self.display_pub
         result = await super().run_cell_async(*args, **kwargs)
         if self.kernel and self.kernel.session.is_fork:  # a child that the code forked, at the end of its program
             os._exit(0)
         if is_outermost:
             cell_processes.end()
+            if interrupts.raised():  # perhaps between a change of the streams and the block that undoes it
+                sys.stdout, sys.stderr = streams
+            if not hasattr(self.display_pub, "set_parent"):  # which each request calls
+                self.display_pub = publisher
         return result
 
     run_cell_async.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]  # asked for by each cell
@@ -347,8 +352,9 @@ class SandboxShell(CellShell):
         if not self.depth:
             return super().run_cell(*args, **kwargs)
         before = interrupts.raised()
-        with interrupts.ending_the_cell():  # also where IPython has handled it, in a callback of an event
-            result = super().run_cell(*args, **kwargs)
+        with interrupts.ending_the_cell():
+            # IPython's own work is not left half done, and of callbacks of events it shows the errors only.
+            result = interrupts.shielded(super().run_cell)(*args, **kwargs)
             error = result.error_before_exec or result.error_in_exec
             if isinstance(error, INTERRUPTIONS) and interrupts.raised() > before:
                 raise error
