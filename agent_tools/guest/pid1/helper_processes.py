@@ -10,7 +10,7 @@ from .. import commands, proxy, resolver
 from ..checkpoints import datagrams, oom_priority
 from ..checkpoints.datagrams import AWAKE
 from ..files import service
-from ..processes import in_fork, kill_subreaper, set_dumpable
+from ..processes import in_fork, kill_subreaper, set_dumpable, yield_to_pid_1
 from ..wire.sockets import pair
 
 MAX_RESOLVERS = 100  # one after the other, each killed by the code
@@ -122,6 +122,7 @@ class HelperProcesses:
             self._ran_commands.add(self._runs_commands)
 
     def _run_commands(self, orders: socket.socket) -> None:
+        yield_to_pid_1()
         oom_priority.rank("self", oom_priority.KERNEL)
         commands.serve(orders, self._work_dir)
 

@@ -24,6 +24,7 @@ from ..processes import (
     is_child,
     set_dumpable,
     status_of_main_thread,
+    yield_to_pid_1,
 )
 from ..wire.sockets import pair
 from ..wire.words import (
@@ -190,6 +191,7 @@ class Init:
         """Turn this fork into a kernel. The lifeline is closed before anything else can run."""
         self.let_go()
         set_dumpable(True)
+        yield_to_pid_1()
         oom_priority.rank("self", oom_priority.KERNEL)
         self.run_kernel(descriptors, WORK_DIR)
 
