@@ -122,6 +122,8 @@ def test_sockets_without_an_owner_make_room_for_others(serve: Any) -> None:
     served = serve(max_connections=100)
     ask = f"GET /terminal/api/terminals/x HTTP/1.1\r\nHost: {HOST}\r\n".encode() + UPGRADE
     with contextlib.ExitStack() as stack, shell(served, served.client()) as known:
+        known.send(b"echo kno$((1+1))wn\n")
+        heard(known, "kno2wn")  # its key has been read: before, it would be the oldest without an owner
         crowd = [stack.enter_context(tcp(served.gateway.url)) for _ in range(120)]
         for each in crowd:
             each.sendall(ask)

@@ -17,7 +17,7 @@ from agent_tools.gateway.responses.input_files import picture_part
 from agent_tools.gateway.responses.mcp_tools import asked, executed, model_name, read_decisions
 from agent_tools.gateway.tools.patch import PATCH_NAME, patch_arguments
 from agent_tools.gateway.tools.shell import MAX_COMMANDS, commands_text
-from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, FunctionCall, Message
+from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, SYSTEM, FunctionCall, Message
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.wire import SERVER_FIELDS_KNOWN, wire_messages
@@ -31,6 +31,7 @@ _BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _NOT_GIVEN = "(No output of this call was given.)"
 _NO_CALL = "(The output of a call that is not part of the conversation:)"
+NEW_TOOLS = "Tools that can be called now"  # how the model is told of them
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _MADE = frozenset(  # by the model
     (
@@ -248,7 +249,9 @@ def _of_tool(kind: str, item: Mapping[str, Any], param: str, past: CallHistory) 
         yield _of_shell(kind, item, param, past)
     elif kind.startswith("apply_patch"):
         yield _of_patch(kind, item, param)
-    elif kind != "additional_tools":  # which are offered, and not spoken of: see tools.py
+    elif kind == "additional_tools":
+        yield Message(SYSTEM, _new_tools(item, param))
+    else:
         yield _of_search(kind, item, param)
 
 
@@ -276,8 +279,13 @@ def _of_search(kind: str, item: Mapping[str, Any], param: str) -> Message:
     if kind == "tool_search_call":
         arguments = json.dumps(item.get("arguments") or {}, ensure_ascii=False)
         return Message(ASSISTANT, function_call=FunctionCall(TOOL_SEARCH, arguments), extra=call_id)
+    return Message(FUNCTION, _new_tools(item, param), TOOL_SEARCH, extra=call_id)
+
+
+def _new_tools(item: Mapping[str, Any], param: str) -> str:
+    """Return the names of tools that an item brings; they are offered with all others, see tools.py."""
     names = ", ".join(str(tool.get("name")) for tool in read(_Found, item, param).tools)
-    return Message(FUNCTION, f"Tools that can be called now: {names or 'none'}.", TOOL_SEARCH, extra=call_id)
+    return f"{NEW_TOOLS}: {names or 'none'}."
 
 
 def _output(item: Mapping[str, Any], param: str, past: CallHistory) -> tuple[Message, list[JsonObject]]:

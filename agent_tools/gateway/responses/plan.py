@@ -22,9 +22,9 @@ from agent_tools.gateway.conversations.recognised import ConversationFingerprint
 from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.responses.client_tools import TOOL_SEARCH
 from agent_tools.gateway.responses.composer import ResponseContext
 from agent_tools.gateway.responses.history import (
+    NEW_TOOLS,
     CallHistory,
     check_outputs,
     container_of,
@@ -78,6 +78,7 @@ class Found:
         recognised: the conversation as the client sent it, if a tool here has a container.
         previous: the end of the response that it goes on from.
         stored: the conversation of `/v1/conversations` that it names.
+        items: those of `stored`, with what is not shown of them.
     """
 
     request: ResponseRequest
@@ -85,6 +86,7 @@ class Found:
     recognised: ConversationFingerprint | None = None
     previous: ResponseEnd | None = None
     stored: StoredConversation | None = None
+    items: tuple[Sequence[JsonObject], Hidden] = ((), Hidden())
 
     @property
     def earlier(self) -> str | None:
@@ -154,14 +156,14 @@ def find(services: Services, owner: str, request: ResponseRequest, session: str 
         services.stored_conversations.check_room(owner, stored.id, items)
         check_item_ids(items, "input")
         request = replace(request, input=list(listed_items(items)))  # with the ids that they will have there
-    if any(tool.kind == TOOL_SEARCH for tool in request.tools.clients):
-        request = _with_tools_found(services, owner, request)
+    kept = services.stored_conversations.read(stored.id) if stored else Found.items
+    request = _with_tools_brought(services, owner, request, previous, kept[0])
     recognised = None
     if request.tools.container:
         is_whole = previous is None and stored is None
         sender = _sender(owner, request, session)
         recognised = services.conversations.of(sender, request.input, is_whole=is_whole)
-    return Found(request, owner, recognised, previous, stored)
+    return Found(request, owner, recognised, previous, stored, kept)
 
 
 def _previous(services: Services, owner: str, request: ResponseRequest) -> ResponseEnd | None:
@@ -178,12 +180,13 @@ def _previous(services: Services, owner: str, request: ResponseRequest) -> Respo
     return previous  # a failed one is continued from the rounds that were done
 
 
-def _with_tools_found(services: Services, owner: str, request: ResponseRequest) -> ResponseRequest:
-    """Add the tools that searches in the conversation before have found: a client does not repeat them."""
-    most = services.config.max_conversation_bytes
-    before = items_before(services.store, owner, request.previous_response_id, most)
-    if request.conversation is not None:
-        before = services.stored_conversations.read(request.conversation)[0]
+def _with_tools_brought(
+    services: Services, owner: str, request: ResponseRequest, previous: ResponseEnd | None, before: Sequence[JsonObject]
+) -> ResponseRequest:
+    """Add the tools that items of the conversation before have brought: a client does not repeat them."""
+    if previous and NEW_TOOLS in previous.conversation:
+        most = services.config.max_conversation_bytes
+        before = items_before(services.store, owner, request.previous_response_id, most)
     return replace(request, tools=with_loaded(request.tools, loaded_tools(before), "ignore"))
 
 
@@ -366,7 +369,7 @@ def _before(services: Services, found: Found, chosen: Chosen) -> tuple[list[Json
     if found.stored is None:
         before = json.loads(found.previous.conversation) if found.previous else []
         return before, decided(store, owner, given, ())
-    items, hidden = services.stored_conversations.read(found.stored.id)
+    items, hidden = found.items
     history = _history(services, owner, chosen, hidden)
     return messages_of_items(items, history, "conversation.items"), decided(store, owner, given, items)
 

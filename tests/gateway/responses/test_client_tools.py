@@ -193,6 +193,18 @@ def test_tools_that_a_search_has_found_stay_for_the_conversation(new_gateway: Ne
         assert offered == ["tool_search", "crew__spawn", "crew__note"]
 
 
+@pytest.mark.parametrize("by", ["previous_response_id", "conversation"])
+def test_additional_tools_stay_for_the_conversation(new_gateway: NewGateway, by: str) -> None:
+    gateway = new_gateway({"m": ["Ok.", "Ok."]})
+    named = {} if by == "previous_response_id" else {by: gateway.client().conversations.create().id}
+    more = {"type": "additional_tools", "role": "developer", "tools": [SPAWN]}
+    body = post(gateway, tools=[], input=[more, {"role": "user", "content": "Go."}], **named).json()
+    post(gateway, tools=[], input="Go on.", **(named or {by: body["id"]}))
+    for request in gateway.upstream.requests:
+        assert [tool["function"]["name"] for tool in request["tools"]] == ["spawn"]
+        assert "Tools that can be called now: spawn." in [each["content"] for each in request["messages"]]
+
+
 def test_additional_tools_are_offered_and_others_refused(new_gateway: NewGateway) -> None:
     gateway = new_gateway({"m": ["Ok."]})
     more = {"type": "additional_tools", "role": "developer", "tools": [SPAWN, SPAWN]}

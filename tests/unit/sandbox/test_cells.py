@@ -365,7 +365,9 @@ def test_an_interrupt_ends_the_cell_whatever_it_meets(sandbox: Sandbox, met: str
 
 
 def test_an_interrupt_between_a_change_of_the_streams_and_its_undoing_loses_no_later_output(sandbox: Sandbox) -> None:
-    sandbox.run_code("import io, signal, sys\nfrom IPython.core.displaypub import CapturingDisplayPublisher\nshell = get_ipython()")
+    sandbox.run_code(
+        "import io, signal, sys\nfrom IPython.core.displaypub import CapturingDisplayPublisher\nshell = get_ipython()"
+    )
     half = "sys.stdout = sys.stderr = io.StringIO()\nshell.display_pub = CapturingDisplayPublisher()\n"
     assert error_of(sandbox, f"{half}signal.raise_signal(signal.SIGINT)")[0] == "KeyboardInterrupt"
     done = sandbox.run_code("print(1); print(2, file=sys.stderr); display(3)")
