@@ -311,6 +311,7 @@ class SandboxShell(CellShell):
     """
 
     has_person = False
+    display_pub: Any
     lazy_names: LazyNames
     is_held: Callable[[], bool] = staticmethod(lambda: False)
     """Tells whether the run's clock stands still."""
