@@ -26,6 +26,7 @@ from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.kubernetes.answers import table, tables
 from agent_tools.engines.kubernetes.pod import MANAGED_BY
+from agent_tools.engines.oci_runtime import kind_of
 from agent_tools.engines.volumes import read_volumes
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION
@@ -322,7 +323,22 @@ def _image_and_sandbox(engine: DockerEngine) -> list[Check]:
         if sandbox:
             facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
             checks += map(check_of, host_findings(facts, engine.info().name))
-    return [*checks, _pool_check(docker_runtime())]
+    walls = map(_runtime_check, engine.info().runtimes[1:])
+    return [*checks, *filter(None, walls), _pool_check(docker_runtime())]
+
+
+def _runtime_check(name: str) -> Check | None:
+    """Start a sandbox under an OCI runtime with a kernel of its own; None for others."""
+    kind = kind_of(name)
+    if kind not in ("gvisor", "kata", "sysbox"):
+        return None
+    try:
+        with CodeInterpreter(runtime=name) as tool:
+            execution = tool.run("print(2 + 2)")
+    except AgentToolsError as exc:
+        return Check(f"runtime {name}", "warn", "no sandbox starts under it", getattr(exc, "message", None) or str(exc))
+    works = execution.stdout == "4\n"
+    return Check(f"runtime {name}", "ok" if works else "warn", f"{kind}: a sandbox {'runs' if works else 'fails'}")
 
 
 def _pool_check(runtime: Runtime) -> Check:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli.options import SKILLS_OPTION, api_key_option, given, notes, pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, api_key_option, given, notes, pair, recipe_options, wall_options
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.engine import Recipe
@@ -87,7 +87,7 @@ def uvx_command() -> tuple[str, ...]:
 @click.option("--audit", metavar="FILE", help="Write there who ran what (docs/audit.md); - is standard output.")
 @SKILLS_OPTION
 @recipe_options
-@click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
+@wall_options
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
 @click.pass_context
 def mcp(context: click.Context, /, http: str | None, others: tuple[str, ...], **options: Any) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Generator, Mapping
 from pathlib import Path, PurePath
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
@@ -16,6 +16,7 @@ from rich.style import Style
 
 from agent_tools.cli.next_steps import for_shell
 from agent_tools.engines.engine import FLAVOURS
+from agent_tools.engines.oci_runtime import Wall
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of, size_text
 from agent_tools.machine.folder import FIGURE
@@ -197,6 +198,11 @@ SKILLS_OPTION = click.option(
     callback=_absolute,
     help="A folder of an Agent Skill, or of several; repeatable.",
 )
+_WALL = (
+    click.option("--isolation", type=click.Choice(get_args(Wall)), help="A container, or gVisor's own kernel."),
+    click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine by its name, e.g. kata."),
+)
+wall_options = with_options(*_WALL)
 _OPTIONS = (
     click.option("--work-dir", type=PathOption(), help="Folder shared with the sandbox.  [default: ./workspace/…]"),
     click.option("--memory", type=Size(), help="Memory limit, e.g. 2g.  [default: 2g]"),
@@ -207,7 +213,7 @@ _OPTIONS = (
     ),
     SKILLS_OPTION,
     *_RECIPE,
-    click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc."),
+    *_WALL,
 )
 _SET = click.option(
     "--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option or limit, e.g. pids=64; repeatable."

@@ -10,7 +10,7 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, notes, pair, recipe_options
+from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, notes, pair, recipe_options, wall_options
 from agent_tools.containers.mount import Mount
 from agent_tools.engines.engine import Recipe
 from agent_tools.errors import AgentToolsError
@@ -37,7 +37,7 @@ from agent_tools.wires import WIRES, mount_of
 @click.option("--audit", metavar="FILE", help="Write an audit log to this file (docs/audit.md); - is standard output.")
 @SKILLS_OPTION
 @recipe_options
-@click.option("--oci-runtime", "runtime", help="An OCI runtime of the engine, e.g. runsc.")
+@wall_options
 @click.option("--wire", "wires", multiple=True, type=click.Choice(WIRES), help="Also serve this protocol; repeatable.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other setting, e.g. max_sandboxes=16.")
 @click.option("--print-settings", is_flag=True, help="Print the effective settings and exit.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from agent_tools.conformance.facts import (
     CATEGORIES,
@@ -21,11 +21,13 @@ from agent_tools.conformance.facts import (
     read_facts,
     read_text,
 )
+from agent_tools.conformance.gvisor import explained
 from agent_tools.conformance.host import host_findings
 from agent_tools.engines.docker.connection import EngineInfo
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.payload import EngineName
 from agent_tools.engines.engine import Container, Isolation
+from agent_tools.engines.oci_runtime import INSTALL_GVISOR, kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError
 from agent_tools.limits import Limits
@@ -75,13 +77,20 @@ def survey_sandbox(
             sandbox = session.sandbox
             if sandbox is None or not execution.stdout:
                 raise EngineError(f"The probe could not run in the sandbox: {one_line(execution.stderr)}")
-            facts = read_facts(engine.inspect(sandbox), engine.processes(sandbox))
+            settings = engine.inspect(sandbox)
+            facts = read_facts(settings, engine.processes(sandbox))
             session.run("import os, signal\nos.kill(1, signal.SIGKILL)", SECONDS)
             init = _init_finding(_is_running(engine, sandbox))
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
     target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
     target += f" and {len(volumes)} volumes" if volumes else ""
-    return Survey(target, _sorted([*host_findings(facts, engine.info().name), init, *claims]))
+    found = [*host_findings(facts, engine.info().name), init, *claims]
+    return Survey(target, _sorted(_explained(found, settings)))
+
+
+def _explained(findings: list[Finding], settings: Mapping[str, Any]) -> list[Finding]:
+    runtime = str((settings.get("HostConfig") or {}).get("Runtime", ""))
+    return list(explained(findings)) if kind_of(runtime) == "gvisor" else findings
 
 
 @contextmanager
@@ -130,7 +139,7 @@ def survey_container(engine: DockerEngine, name: str) -> Survey:
     facts = read_facts(settings, engine.processes(container))
     said, note = _asked(engine, container, settings["Config"].get("Labels") or {})
     found = [*host_findings(facts, engine.info().name), *claimed_findings(said, note)]
-    return Survey(f"container {settings['Name'].lstrip('/')}", _sorted(found), note)
+    return Survey(f"container {settings['Name'].lstrip('/')}", _sorted(_explained(found, settings)), note)
 
 
 def _asked(engine: DockerEngine, container: Container, labels: dict[str, str]) -> tuple[bytes | None, str]:
@@ -196,7 +205,7 @@ def engine_checks(info: EngineInfo, bridge: str = "", machine: Machine | None = 
     yield _version(info)
     yield Check("kernel", "ok", info.kernel)
     yield _privileges(info)
-    yield Check("OCI runtimes", "ok", ", ".join(info.runtimes) or "runc")
+    yield _runtimes(info)
     yield from (problem for find in _PROBLEMS if (problem := find(info, bridge, machine)))
 
 
@@ -211,6 +220,13 @@ def _version(info: EngineInfo) -> Check:
         advice = "Old: it may lack fixes of runc and the engine, unless its distribution carries them."
         return Check("engine", "warn", found, advice)
     return Check("engine", "ok", found)
+
+
+def _runtimes(info: EngineInfo) -> Check:
+    runtimes = info.runtimes or ("runc",)
+    has_gvisor = any(kind_of(each) == "gvisor" for each in runtimes)
+    advice = "" if has_gvisor else f"For isolation='gvisor', {INSTALL_GVISOR}."
+    return Check("OCI runtimes", "ok", f"{', '.join(runtimes)} (default: {runtimes[0]})", advice)
 
 
 def _privileges(info: EngineInfo) -> Check:

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from agent_tools import settings
 from agent_tools.engines.engine import Flavour
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.oci_runtime import Wall
 from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of
@@ -69,6 +70,8 @@ class ContainersConfig:
     """The image's contents: lean, full, agent, office or newest."""
     runtime: str | None = None
     """An OCI runtime of the engine, e.g. runsc."""
+    isolation: Wall = "auto"
+    """What stands between code and the host's kernel: auto (the engine's default), container or gvisor."""
     pool: Count = 1
     """Sandboxes kept ready for containers with the usual memory and no network; 0 for none."""
     preload: Texts = ("numpy", "pandas", "matplotlib.pyplot")

@@ -72,7 +72,7 @@ def usual_cfg(config: ContainersConfig, work_dir: Path) -> dict[str, Any]:
         "idle_stop": config.idle_stop,
         **({"skills": list(config.known_skills)} if config.skills else {}),
         **({"volumes": config.volumes} if config.volumes else {}),
-        **({"runtime": config.runtime} if config.runtime else {}),
+        **({"runtime": config.runtime} if config.runtime else {"isolation": config.isolation}),
         **({"hostcalls": Toolset(style="sync")} if config.takes_functions else {}),
         **pool_cfg(config),
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Union, get_args
 
 from agent_tools.engines.network import NetworkPolicy, PackageIndex
+from agent_tools.engines.oci_runtime import Wall
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
@@ -134,6 +135,9 @@ class Isolation:
     """Bytes of container log the engine keeps."""
     runtime: str | None = None
     """An OCI runtime the engine knows, e.g. 'runsc' or 'kata'; a missing one is an error, never a silent fall-back."""
+    isolation: Wall = "auto"
+    """What stands between the code and the host's kernel: 'auto', the engine's default runtime; 'container', runc or
+    crun; 'gvisor', a kernel of its own. Without such a runtime nothing runs. Give this or `runtime`."""
     gpus: int | str | None = None
     """None, a number of GPUs, or 'all'."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -153,6 +157,15 @@ class Isolation:
         if self.runtime is not None and (not isinstance(self.runtime, str) or not self.runtime):
             raise InvalidParams(
                 f"runtime={self.runtime!r:.80} is not usable: give the name of an OCI runtime, or None."
+            )
+        if self.isolation not in get_args(Wall):
+            raise InvalidParams(
+                f"isolation={self.isolation!r:.80} is not usable: give one of {', '.join(get_args(Wall))}; another OCI "
+                "runtime, such as Kata's, by its name as `runtime`."
+            )
+        if self.isolation != "auto" and self.runtime is not None:
+            raise InvalidParams(
+                f"isolation={self.isolation!r} and runtime={self.runtime!r:.80} both choose a runtime: give one."
             )
         if self.gpus is not None and self.gpus != "all" and not (type(self.gpus) is int and self.gpus > 0):
             raise InvalidParams(f"gpus={self.gpus!r} is not usable: give a number, 'all', or None.")
@@ -215,12 +228,14 @@ class Guest:
     Attributes:
         shares_sockets: True if a unix socket of the host can be mounted and connected to (not from a VM).
         shares_files: True if folders of the host can be mounted (not by an engine on another machine).
+        runtimes: the OCI runtimes of the engine, its default first; () where it names none.
     """
 
     inside: tuple[int, int]
     outside: tuple[int, int]
     shares_sockets: bool = True
     shares_files: bool = True
+    runtimes: tuple[str, ...] = ()
 
     @classmethod
     def own(cls, *, shares: bool = True) -> Guest:

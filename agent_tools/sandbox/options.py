@@ -25,6 +25,7 @@ from agent_tools.sandbox.audit import AuditLog
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.toolset import HostCallsLike
+    from agent_tools.engines.oci_runtime import Wall
     from agent_tools.runtime.runtime import Runtime
     from agent_tools.runtime.transport.transport import TransportName
     from agent_tools.skills.skill import Skill
@@ -57,6 +58,7 @@ class Keywords(TypedDict, total=False):
     file_size: Size
     open_files: int
     log: Size
+    isolation: Wall
     gpus: int | str | None
     env: Mapping[str, str]
     static_url: str | None

@@ -252,7 +252,8 @@ def _read(path: Path) -> dict[str, Any]:
 class EngineInfo:
     """The answers of `docker info` and `docker version` that matter here.
 
-    `runtimes` lists the engine's OCI runtimes; for Podman only the one it uses, since it lists all that exist.
+    `runtimes` lists the engine's OCI runtimes, its default first; for Podman only the one it uses, since it lists all
+    that exist.
     `changes_shares`: the engine can change the CPU shares of a running container.
     """
 
@@ -279,7 +280,7 @@ class EngineInfo:
         return cls(
             version=info.get("ServerVersion", "?"),
             api_version=api_version,
-            runtimes=(info.get("DefaultRuntime", "?"),) if name == "Podman" else tuple(info.get("Runtimes") or {}),
+            runtimes=_runtimes(info, name),
             is_rootless=is_rootless,
             has_userns_remap="name=userns" in options,
             cgroup_version=cgroup_version,
@@ -290,3 +291,10 @@ class EngineInfo:
             name=name,
             changes_shares=name == "Docker" and bool(info.get("CPUShares", True)),
         )
+
+
+def _runtimes(info: Mapping[str, Any], name: EngineName) -> tuple[str, ...]:
+    default = str(info.get("DefaultRuntime") or "")
+    if name == "Podman":
+        return (default or "?",)
+    return tuple(sorted(info.get("Runtimes") or {}, key=lambda each: each != default))

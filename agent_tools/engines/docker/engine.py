@@ -37,6 +37,7 @@ from agent_tools.engines.docker.payload import (
     processes_of_user,
 )
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.machine.deleted_files import family
@@ -230,13 +231,14 @@ class DockerEngine:
         info = self.info()
         is_local = self.connection.is_local
         is_here = is_local and IS_LINUX and not info.is_desktop  # elsewhere the engine runs in a virtual machine
-        shares = {"shares_sockets": is_here, "shares_files": is_here or (is_local and info.is_desktop)}
+        shares_files = is_here or (is_local and info.is_desktop)
+        facts: dict[str, Any] = {"shares_sockets": is_here, "shares_files": shares_files, "runtimes": info.runtimes}
         if info.is_rootless and os.getuid() != 0:
-            return Guest(inside=(0, 0), outside=caller, **shares)  # uid 0 in the container is the caller on the host
+            return Guest((0, 0), caller, **facts)  # uid 0 in the container is the caller on the host
         if os.getuid() == 0:
             uid = self._guest_ids.of(work_dir) if work_dir else GUEST_UIDS[0]
             caller = (uid, uid)
-        return Guest(inside=caller, outside=caller, **shares)
+        return Guest(caller, caller, **facts)
 
     @translated()
     def start(self, spec: SandboxSpec) -> Container:
@@ -247,7 +249,9 @@ class DockerEngine:
         """
         self._doubtful.remove()
         self._check_volumes(spec.volumes)
-        spec = replace(spec, is_ahead=spec.is_ahead and self.info().changes_shares)
+        runtime = chosen(spec.isolation, self.info().runtimes) or ""
+        can_promote = self.info().changes_shares and kind_of(runtime) != "gvisor"  # runsc has no `update`
+        spec = replace(spec, is_ahead=spec.is_ahead and can_promote)
         sandbox = self._create(spec)
         with contextlib.ExitStack() as undo:
             undo.callback(self._doubtful.add, spec)
@@ -315,6 +319,8 @@ class DockerEngine:
         if self._is_cgroup_v1():
             config = cgroup_v1_config(config, self.info().kernel)
         if self.connection.engine == "Podman":
+            if config["HostConfig"].get("Runtime") in self.info().runtimes:
+                del config["HostConfig"]["Runtime"]  # its one runtime
             config = podman_config(config, shipped("docker"), processes_of_user())
         try:
             return self._create_from(config, spec)

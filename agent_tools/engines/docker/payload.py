@@ -26,8 +26,10 @@ from agent_tools.engines.engine import (
     SandboxSpec,
     environment,
 )
+from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError
+from agent_tools.guest.wire.gvisor import engine_limit
 from agent_tools.guest.wire.words import WORK_DIR_NAMES
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.machine import IS_LINUX
@@ -38,6 +40,9 @@ SHM = "/dev/shm"
 PARENTS_OF_NAMES = tuple(os.path.dirname(name) for name in WORK_DIR_NAMES)
 """Folders in memory where work_dir is one: PID 1 makes the names there, as links, since no two mounts share a tmpfs."""
 LINKS = 8  # the most files and folders in each
+THREADS_OF_GVISOR, OWN_THREADS = 6, 256
+"""The engine's limit counts gVisor's own threads, several for each thread of the code. RLIMIT_NPROC limits the code's:
+gVisor counts them in each sandbox alone."""
 SHARES, SHARES_AHEAD = 1024, 128  # CPU shares: the engine's default, and for sandboxes made ahead
 
 
@@ -71,6 +76,9 @@ def local_log(limits: Isolation) -> dict[str, Any]:
 
 def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     limits = spec.isolation
+    runtime = chosen(limits, spec.guest.runtimes)
+    is_gvisor = kind_of(runtime or "") == "gvisor"
+    memory = engine_limit(limits.memory) if is_gvisor else limits.memory
     return {
         "NetworkMode": limits.engine_network,
         "IpcMode": "private",
@@ -81,21 +89,22 @@ def _host_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
         "ReadonlyRootfs": True,
         "Mounts": _mounts(spec),
         "Tmpfs": _tmpfs(spec),
-        "Memory": limits.memory,
-        "MemorySwap": limits.memory,  # equal: no swap
+        "Memory": memory,
+        "MemorySwap": memory,  # equal: no swap
         "NanoCpus": round(limits.cpus * 1_000_000_000),
-        "PidsLimit": limits.pids,
+        "PidsLimit": limits.pids * THREADS_OF_GVISOR + OWN_THREADS if is_gvisor else limits.pids,
         **({"CpuShares": SHARES_AHEAD} if spec.is_ahead else {}),
         "ShmSize": limits.shm,
         "Ulimits": [
             {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
             {"Name": "core", "Soft": 0, "Hard": 0},
             {"Name": "fsize", "Soft": limits.file_size, "Hard": limits.file_size},
+            *([{"Name": "nproc", "Soft": limits.pids, "Hard": limits.pids}] if is_gvisor else []),
         ],
         "LogConfig": {"Type": "none"} if spec.run_dir is None else local_log(limits),
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": True,
-        **({"Runtime": limits.runtime} if limits.runtime else {}),
+        **({"Runtime": runtime} if runtime else {}),
         **({"DeviceRequests": [_gpus(limits.gpus)]} if limits.gpus is not None else {}),
     }
 

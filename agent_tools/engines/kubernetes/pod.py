@@ -326,6 +326,11 @@ class PodMaker:
             raise SandboxStartError(
                 f"Volume {folders[0]} is a folder of this machine; a pod takes a claim by name: {folders[0]}=CLAIM."
             )
+        if limits.isolation != "auto" and (limits.isolation == "container") == bool(runtime):
+            raise SandboxStartError(
+                f"isolation={limits.isolation!r} is not possible here: a cluster names its runtimes as it likes. Name "
+                "the RuntimeClass of gVisor, as `runtime` or in AGENT_TOOLS_KUBERNETES_RUNTIME_CLASS; none for runc."
+            )
         if limits.gpus == "all":
             raise SandboxStartError("gpus='all' is not possible with Kubernetes: give a number.")
         if (limits.policy or runtime) and not self.options.holds_policies:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import os
 import secrets
+import shlex
 import socket
 import threading
 import time
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import GUEST_SKILLS, Container, Engine, Guest, Isolation, SandboxSpec
+from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, InvalidParams, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
@@ -70,6 +73,7 @@ class RunningSandbox(KernelHolder):
             self._volumes, groups = mounted(spec.volumes, guest)
             for each in self._watched_volumes():
                 undo.callback(Claim(Path(each.source), f"Volume {each.name}:").release)
+            refuse_access_lists(spec, guest)
             self._transport = choose(spec.transport, guest, spec.isolation)
             undo.callback(self._transport.close)
             asked = replace(self._asked(guest), volumes=self._volumes, groups=groups)
@@ -355,6 +359,23 @@ class RunningSandbox(KernelHolder):
     def close(self) -> None:
         """Release everything, in reverse order."""
         self._undo.close()
+
+
+def refuse_access_lists(spec: SessionSpec, guest: Guest) -> None:
+    """Refuse a folder that a guest may use only by an access list (machine/access_lists.py), which gVisor ignores.
+
+    Raises:
+        SandboxStartError: it is one.
+    """
+    runtime = chosen(spec.isolation, guest.runtimes) if guest.runtimes else spec.isolation.runtime
+    if kind_of(runtime or "") != "gvisor" or not guest.shares_files or os.getuid() != 0:
+        return
+    folder, uid = str(spec.work_dir), guest.outside[0]
+    if os.stat(folder).st_uid != uid:
+        raise SandboxStartError(
+            f"work_dir {folder!r} is of another user than the sandbox. gVisor ignores access lists, so code could "
+            f"not write there. Give a new folder, or run: chown -R {uid} {shlex.quote(folder)}"
+        )
 
 
 # The start of a sandbox: checks its volumes, waits for its PID 1, and opens optional parts.

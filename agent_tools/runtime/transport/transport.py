@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from agent_tools.engines.engine import Guest, Isolation, Stdio, StreamLost
+from agent_tools.engines.oci_runtime import shares_kernel
 from agent_tools.errors import EngineError
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.sockets import pair
@@ -225,7 +226,6 @@ class Relay:
 
 
 TransportName = Literal["auto", "sockets", "stdio"]
-_SHARED_KERNEL = (None, "runc", "crun", "youki")  # OCI runtimes under which host and guest can share a unix socket
 StillRuns = Callable[[], bool]
 
 
@@ -256,7 +256,7 @@ def choose(wanted: TransportName, guest: Guest, isolation: Isolation) -> Transpo
     """
     if wanted == "sockets" and not IS_LINUX:
         raise EngineError("transport='sockets' needs Linux on this side, too; say 'stdio', or leave it at 'auto'.")
-    can_share = guest.shares_sockets and isolation.runtime in _SHARED_KERNEL
+    can_share = guest.shares_sockets and shares_kernel(isolation, guest.runtimes)
     use_sockets = wanted == "sockets" or (wanted == "auto" and can_share)
     return SocketTransport() if use_sockets else StdioTransport()
 

@@ -121,6 +121,7 @@ def test_what_runs_code_has_the_sandboxs_options(name: str) -> None:
         "--network",
         "--allow",
         "--package",
+        "--isolation",
         "--oci-runtime",
         "--timeout",
     } <= found

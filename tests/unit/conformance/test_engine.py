@@ -72,9 +72,11 @@ def test_an_engine_that_maps_users_is_named() -> None:
 
 def test_runtimes_and_kernel_are_told() -> None:
     checks = by_name(engine_checks(info()))
-    assert checks["OCI runtimes"].found == "runc, runsc"
+    assert (checks["OCI runtimes"].found, checks["OCI runtimes"].advice) == ("runc, runsc (default: runc)", "")
     assert checks["kernel"].found == "6.12.0"
-    assert by_name(engine_checks(info(runtimes=())))["OCI runtimes"].found == "runc"
+    without = by_name(engine_checks(info(runtimes=())))["OCI runtimes"]
+    assert without.found == "runc (default: runc)"
+    assert "runsc install" in without.advice
 
 
 @pytest.mark.parametrize(("pattern", "verdicts"), [("core", []), ("|/usr/bin/keep %p", ["warn"]), ("", [])])

@@ -68,7 +68,7 @@ def test_options_are_keywords_too_and_win(process_runtime: Runtime, work_dir: Pa
 
 
 def test_every_option_is_a_keyword() -> None:
-    known = {each.name for kind in (Options, Isolation) for each in fields(kind)} - {"isolation", "recipe"}
+    known = {each.name for kind in (Options, Isolation) for each in fields(kind)} - {"recipe"}
     further = {"packages", "debian_packages", "flavour", "audit_code", "audit_required"}
     assert Keywords.__annotations__.keys() - further == (
         known - {"runtime", "hostcalls"} | {"name", "name_for_human", "args_format"}

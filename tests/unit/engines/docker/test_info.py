@@ -49,6 +49,7 @@ def test_limits_that_podman_says_it_has_and_ignores_do_not_count(changes: dict[s
 def test_of_the_runtimes_that_podman_names_only_its_own_is_known_to_be_there() -> None:
     assert EngineInfo.of(PODMAN, "1.41", "Podman").runtimes == ("runc",)
     assert EngineInfo.of(DOCKER, "1.41").runtimes == ("runc", "runsc")
+    assert EngineInfo.of({**DOCKER, "DefaultRuntime": "runsc"}, "1.41").runtimes == ("runsc", "runc")
 
 
 @pytest.mark.parametrize(

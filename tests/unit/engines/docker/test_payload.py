@@ -18,6 +18,7 @@ from agent_tools.engines.engine import (
 )
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.volumes import Volume
+from agent_tools.guest.wire.gvisor import code_limit
 from agent_tools.limits import GIB, MIB
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "container_config.json"
@@ -93,6 +94,18 @@ def test_a_cache_of_packages_adds_where_pip_asks_and_nothing_of_its_path() -> No
     added = set(cached.pop("Env")) - set(plain.pop("Env"))
     assert added == {f"{name}={value}" for name, value in CACHE_ENVIRONMENT.items()}
     assert cached == plain
+
+
+def test_gvisors_own_threads_and_memory_come_on_top_of_the_limits_of_the_code() -> None:
+    usual, gvisor = (container_config(spec(pids=40, **each), "") for each in ({}, {"runtime": "runsc"}))
+    ours, theirs = gvisor["HostConfig"], usual["HostConfig"]
+    assert ours.pop("Runtime") == "runsc"
+    assert ours["Ulimits"].pop() == {"Name": "nproc", "Soft": 40, "Hard": 40}
+    assert ours.pop("PidsLimit") > 5 * theirs.pop("PidsLimit")
+    memory, _ = ours.pop("Memory"), theirs.pop("Memory")
+    assert ours.pop("MemorySwap") == memory
+    assert theirs.pop("MemorySwap") == code_limit(memory)
+    assert gvisor == usual
 
 
 FIELDS = [

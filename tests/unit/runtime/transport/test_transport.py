@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from agent_tools.engines.engine import Guest, Isolation, Stdio
+from agent_tools.engines.oci_runtime import Wall
 from agent_tools.guest.wire.mux import Mux
 from agent_tools.guest.wire.sockets import SO_PASSRIGHTS
 from agent_tools.guest.wire.words import Files, Kill, SocketOrder, Start
@@ -56,6 +58,20 @@ def descriptors() -> set[str]:
         with contextlib.suppress(OSError):
             found.add(f"{each} {os.readlink(f'/proc/self/fd/{each}')}")
     return found
+
+
+def test_auto_takes_stdio_where_the_engines_default_runtime_has_a_kernel_of_its_own() -> None:
+    made = [
+        (wall, runtimes, choose("auto", Guest(ME, ME, runtimes=runtimes), Isolation(isolation=wall)))
+        for wall in get_args(Wall)
+        for runtimes in (("runc", "runsc"), ("runsc", "runc"), ("nvidia",), ("of my own",), ())
+    ]
+    for _, _, transport in made:
+        transport.close()
+    stdio = [(wall, runtimes[:1]) for wall, runtimes, transport in made if isinstance(transport, StdioTransport)]
+    assert stdio[0] == ("auto", ("runsc",))
+    assert {wall for wall, _ in stdio[1:]} == {"gvisor"}
+    assert len(stdio) == 6
 
 
 @pytest.mark.parametrize(("wanted", "sockets", "files", "runtime", "kind"), CHOICES)
