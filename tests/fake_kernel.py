@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.guest.wire.words import NO_COPY, Failed, write
 
 ATTACK = "attack"
 SHELL, IOPUB, CONTROL, STDIN = 1, 2, 3, 4
@@ -272,7 +273,7 @@ class FakeSandbox:
             case ["wake", generation, _]:
                 for each in sockets:
                     each.close()
-                self._host.send(f"failed {generation} no checkpoint".encode(), socket.MSG_DONTWAIT)
+                self._host.send(write(Failed(int(generation), NO_COPY)), socket.MSG_DONTWAIT)
             case ["arm", interrupt, kill]:
                 first = time.monotonic() + float(interrupt)
                 self._alarms = [(first, self._interrupt), (first + float(kill), self._end_kernel)]
@@ -297,7 +298,7 @@ class FakeSandbox:
         if kernel:
             kernel.end()
             with contextlib.suppress(OSError):
-                self._host.send(f"exit {self._generation} signal 9".encode(), socket.MSG_DONTWAIT)
+                self._host.send(f"exit {self._generation} 0 9 0 /tmp 0 0".encode(), socket.MSG_DONTWAIT)
 
 
 class FakeEngine:

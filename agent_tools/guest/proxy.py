@@ -41,20 +41,9 @@ def serve(descriptor: int, listener: socket.socket, certificates: str = CERTIFIC
 
 
 def _read_certificates(host: socket.socket) -> bytes:
-    with host.makefile("rb", buffering=0) as stream:
-        size = struct.unpack(">I", _exactly(stream, 4))[0]
-        return _exactly(stream, min(size, MAX_CERTIFICATES))
-
-
-def _exactly(stream: socket.SocketIO, size: int) -> bytes:
-    """Read exactly this number of bytes."""
-    data = b""
-    while len(data) < size:
-        more = stream.read(size - len(data))
-        if not more:
-            raise EOFError("the host hung up")
-        data += more
-    return data
+    with host.makefile("rb") as stream:  # the host sends nothing more before READY
+        size = struct.unpack(">I", stream.read(4))[0]
+        return stream.read(min(size, MAX_CERTIFICATES))
 
 
 def _keep(content: bytes, path: str) -> None:

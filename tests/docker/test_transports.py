@@ -128,7 +128,7 @@ def test_a_sandbox_over_stdio_ends_with_a_killed_host(docker_engine: DockerEngin
 FORGERY = """
 import glob, os, struct
 def frame(words): return struct.pack('>II', 0, len(words)) + words
-forged = b''.join(map(frame, (b'ready', b'exit 1 code 7', b'exit 2 code 7', b'failed 1 forged')))
+forged = b''.join(map(frame, (b'ready', b'exit 1 7 0 0 /tmp 0 0', b'exit 2 7 0 0 /tmp 0 0', b'failed 1 Zm9yZ2Vk')))
 """
 FORGERS = {
     "the files of PID 1": "paths = [f'/proc/1/fd/{n}' for n in range(64)] + ['/proc/1/mem', '/proc/1/stdin']",

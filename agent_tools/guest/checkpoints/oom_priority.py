@@ -20,7 +20,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, TemporaryFiles
+from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, FolderName
 
 LOOK_EVERY = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
@@ -165,20 +165,20 @@ def oom_kills() -> int:
     return 0
 
 
-def fullest_folder(folders: Sequence[str] = TEMPORARY_FOLDERS) -> "TemporaryFiles | None":
-    """Return the temporary folder whose files take most memory; None if none can be asked."""
-    return max(_temporary_files(folders), key=lambda each: each.mib, default=None)
+def fullest_folder() -> "tuple[FolderName, int, int] | tuple[()]":
+    """Return the temporary folder whose files take most memory, their number and the MiB; () if none can be asked."""
+    return max(_temporary_files(), key=lambda each: each[2], default=())
 
 
-def in_files(folders: Sequence[str] = TEMPORARY_FOLDERS) -> int:
+def in_files() -> int:
     """Return the bytes of memory that the files of temporary folders take, in whole MiB."""
-    return sum(each.mib for each in _temporary_files(folders)) << 20
+    return sum(mib for *_, mib in _temporary_files()) << 20
 
 
-def _temporary_files(folders: Sequence[str]) -> Iterator[TemporaryFiles]:
-    for folder in folders:
+def _temporary_files() -> "Iterator[tuple[FolderName, int, int]]":
+    for folder in TEMPORARY_FOLDERS:
         with contextlib.suppress(OSError):
             stat = os.statvfs(folder)
             files = stat.f_files - stat.f_ffree
             held = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + files * _EMPTY_FILE
-            yield TemporaryFiles(folder, min(files, MAX_NUMBER - 1), min(held >> 20, MAX_NUMBER - 1))
+            yield folder, min(files, MAX_NUMBER - 1), min(held >> 20, MAX_NUMBER - 1)

@@ -341,8 +341,8 @@ class Init:
             self.host.say(Failed(self.generation, report.decode("ascii", "replace")))
         code = os.waitstatus_to_exitcode(status)
         oom = is_over or oom_priority.oom_kills() > self.oom_kills
-        full = oom_priority.fullest_folder() if oom else None
-        self.host.say(Exit(self.generation, code=max(0, code), signal=max(0, -code), oom=oom, full=full))
+        full = oom_priority.fullest_folder() if oom else ()
+        self.host.say(Exit(self.generation, max(0, code), max(0, -code), oom, *full))
 
 
 def _watched(pid: int) -> int:

@@ -15,17 +15,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from ..wire.sockets import await_input
-from ..wire.words import LAST_WORDS_BYTES, Printed
+from ..wire.words import LAST_WORDS_BYTES, STREAMS, Printed, StreamName
 
 SECONDS = 1.0  # for the fork, which takes a few milliseconds
 SECONDS_IF_KILLED = 0.2  # where PID 1 has ended the kernel: the host waits for that
 MAX_BYTES = 64 * 1024  # of each stream; a pipe holds as much
 LEFT_OUT = "\n[what the code wrote after this was lost when its process ended]\n"
-StreamName = Literal["stdout", "stderr"]
-STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
 
 
 class LastWords:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..wire.mux import Mux, MuxError
 from ..wire.sockets import await_room, pair
-from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write_report
+from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write
 
 READ_SIZE = 256 * 1024
 MAX_DESCRIPTORS = 2  # that come with one order
@@ -52,7 +52,7 @@ class SocketLifeline:
         with contextlib.suppress(OSError):
             if patience > 0:
                 await_room(self.socket.fileno(), patience)
-            self.socket.send(write_report(report), socket.MSG_DONTWAIT)
+            self.socket.send(write(report), socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Let go of it, in a fork."""
@@ -98,7 +98,7 @@ class StdioLifeline:
     def say(self, report: Report, patience: float = 0.0) -> None:
         """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
         self.mux.drain()
-        self.mux.say(write_report(report))
+        self.mux.say(write(report))
         self._write()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The messages of the lifeline: orders of the host to PID 1, and reports of PID 1.
 
-One line of ASCII is one word with its arguments; on the mounted socket a line is a datagram, over stdio a frame of
-channel 0 (mux.py).
+One line of ASCII is one word with its arguments, each after one space; texts are UTF-8 in base64. On the mounted
+socket a line is a datagram, over stdio a frame of channel 0 (mux.py).
 
     host  -> guest   start <generation>          with sockets for messages and host calls
                      wake <generation> <run>     with the same sockets: the checkpoint after this run is the kernel
@@ -15,28 +15,30 @@ channel 0 (mux.py).
                      interrupt <kill>            SIGINT, if a run is armed; seconds from then until SIGKILL, 0: never
                      disarm | kill | end_commands | pause | resume | rouse
     guest -> host    ready                       over stdio only: there a connection says nothing
-                     exit <generation> code <n> [oom] | exit <generation> signal <n> [oom]
+                     exit <generation> <code> <signal> <oom> <folder> <files> <MiB>
+                                                 oom is 0 or 1; the rest is about the fullest temporary folder
                      failed <generation> <traceback>
                      marked <generation> <run>   0 if there is no such copy; also the answer to branch
                      printed <generation> <stream> <text>
-                                                 what the kernel that ended had written to its stdout or stderr last,
-                                                 of UTF-8, in base64; before `exit`
+                                                 what the kernel that ended had written to its stdout or stderr last;
+                                                 before `exit`
 
 Orders that come with sockets count up, so that over stdio both ends know the channels that belong to one.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
-from typing import Any, ClassVar, Literal, Union
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Union, get_args
 
 MAX_WORDS = 4096  # bytes in one line
 LAST_WORDS_BYTES = 3000  # of text in one line
 CHANNELS_PER_ORDER = 3  # numbers that an order with sockets takes up; 0 are the words themselves
 NO_COPY = "no checkpoint"  # followed by why no copy was taken, if it is known
 MAX_GRACES = 3  # times its grace that a kernel may take to obey an interrupt if it gets no processor time
+StreamName = Literal["stdout", "stderr"]
+STREAMS: "tuple[StreamName, ...]" = get_args(StreamName)
 MAX_NUMBER = 2**31  # of a generation, a code or a signal: more is not believed
 
 
@@ -163,30 +165,24 @@ class Ready:
 WORK_DIR_NAMES = ("/mnt/data", "/home/user")
 """Other names of work_dir in a sandbox: those of OpenAI's and of E2B's code interpreters."""
 
-TEMPORARY_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
-
-
-@dataclass(frozen=True)
-class TemporaryFiles:
-    """The files of one of TEMPORARY_FOLDERS: their number, and the MiB of memory that they take."""
-
-    folder: str
-    files: int
-    mib: int
+FolderName = Literal["/tmp", "/var/tmp", "/dev/shm"]
+TEMPORARY_FOLDERS: "tuple[FolderName, ...]" = get_args(FolderName)
 
 
 @dataclass(frozen=True)
 class Exit:
     """The kernel of a generation ended by itself with `code`, or by `signal`; `oom`: at the memory limit.
 
-    `full` is what the fullest temporary folder, whose files count as memory, had at that time.
+    `folder` is the fullest of TEMPORARY_FOLDERS, whose files count as memory, at that time; `mib` is their size.
     """
 
     generation: int
     code: int = 0
     signal: int = 0
     oom: bool = False
-    full: "TemporaryFiles | None" = None
+    folder: FolderName = TEMPORARY_FOLDERS[0]
+    files: int = 0
+    mib: int = 0
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,7 @@ class Printed:
     """The last text that the kernel of a generation wrote to a stream."""
 
     generation: int
-    stream: Literal["stdout", "stderr"]
+    stream: StreamName
     text: str
 
 
@@ -226,14 +222,39 @@ def _word(kind: type) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 
-_TYPES: "dict[Any, Callable[[str], float]]" = {int: int, float: float}
-_KINDS: "dict[str, Any]" = {
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8", "replace")[:LAST_WORDS_BYTES]).decode()
+
+
+def _text(word: str) -> str:
+    return base64.b64decode(word, validate=True).decode("utf-8", "replace")
+
+
+def _number(word: str) -> int:
+    """Parse a whole number of reasonable length."""
+    if not word.isascii() or not word.isdigit() or len(word) > 10 or int(word) >= MAX_NUMBER:
+        raise ValueError("not such a number")
+    return int(word)
+
+
+_FIELDS: "dict[Any, tuple[Callable[[Any], str], Callable[[str], Any]]]" = {
+    int: (str, _number),
+    bool: (lambda value: str(int(value)), lambda word: bool(("0", "1").index(word))),
+    float: ("{:.3f}".format, float),
+    str: (_encoded, _text),
+    StreamName: (str, lambda word: STREAMS[STREAMS.index(word)]),
+    FolderName: (str, lambda word: TEMPORARY_FOLDERS[TEMPORARY_FOLDERS.index(word)]),
+}
+"""The writer and the reader of each type of a value; a reader raises ValueError."""
+
+_ORDERS: "dict[str, Any]" = {
     _word(kind): kind
     for kind in (
         *WITH_SOCKETS,
         *(Arm, Disarm, Interrupt, Mark, EndBranch, Kill, EndCommands, Pause, Resume, Rouse),
     )
 }
+_REPORTS: "dict[str, Any]" = {_word(kind): kind for kind in (Ready, Exit, Failed, Marked, Printed)}
 
 
 def channels(order: SocketOrder) -> list[int]:
@@ -242,87 +263,30 @@ def channels(order: SocketOrder) -> list[int]:
     return list(range(first, first + order.sockets))
 
 
-def write_order(order: Order) -> bytes:
-    """Return an order as a line."""
-    values = (f"{value:.3f}" if isinstance(value, float) else str(value) for value in astuple(order))
-    return " ".join((_word(type(order)), *values)).encode()
-
-
-def write_report(report: Report) -> bytes:
-    """Return a report as a line of at most MAX_WORDS bytes."""
-    if isinstance(report, Ready):
-        return b"ready"
-    if isinstance(report, Failed):
-        return f"failed {report.generation} {report.traceback}".encode("ascii", "replace")[:MAX_WORDS]
-    if isinstance(report, Marked):
-        return f"marked {report.generation} {report.run}".encode()
-    if isinstance(report, Printed):
-        text = base64.b64encode(report.text.encode("utf-8", "replace")).decode()
-        return f"printed {report.generation} {report.stream} {text}".encode()
-    how = f"signal {report.signal}" if report.signal else f"code {report.code}"
-    full = f" {report.full.folder} {report.full.files} {report.full.mib}" if report.full else ""
-    return f"exit {report.generation} {how}{' oom' if report.oom else ''}{full}".encode()
+def write(message: "Order | Report") -> bytes:
+    """Return an order or a report as a line."""
+    values = (_FIELDS[field.type][0](getattr(message, field.name)) for field in fields(message))
+    return " ".join((_word(type(message)), *values)).encode()
 
 
 def read_order(line: bytes) -> "Order | None":
-    """Parse an order; return None for an unknown one."""
-    word, *values = line.decode("ascii", "replace").split() or [""]
-    kind = _KINDS.get(word)
-    if kind is None or len(values) != len(fields(kind)):
-        return None
-    try:
-        order: Order = kind(*(_TYPES[field.type](value) for field, value in zip(fields(kind), values)))
-    except ValueError:
-        return None
+    """Parse an order; return None for anything else."""
+    order: Order | None = _read(line, _ORDERS)
     return order
 
 
 def read_report(line: bytes) -> "Report | None":
     """Parse a report of an untrusted guest; return None for anything else."""
-    words = line[:MAX_WORDS].decode("ascii", "replace").split(maxsplit=2)
-    if words == ["ready"]:
-        return Ready()
-    if len(words) != 3 or (generation := _number(words[1])) is None:
-        return None
-    if words[0] == "failed":
-        return Failed(generation, words[2])
-    if words[0] == "marked":
-        return Marked(generation, run) if (run := _number(words[2])) is not None else None
-    if words[0] == "printed":
-        return _read_printed(generation, words[2].split())
-    return _read_exit(generation, words[2].split()) if words[0] == "exit" else None
+    report: Report | None = _read(line, _REPORTS)
+    return report
 
 
-def _read_printed(generation: int, words: "list[str]") -> "Printed | None":
-    if len(words) != 2 or words[0] not in ("stdout", "stderr"):
+def _read(line: bytes, kinds: "dict[str, Any]") -> Any:
+    word, *values = line[:MAX_WORDS].decode("ascii", "replace").split(" ")
+    kind = kinds.get(word)
+    if kind is None or len(values) != len(fields(kind)):
         return None
-    stream: Literal["stdout", "stderr"] = "stdout" if words[0] == "stdout" else "stderr"
     try:
-        text = base64.b64decode(words[1], validate=True).decode("utf-8", "replace")
-    except (binascii.Error, ValueError):
+        return kind(*(_FIELDS[field.type][1](value) for field, value in zip(fields(kind), values)))
+    except ValueError:
         return None
-    return Printed(generation, stream, text)
-
-
-def _read_exit(generation: int, words: "list[str]") -> "Exit | None":
-    oom = words[2:3] == ["oom"]
-    full = _read_full(words[3:]) if oom else None
-    if len(words) != 2 + oom + 3 * bool(full) or (number := _number(words[1])) is None:
-        return None
-    if words[0] == "signal":
-        return Exit(generation, signal=number, oom=oom, full=full)
-    return Exit(generation, code=number, oom=oom, full=full) if words[0] == "code" else None
-
-
-def _read_full(words: "list[str]") -> "TemporaryFiles | None":
-    if len(words) != 3 or words[0] not in TEMPORARY_FOLDERS:
-        return None
-    files, mib = _number(words[1]), _number(words[2])
-    return None if files is None or mib is None else TemporaryFiles(words[0], files, mib)
-
-
-def _number(word: str) -> "int | None":
-    """Parse a whole number of reasonable length; return None for anything else."""
-    if not word.isascii() or not word.isdigit() or len(word) > 10:
-        return None
-    return number if (number := int(word)) < MAX_NUMBER else None

@@ -278,9 +278,8 @@ def describe_exit(ended: Exit, memory: int) -> str:
     """Return how a kernel's process ended, as a clause."""
     if ended.signal and ended.oom:
         limit = f"it was killed at its memory limit of {memory / GIB:g} GiB"
-        full = ended.full
-        if full and full.mib * MIB > memory * FULL:
-            return f"{limit}, of which {full.files:,} files in {full.folder} take {full.mib:,} MiB ({CLEAR})"
+        if ended.mib * MIB > memory * FULL:
+            return f"{limit}, of which {ended.files:,} files in {ended.folder} take {ended.mib:,} MiB ({CLEAR})"
         return f"{limit} ({USE_LESS})"
     if ended.signal:
         return f"it was killed by {_signal_name(ended.signal)}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
-from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write_order
+from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write
 from agent_tools.machine.fork_hook import abandon_after_fork
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
@@ -53,9 +53,9 @@ class Lifeline:
         self._may_interrupt |= isinstance(order, Interrupt)
         try:
             if descriptors and isinstance(connected, socket.socket):
-                socket.send_fds(connected, [write_order(order)], list(descriptors))
+                socket.send_fds(connected, [write(order)], list(descriptors))
             else:
-                connected.send(write_order(order))
+                connected.send(write(order))
         except OSError:
             return False
         return True

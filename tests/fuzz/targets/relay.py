@@ -73,9 +73,9 @@ TARGET = Target(
     words=(
         MARK,
         b"ready",
-        b"exit 1 signal 9 oom",
+        b"exit 1 0 9 1 /tmp 0 0",
         b"failed 1 ",
-        b"code 1",
+        b" /tmp 0 0",
         b"\1\0\0\0\0\0\0\x10",
         unfold.repeat(1, 12),
     ),

@@ -37,9 +37,9 @@ TARGET = Target(
     unfold_lines,
     words=(
         MARK,
-        b"exit 1 code 7",
-        b"exit 1 signal 9 oom",
-        b"failed 1 Traceback",
+        b"exit 1 7 0 0 /tmp 0 0",
+        b"exit 1 0 9 1 /tmp 0 0",
+        b"failed 1 eA==",
         b"marked 1 2",
         b"printed 1 stdout eA==",
     ),

@@ -17,7 +17,7 @@ from agent_tools.guest.pid1.init import Init
 from agent_tools.guest.pid1.lifeline import SocketLifeline, StdioLifeline
 from agent_tools.guest.processes import processor_time
 from agent_tools.guest.wire.mux import HEADER, WORDS
-from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Interrupt, Order, write_order
+from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Interrupt, Order, write
 
 TIMEOUT, GRACE = 10.0, 0.5
 PID = 2**22 + 1  # no process has it: none ignores a signal
@@ -158,14 +158,14 @@ def mounted(folder: Path, orders: list[Order]) -> SocketLifeline:
         lifeline = SocketLifeline(str(folder / "socket"))
         with listener.accept()[0] as host:
             for order in orders:
-                host.send(write_order(order))
+                host.send(write(order))
     return lifeline
 
 
 def piped(_: Path, orders: list[Order]) -> StdioLifeline:
     """Return the same over pipes."""
     reader, writer = os.pipe()
-    lines = map(write_order, orders)
+    lines = map(write, orders)
     os.write(writer, b"".join(HEADER.pack(WORDS, len(line)) + line for line in lines))
     os.close(writer)
     return StdioLifeline(reader, os.open(os.devnull, os.O_WRONLY))

@@ -68,8 +68,8 @@ def new_side() -> Iterator[Callable[..., Side]]:
 
 def test_a_line_of_words_is_one_frame_on_channel_0(new_side: Callable[..., Side]) -> None:
     side = new_side()
-    side.mux.say(b"exit 1 code 0")
-    assert side.take_out() == frame(0, b"exit 1 code 0")
+    side.mux.say(b"exit 1 0 0 0 /tmp 0 0")
+    assert side.take_out() == frame(0, b"exit 1 0 0 0 /tmp 0 0")
 
 
 def test_words_arrive_however_the_pipe_cuts_them(new_side: Callable[..., Side]) -> None:

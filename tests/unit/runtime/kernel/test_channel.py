@@ -21,7 +21,7 @@ import pytest
 from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW
 from agent_tools.guest.wire.sockets import await_input
-from agent_tools.guest.wire.words import Exit, Failed
+from agent_tools.guest.wire.words import Exit, Failed, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.runtime.kernel import channel as channel_module
 from agent_tools.runtime.kernel import escalation
@@ -214,7 +214,7 @@ def test_large_messages_that_nobody_wants_are_not_kept(rig: Rig) -> None:
 
 
 def test_reports_about_this_kernel_are_events(rig: Rig) -> None:
-    for line in (b"exit 3 signal 9 oom", b"failed 3 Traceback: x", b"exit 3 code 7"):
+    for line in (b"exit 3 0 9 1 /tmp 0 0", write(Failed(3, "Traceback: x")), b"exit 3 7 0 0 /tmp 0 0"):
         rig.init.send(line)
     assert rig.events(3) == [
         Reported(Exit(3, signal=9, oom=True)),
@@ -223,7 +223,15 @@ def test_reports_about_this_kernel_are_events(rig: Rig) -> None:
     ]
 
 
-NO_EVENTS = [b"ready", b"exit 2 code 7", b"exit 4 signal 9", b"failed 2 Traceback", b"hello", b" ", b"\xff" * 5000]
+NO_EVENTS = [
+    b"ready",
+    b"exit 2 7 0 0 /tmp 0 0",
+    b"exit 4 0 9 0 /tmp 0 0",
+    write(Failed(2, "Traceback")),
+    b"hello",
+    b" ",
+    b"\xff" * 5000,
+]
 
 
 @pytest.mark.parametrize("line", NO_EVENTS, ids=lambda line: line[:20].decode("latin-1"))
@@ -235,7 +243,7 @@ def test_reports_about_other_kernels_and_unknown_words_are_none(rig: Rig, line: 
 
 
 def test_the_end_of_the_sandbox_is_told_once(rig: Rig) -> None:
-    rig.init.send(b"exit 3 code 0")
+    rig.init.send(b"exit 3 0 0 0 /tmp 0 0")
     rig.init.close()
     assert rig.events(2) == [Reported(Exit(3)), SandboxEnded()]
     started = time.monotonic()
@@ -250,7 +258,7 @@ def test_an_empty_datagram_is_the_end_of_the_sandbox(rig: Rig) -> None:
 
 
 ENDS: dict[str, tuple[Callable[[Rig], object], Event]] = {
-    "of the kernel": (lambda rig: rig.init.send(b"exit 3 code 0"), Reported(Exit(3))),
+    "of the kernel": (lambda rig: rig.init.send(b"exit 3 0 0 0 /tmp 0 0"), Reported(Exit(3))),
     "of its sandbox": (lambda rig: rig.init.close(), SandboxEnded()),
 }
 
@@ -291,7 +299,7 @@ def test_over_stdio_the_end_of_a_kernel_comes_after_all_that_it_had_sent() -> No
         data = stream("x" * 1000) * count
         for at in range(0, len(data), MAX_FRAME):
             guest.sendall(frame(1, data[at : at + MAX_FRAME]))
-        guest.sendall(frame(0, b"exit 3 code 0") + frame(1))
+        guest.sendall(frame(0, b"exit 3 0 0 0 /tmp 0 0") + frame(1))
         assert await_input(lifeline.fileno(), SOON)
         found: list[Event] = []
         while Reported(Exit(3)) not in found:
@@ -307,7 +315,7 @@ def frame(number: int, payload: bytes = b"") -> bytes:
 def test_the_end_of_a_kernel_comes_after_its_hang_up(rig: Rig) -> None:
     rig.sends("last")
     rig.kernel.close()
-    rig.init.send(b"exit 3 code 0")
+    rig.init.send(b"exit 3 0 0 0 /tmp 0 0")
     found = list(rig.channel.receive(SOON))
     assert texts(found) == ["last"]
     assert found[1:] == [Disconnected(), Reported(Exit(3))]
@@ -349,7 +357,7 @@ def test_the_end_of_a_kernel_whose_socket_never_runs_dry_is_told(rig: Rig) -> No
         try:
             process.communicate(stream("x" * 10) * 10_000, timeout=0.5)
         except subprocess.TimeoutExpired:
-            rig.init.send(b"exit 3 code 0")
+            rig.init.send(b"exit 3 0 0 0 /tmp 0 0")
             found = [type(event) for event in rig.channel.receive(SOON)]
         finally:
             process.kill()
@@ -358,7 +366,9 @@ def test_the_end_of_a_kernel_whose_socket_never_runs_dry_is_told(rig: Rig) -> No
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("line", [b"hello", b"exit 3 code 0", b"exit 77 code 0", b"ready"], ids=bytes.decode)
+@pytest.mark.parametrize(
+    "line", [b"hello", b"exit 3 0 0 0 /tmp 0 0", b"exit 77 0 0 0 /tmp 0 0", b"ready"], ids=bytes.decode
+)
 def test_a_lifeline_that_never_runs_dry_does_not_hold_a_run_up(rig: Rig, line: bytes) -> None:
     flood = Flood(lambda: rig.init.send(line))
     rig.sends("a")
@@ -406,7 +416,7 @@ def test_a_kernel_that_only_hangs_up_is_waited_for_until_its_end_is_told(rig: Ri
     rig.kernel.close()
     with pytest.raises(KernelDied, match="it did not become ready in time"):
         rig.channel.await_kernel(time.monotonic() + 0.05)
-    rig.init.send(b"exit 3 code 1")
+    rig.init.send(b"exit 3 1 0 0 /tmp 0 0")
     with pytest.raises(KernelDied, match="it ended at its start"):
         rig.channel.await_kernel(soon())
 
@@ -416,14 +426,17 @@ def test_a_kernel_that_hangs_up_in_its_first_message_is_never_ready(new_rig: Cal
         rig = new_rig()
         rig.kernel.sendall(stream("ready")[:cut])
         rig.kernel.close()
-        rig.init.send(b"exit 3 code 1")
+        rig.init.send(b"exit 3 1 0 0 /tmp 0 0")
         with pytest.raises(KernelDied, match="it ended at its start"):
             rig.channel.await_kernel(soon())
 
 
 STARTS = {
-    "its exit": (lambda rig: rig.init.send(b"exit 3 code 1"), "it ended at its start"),
-    "a failure": (lambda rig: rig.init.send(b"failed 3 \x1b[31mTraceback: x"), "it failed to start: Traceback: x"),
+    "its exit": (lambda rig: rig.init.send(b"exit 3 1 0 0 /tmp 0 0"), "it ended at its start"),
+    "a failure": (
+        lambda rig: rig.init.send(write(Failed(3, "\x1b[31mTraceback: x"))),
+        "it failed to start: Traceback: x",
+    ),
     "the sandbox's end": (lambda rig: rig.init.close(), "the sandbox ended before its kernel was ready"),
     "noise": (lambda rig: rig.kernel.send(b"\xff\xff"), "it sent bytes that are no message at its start"),
     "a broken message": (lambda rig: rig.kernel.send(message(IOPUB, [b"x"] * 4)), r"it sent a malformed message \("),
@@ -443,17 +456,17 @@ def test_a_kernel_that_cannot_become_ready_is_an_error_at_once(
 
 
 def test_the_end_of_an_earlier_kernel_is_not_this_ones(rig: Rig) -> None:
-    rig.init.send(b"exit 2 signal 9")
-    rig.init.send(b"failed 2 Traceback")
+    rig.init.send(b"exit 2 0 9 0 /tmp 0 0")
+    rig.init.send(write(Failed(2, "Traceback")))
     rig.sends("ready", "next")
     rig.channel.await_kernel(soon())
-    rig.init.send(b"exit 2 signal 9")
+    rig.init.send(b"exit 2 0 9 0 /tmp 0 0")
     assert [type(event) for event in rig.events(1)] == [Arrived]
 
 
 @pytest.mark.timeout(60)
 def test_an_endless_talk_is_not_listened_to_for_ever(rig: Rig) -> None:
-    flood = Flood(lambda: rig.init.send(b"exit 2 code 0"))
+    flood = Flood(lambda: rig.init.send(b"exit 2 0 0 0 /tmp 0 0"))
     with pytest.raises(KernelDied, match="it did not become ready in time"):
         rig.channel.await_kernel(time.monotonic() + 0.2)
     rig.lifeline.close()
@@ -506,7 +519,7 @@ def test_the_limits_are_the_same_between_runs(rig: Rig, data: bytes, reason: str
 
 
 def test_an_end_between_runs_comes_with_its_reason_and_last_words(new_rig: Callable[..., Rig]) -> None:
-    printed, ended = b"printed 3 stderr d29yZHM=", b"exit 3 code 7"
+    printed, ended = b"printed 3 stderr d29yZHM=", b"exit 3 7 0 0 /tmp 0 0"
     for does, words, reason in (
         ((lambda rig: rig.init.close(),), "last ", "the sandbox ended"),
         ((lambda rig: rig.init.send(ended),), "last ", "its process exited with code 7"),
@@ -528,7 +541,7 @@ def test_an_end_that_is_told_late_after_a_hang_up_keeps_its_reason(rig: Rig, mon
     monkeypatch.setattr(escalation, "END_GRACE", 0.01)  # as on a machine that gives PID 1 no time for a while
     rig.kernel.close()
     between = BetweenRuns(rig)
-    telling = threading.Timer(0.1, rig.init.send, [b"exit 3 signal 11"])
+    telling = threading.Timer(0.1, rig.init.send, [b"exit 3 0 11 0 /tmp 0 0"])
     telling.start()
     assert not between.kernel.is_alive()
     telling.join()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.guest.wire.words import Exit, TemporaryFiles
+from agent_tools.guest.wire.words import Exit
 from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.kernel.escalation import CLEAR, USE_LESS, Ended, Gone, Silent, Why, describe, describe_exit
 
@@ -19,11 +19,11 @@ EXITS: list[tuple[Exit, str]] = [
     (Exit(1, signal=777), "it was killed by signal 777"),
     (Exit(1, signal=9, oom=True), f"it was killed at its memory limit of 2 GiB ({USE_LESS})"),
     (
-        Exit(1, signal=9, oom=True, full=TemporaryFiles("/tmp", 9, 256)),
+        Exit(1, signal=9, oom=True, folder="/tmp", files=9, mib=256),
         f"it was killed at its memory limit of 2 GiB ({USE_LESS})",
     ),
     (
-        Exit(1, signal=9, oom=True, full=TemporaryFiles("/dev/shm", 65_535, 300)),
+        Exit(1, signal=9, oom=True, folder="/dev/shm", files=65_535, mib=300),
         f"it was killed at its memory limit of 2 GiB, of which 65,535 files in /dev/shm take 300 MiB ({CLEAR})",
     ),
     (Exit(1, signal=6, oom=True), f"it was killed at its memory limit of 2 GiB ({USE_LESS})"),

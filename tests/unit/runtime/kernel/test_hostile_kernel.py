@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import ToolServiceError
+from agent_tools.guest.wire.words import Failed, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Error, Notice, Omitted, Restarted, Stream, TimedOut
 from tests.fake_kernel import (
@@ -408,7 +409,7 @@ def floods_from_its_start(kernel: FakeKernel) -> None:
 
 
 def fails(kernel: FakeKernel) -> None:
-    kernel.init.say(b"failed 1 \x1b[31mTraceback")
+    kernel.init.say(write(Failed(1, "\x1b[31mTraceback")))
     kernel.ended.wait(LONG_ENOUGH)
 
 
@@ -433,9 +434,9 @@ OPENINGS: dict[str, Opening] = {
     "a message of 3 parts": opens_with(message(IOPUB, [b"{}"] * 3)),
     "a message over the limit": opens_with(sizes(IOPUB, 0, 0, 0, LARGEST)),
     "an endless talk of PID 1": talks_for_ever(b"hello"),
-    "endless reports of another kernel": talks_for_ever(b"exit 77 code 0"),
+    "endless reports of another kernel": talks_for_ever(b"exit 77 0 0 0 /tmp 0 0"),
     "endless reports that PID 1 is ready": talks_for_ever(b"ready"),
-    "its exit": talks_for_ever(b"exit 1 code 3"),
+    "its exit": talks_for_ever(b"exit 1 3 0 0 /tmp 0 0"),
 }
 
 
@@ -503,29 +504,45 @@ CUT = (Stream("stdout", "x" * 20_000), Stream("stdout", "x" * 20_000))
 DIED = (Died("its process exited with code 7"),)
 KILLED = "it was killed by signal 9 (SIGKILL)"
 MALFORMED_REPORTS = (
-    *(b" ", b"exit", b"exit 1", b"exit 1 code", b"exit one code 0", b"exit 1 code seven", b"exit 1 code -1"),
-    *(b"exit 1 \x1b[31m", b"exit 1 code 0x7", b"exit 1 code 7 oops", b"exit 1 code 7 oom oom", b"exit -1 code 0"),
-    *(b"exit 1 signal " + LONG, b"exit 1 code " + LONG, b"exit " + LONG + b" code 1", b"failed", b"failed 1"),
-    *(b"failed one x", b"\xff" * 4096, b"a b c d e", b"\0", b"Exit 1 code 7", b"start 2", b"kill", b"ready 1"),
-    *("exit 1 code \u0667".encode(), b"exit 1 code 2147483648", b"exit 1 signal 99999999999"),
-)
-OTHERS = (b"exit 0 code 7", b"exit 2 code 7", b"exit 77 signal 9 oom", b"failed 2 Traceback", b"ready")
-WORDS = {
-    "a forged exit": Row(words(b"exit 1 code 7"), DIED, "its process exited with code 7"),
-    "a forged exit by an unknown signal": Row(
-        words(b"exit 1 signal 777"), (Died("it was killed by signal 777"),), "it was killed by signal 777"
+    *(b" ", b"exit", b"exit 1", b"exit 1 7", b"exit one 0 0 0 /tmp 0 0", b"exit 1 seven 0 0 /tmp 0 0"),
+    *(b"exit 1 -1 0 0 /tmp 0 0", b"exit 1 \x1b[31m 0 0 /tmp 0 0", b"exit 1 0x7 0 0 /tmp 0 0", b"exit 1 7 0 2 /tmp 0 0"),
+    *(b"exit 1 7 0 0 /home 0 0", b"exit 1 7 0 0 /tmp 0 0 0", b"exit -1 0 0 0 /tmp 0 0", b"exit 1 code 7"),
+    *(b"exit 1 0 " + LONG + b" 0 /tmp 0 0", b"exit " + LONG + b" 1 0 0 /tmp 0 0", b"failed", b"failed 1"),
+    *(
+        b"failed one eA==",
+        b"\xff" * 4096,
+        b"a b c d e",
+        b"\0",
+        b"Exit 1 7 0 0 /tmp 0 0",
+        b"start 2",
+        b"kill",
+        b"ready 1",
     ),
-    "two exits": Row(words(b"exit 1 code 7", b"exit 1 signal 9"), DIED, "its process exited with code 7"),
+    *("exit 1 \u0667 0 0 /tmp 0 0".encode(), b"exit 1 2147483648 0 0 /tmp 0 0", b"exit 1 0 99999999999 0 /tmp 0 0"),
+)
+OTHERS = (
+    b"exit 0 7 0 0 /tmp 0 0",
+    b"exit 2 7 0 0 /tmp 0 0",
+    b"exit 77 0 9 1 /tmp 0 0",
+    write(Failed(2, "Traceback")),
+    b"ready",
+)
+WORDS = {
+    "a forged exit": Row(words(b"exit 1 7 0 0 /tmp 0 0"), DIED, "its process exited with code 7"),
+    "a forged exit by an unknown signal": Row(
+        words(b"exit 1 0 777 0 /tmp 0 0"), (Died("it was killed by signal 777"),), "it was killed by signal 777"
+    ),
+    "two exits": Row(words(b"exit 1 7 0 0 /tmp 0 0", b"exit 1 0 9 0 /tmp 0 0"), DIED, "its process exited with code 7"),
     "much output, and then an exit": Row(
-        in_turn(lambda turn: turn.flood("stream", [LINE] * 5000), words(b"exit 1 code 7")),
+        in_turn(lambda turn: turn.flood("stream", [LINE] * 5000), words(b"exit 1 7 0 0 /tmp 0 0")),
         (CUT[0], Omitted("460,000 characters"), CUT[1], *DIED),
         "its process exited with code 7",
     ),
     "malformed reports": Row(in_turn(words(*MALFORMED_REPORTS), prints("a"), finishes), (A,)),
     "reports of other kernels": Row(in_turn(words(*OTHERS), prints("a"), finishes), (A,)),
-    "a late report of a failed start": Row(in_turn(words(b"failed 1 Traceback"), prints("a"), finishes), (A,)),
+    "a late report of a failed start": Row(in_turn(words(write(Failed(1, "Traceback"))), prints("a"), finishes), (A,)),
     "last words, and then an exit": Row(
-        in_turn(prints("a"), words(b"printed 1 stdout Yg==", b"printed 1 stderr G1szMW1j", b"exit 1 code 7")),
+        in_turn(prints("a"), words(b"printed 1 stdout Yg==", b"printed 1 stderr G1szMW1j", b"exit 1 7 0 0 /tmp 0 0")),
         (AB, Stream("stderr", "c"), *DIED),
         "its process exited with code 7",
     ),
@@ -533,7 +550,7 @@ WORDS = {
     "an empty datagram": Row(words(b""), (Died(GONE),), GONE),
     "a hang-up": Row(lambda turn: turn.kernel.init.hang_up(), (Died(GONE),), GONE),
     "an endless talk": Row(talks_on(b"hello"), (LOST,), STUBBORN, 0.2),
-    "endless reports of another kernel": Row(talks_on(b"exit 77 code 0"), (LOST,), STUBBORN, 0.2),
+    "endless reports of another kernel": Row(talks_on(b"exit 77 0 0 0 /tmp 0 0"), (LOST,), STUBBORN, 0.2),
     "endless reports that it is ready": Row(talks_on(b"ready"), (LOST,), STUBBORN, 0.2),
     "no ear for orders": Row(goes_deaf, (LOST,), STUBBORN, 0.2),
     "no ear for orders, and a broken message": Row(
@@ -561,8 +578,8 @@ BETWEEN_RUNS: dict[str, tuple[Script, str]] = {
     "noise": (sends(b"\xff" * 100), NO_MESSAGE),
     "a message of 3 parts": (sends(message(IOPUB, [b"{}"] * 3)), "it sent a message of 3 parts"),
     "a malformed message": (sends(message(IOPUB, [b"no JSON"] * 4)), "it sent a malformed message (JSONDecodeError)"),
-    "its exit": (words(b"exit 1 code 7"), "its process exited with code 7"),
-    "the exit of another kernel": (words(b"exit 7 code 7"), ""),
+    "its exit": (words(b"exit 1 7 0 0 /tmp 0 0"), "its process exited with code 7"),
+    "the exit of another kernel": (words(b"exit 7 7 0 0 /tmp 0 0"), ""),
     "malformed reports": (words(*MALFORMED_REPORTS), ""),
     "the end of the sandbox": (lambda turn: turn.kernel.init.hang_up(), GONE),
     "an empty datagram": (words(b""), GONE),

@@ -69,10 +69,10 @@ SIZE = st.integers(0, 300) | st.sampled_from([2**16, 2**24, 2**24 + 1, 2**31, 2*
 HEAD = st.builds(lambda channel, found: sizes(channel, *found), st.integers(0, 6), st.lists(SIZE, max_size=8))
 WHOLE = st.builds(message, st.integers(1, 4), st.lists(st.binary(max_size=300), min_size=4, max_size=6))
 PIECE = st.binary(max_size=60) | HEAD | WHOLE
-WORD = st.sampled_from([b"exit", b"failed", b"0", b"1", b"code", b"signal", b"oom", b" ", b"-9"])
-ENDING = st.sampled_from([b"code 0", b"code 7", b"signal 9", b"signal 9 oom", b"signal 777", b"code 1 oom"])
-REPORT = st.builds(b"exit %d %s".__mod__, st.tuples(st.integers(0, 4), ENDING)) | st.sampled_from(
-    [b"ready", b"failed 1 x"]
+WORD = st.sampled_from([b"exit", b"failed", b"0", b"1", b"7", b"/tmp", b" ", b"-9"])
+ENDING = st.sampled_from([b"0 0 0", b"7 0 0", b"0 9 0", b"0 9 1", b"0 777 0", b"1 0 1"])
+REPORT = st.builds(b"exit %d %s /tmp 0 0".__mod__, st.tuples(st.integers(0, 4), ENDING)) | st.sampled_from(
+    [b"ready", b"failed 1 eA=="]
 )
 LINE = st.lists(WORD | st.binary(max_size=5), min_size=1, max_size=6).map(b" ".join)
 WORDS = st.binary(min_size=1, max_size=60) | LINE | REPORT

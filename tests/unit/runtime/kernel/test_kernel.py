@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Exit, Kill, Order, read_order, write_report
+from agent_tools.guest.wire.words import MAX_GRACES, Arm, Disarm, Exit, Kill, Order, read_order, write
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Output, Stream, TimedOut
 from agent_tools.runtime.kernel.channel import KernelChannel
@@ -52,7 +52,7 @@ class Rig:
         return bool(select.select([self._guest], [], [], 0)[0])
 
     def report(self, exit_: Exit) -> None:
-        self._init.send(write_report(exit_))
+        self._init.send(write(exit_))
 
 
 @pytest.fixture

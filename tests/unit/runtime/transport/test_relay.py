@@ -98,8 +98,8 @@ def test_words_pass_both_ways_one_by_one(rig: Rig) -> None:
     rig.words.send(b"kill")
     rig.words.send(b"disarm")
     assert [rig.read_frame(), rig.read_frame()] == [(0, b"kill"), (0, b"disarm")]
-    rig.guest.sendall(frame(0, b"exit 1 code 0") + frame(0) + frame(0, b"x" * MAX_FRAME) + frame(0, b"last"))
-    assert rig.words.recv(MAX_FRAME) == b"exit 1 code 0"
+    rig.guest.sendall(frame(0, b"exit 1 0 0 0 /tmp 0 0") + frame(0) + frame(0, b"x" * MAX_FRAME) + frame(0, b"last"))
+    assert rig.words.recv(MAX_FRAME) == b"exit 1 0 0 0 /tmp 0 0"
     assert rig.words.recv(MAX_FRAME) == b"x" * MAX_WORDS
     assert rig.words.recv(MAX_FRAME) == b"last"
 
