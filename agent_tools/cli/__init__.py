@@ -106,6 +106,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
         "chat": Lazy("Talk to a model that runs code: chat --model qwen-max."),
         "serve": Lazy("Serve OpenAI's API with this code interpreter: serve --upstream URL.", "gateway"),
         "keys": Lazy("Make, list, limit and revoke the keys of a gateway's clients.", "gateway", "gateway_data"),
+        "usage": Lazy("Print what keys and users of a gateway used in a month, as CSV.", "gateway", "gateway_data"),
         "backup": Lazy("Copy a gateway's database and files, while it runs.", "gateway", "gateway_data"),
         "restore": Lazy("Fill an empty gateway from a backup.", "gateway", "gateway_data"),
         "mcp": Lazy("Serve MCP, for Claude, Cursor, VS Code and others."),

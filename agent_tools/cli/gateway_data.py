@@ -1,10 +1,13 @@
-"""`agent-tools keys`, `backup` and `restore`: the keys, the database and the files of a gateway, while it runs."""
+"""`agent-tools keys`, `usage`, `backup` and `restore`: the keys and the data of a gateway, while it runs."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import datetime
+import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +23,13 @@ from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving import backup as backups
 from agent_tools.gateway.serving.backup import purge
 from agent_tools.gateway.serving.serve import opened_store
+from agent_tools.text import utc_text
 
+COLUMNS = (
+    *("month", "key_name", "user_name", "owner", "runs", "seconds"),
+    *("bytes_in", "bytes_out", "input_tokens", "output_tokens"),
+)
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 _limit_options = with_options(
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
     click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
@@ -175,6 +184,29 @@ def _opened(found: dict[str, Any], *, may_be_new: bool = False) -> Iterator[Name
 
 def _date(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+@click.command()
+@click.option("--month", help="A month (UTC), such as 2026-11.  [default: the current one]")
+@_store_options
+def usage(month: str | None, **found: Any) -> None:
+    """Print what each key and each user of a gateway used in a month, as CSV. The gateway may run.
+
+    The columns are those of the view `usage_by_month` of its database: docs/usage.md. The last seconds may be missing.
+    """
+    month = month or utc_text(time.time())[:7]
+    if not _MONTH.fullmatch(month):
+        raise click.UsageError(f"--month {month!r:.40} is no month: write one as 2026-11.")
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    with _opened(found) as named:
+        for row in named.store.usage_of(month):
+            lines.writerow([_cell(row[name]) for name in COLUMNS])
+
+
+def _cell(value: object) -> object:
+    """Return a value as a cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if str(value).startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 @click.command()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -42,7 +43,7 @@ from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.sandbox.audit import AuditUnavailable
+from agent_tools.sandbox.audit import AuditLog, AuditUnavailable, RunUsage
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -59,6 +60,7 @@ class Containers(Generic[Config]):
     Attributes:
         name_of: returns the name of an owner's key or group, for the audit log.
         user_of: returns the identity provider's name for an owner, '' for the owner of a key; likewise.
+        used: called with what each run in a container has used, and the names of its owner.
         queue: the queue before sandboxes that run code.
         most_of: returns the number of containers that an owner may have at once.
         volumes_of: returns the volumes that an owner may use.
@@ -79,6 +81,7 @@ class Containers(Generic[Config]):
         self.shares = Shares(config, rows)
         self.name_of: Callable[[str], str] = lambda _: ""
         self.user_of: Callable[[str], str] = lambda _: ""
+        self.used: Callable[[ContainerRecord, Mapping[str, str], RunUsage], None] = lambda *_: None
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.volumes_of: Callable[[str], tuple[Volume, ...]] = lambda _: config.volumes
         self.variables = KeptVariables(config)
@@ -381,8 +384,13 @@ class Containers(Generic[Config]):
             CodeInterpreter(usual_cfg(self.config, self.folder("any")), runtime=self.runtime).as_sandbox.prepare_pool()
 
     def _interpreter(self, row: ContainerRecord) -> CodeInterpreter:
-        room, volumes = self.shares.containers_room(row.owner), self.volumes_of(row.owner)
-        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, volumes, **self._names(row.owner))
+        room, volumes, names = (
+            self.shares.containers_room(row.owner),
+            self.volumes_of(row.owner),
+            self._names(row.owner),
+        )
+        cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, volumes, **names)
+        cfg["audit"] = replace(cfg.get("audit", AuditLog()), used=partial(self.used, row, names))
         return CodeInterpreter(cfg, runtime=self.runtime)
 
     def stop(self, owners: Collection[str]) -> None:

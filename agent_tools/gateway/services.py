@@ -14,7 +14,7 @@ from agent_tools.bodies.connections import InProgress
 from agent_tools.bodies.sign_on import SignOn
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.leases import ContainerLeases
-from agent_tools.containers.records import Record
+from agent_tools.containers.records import ContainerRecord, Record
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweep import failures
 from agent_tools.gateway.background import BackgroundResponses
@@ -33,10 +33,12 @@ from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.failures import busy
 from agent_tools.gateway.seal import Seal
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
-from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse
+from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse, UsageRow
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.gateway.upstream import Upstream
+from agent_tools.gateway.usage import FLUSH_EVERY, KEPT_SECONDS, UsageMeter
+from agent_tools.sandbox.audit import RunUsage
 from agent_tools.tracing import configured_provider
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class Services:
             if self.tracing:
                 undo.callback(self.tracing.shutdown)
             self._count()
+            self._repeat(undo, self.usage.flush, FLUSH_EVERY)
             self.upstream = Upstream(config, self.compute.waiting)
             self.mcp_servers = AllowedServers.of(config)
             self.pool = ThreadPoolExecutor(config.max_responses, "gateway-turn")
@@ -126,6 +129,8 @@ class Services:
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Make the services for containers and files, and for finding their conversations."""
+        self.usage = UsageMeter(self.store, self.keys)
+        undo.callback(failures, self.usage.flush)  # once all that is used has ended
         config, leases = self.config, ContainerLeases(self.store, self.presence.id, self.presence.name_of)
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
@@ -144,7 +149,7 @@ class Services:
         self.skills = UploadedSkills(config, self.store, self.uploads)
 
     def _count(self) -> None:
-        """Make the metrics."""
+        """Make the metrics, and count what is used."""
         places = self.containers.places
         growing = {
             "agent_tools_sweep_failures": lambda: self.sweep_failures,
@@ -153,6 +158,11 @@ class Services:
         }
         self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
         self.containers.queue.waited = self.metrics.queue_seconds.observe
+        self.containers.used = self._used
+
+    def _used(self, container: ContainerRecord, names: Mapping[str, str], run: RunUsage) -> None:
+        self.usage.ran(container, names, run)
+        self.metrics.ran(names["key"], run)
 
     def close(self) -> None:
         """Release everything but the connections to the upstream, which their loop closes."""
@@ -166,7 +176,8 @@ class Services:
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
         parts += [self.chunked.sweep, self.recent_fields.sweep, partial(sweep_copies, self.config, self.store)]
         parts += [self.conversations.note_again, self.stored_conversations.sweep]
-        parts += [partial(self._forget_old, kind) for kind in _FORGOTTEN]
+        parts += [partial(self._forget_old, kind, self.config.retention) for kind in _FORGOTTEN]
+        parts.append(partial(self._forget_old, UsageRow, KEPT_SECONDS))
         failed = sum(failures(part) for part in parts)
         self.sweep_failures += failed
         return failed
@@ -175,8 +186,8 @@ class Services:
         """Save the variables that are due."""
         self.sweep_failures += failures(self.containers.places.save_due)
 
-    def _forget_old(self, kind: type[Record]) -> None:
-        self.store.delete(kind, created_at=Before(time.time() - self.config.retention))
+    def _forget_old(self, kind: type[Record], age: float) -> None:
+        self.store.delete(kind, created_at=Before(time.time() - age))
 
     def _read_keys(self) -> None:
         """Accept the current named keys, and end the running work of revoked ones, and sandboxes with lost volumes."""

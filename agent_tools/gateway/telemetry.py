@@ -21,7 +21,7 @@ from agent_tools.gateway.upstream import MAX_MODEL_ID
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, TimedOut
 from agent_tools.runtime.pool import Miss, PoolState
-from agent_tools.sandbox.audit import ending
+from agent_tools.sandbox.audit import RunUsage, ending
 from agent_tools.tools.command_tool import CommandEnd
 
 # Spans of turns by OpenTelemetry's conventions for generative AI: names, numbers and statuses, nothing anyone said.
@@ -189,6 +189,12 @@ class Metrics:
         )
         says = "Requests of each key, by their result."
         self._of_keys = Counter("agent_tools_key_requests", says, ["key", "end"], registry=registry)
+        says = "Runs of code and commands that have ended, of each key."
+        self._runs = Counter("agent_tools_key_runs", says, ["key"], registry=registry)
+        says = "Time that they took."
+        self._run_seconds = Counter("agent_tools_key_run_seconds", says, ["key"], registry=registry)
+        says = "Bytes through the egress allowlist, in runs of code of each key."
+        self._bytes = Counter("agent_tools_key_network_bytes", says, ["key", "direction"], registry=registry)
         says = "Refused requests, and code that exceeded its limits."
         self._security = Counter("agent_tools_security_events", says, ["event"], registry=registry)
         for event in get_args(SecurityEvent):
@@ -240,6 +246,13 @@ class Metrics:
     def request_of(self, key: str, status: int) -> None:
         """Count a request of a key, by its name."""
         self._of_keys.labels(key, "limited" if status == 429 else f"{status // 100}xx").inc()
+
+    def ran(self, key: str, run: RunUsage) -> None:
+        """Count a run of a key, by its name."""
+        self._runs.labels(key).inc()
+        self._run_seconds.labels(key).inc(run.milliseconds / 1_000)
+        self._bytes.labels(key, "in").inc(run.bytes_in)
+        self._bytes.labels(key, "out").inc(run.bytes_out)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Its sender chooses no label's value, so the number of series is bounded."""

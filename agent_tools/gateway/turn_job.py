@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, Union
 
-from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, Step
+from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.client_errors import engine_error
 from agent_tools.gateway.jobs import Job
@@ -35,7 +35,7 @@ class TurnJob(Job):
         self._has_ended = False
         self._services = services
         self._upstream = (model, upstream_key)
-        self._key_name = services.keys.name_of(owner)
+        self._owner = owner
         self._spans = TurnSpans(services.tracing, model, services.config.upstream)
 
     def turn(
@@ -78,7 +78,7 @@ class TurnJob(Job):
                 if isinstance(step, Finished) and step.reason == "cancelled" and self.is_stopped:
                     raise stopped()
                 self._has_ended = isinstance(step, Finished)
-                self._services.metrics.step(step, self._key_name)
+                self._count(step)
                 self._spans.step(step)
                 if isinstance(step, CallBegun):
                     with compute.waiting():
@@ -90,6 +90,12 @@ class TurnJob(Job):
                     raise failure
                 if self.log.is_full and not isinstance(step, Finished):
                     raise ApiError(500, "The response became larger than allowed.", code="response_too_large")
+
+    def _count(self, step: Step) -> None:
+        """Count a step, and the tokens of an answer."""
+        self._services.metrics.step(step, self._services.keys.name_of(self._owner))
+        if isinstance(step, RoundDone) and step.usage:
+            self._services.usage.asked(self._owner, step.usage)
 
     def close(self) -> None:
         """End the spans, and count a turn that an error has ended."""

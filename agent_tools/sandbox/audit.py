@@ -35,6 +35,15 @@ STDOUT = "-"
 FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+@dataclass(frozen=True)
+class RunUsage:
+    """What a run of code or a command has used: the duration as the audit log has it, and bytes of its connections."""
+
+    milliseconds: int
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 class AuditUnavailable(AgentToolsError):
     """The audit log is required and cannot be written, so nothing runs."""
 
@@ -50,12 +59,14 @@ class AuditLog:
         code: also write the code of runs and the arguments of commands.
         required: nothing runs while the log cannot be written; if False, work goes on unaudited.
         fields: fields added to each line.
+        used: called with what each run has used, also if there is no log; not for one that was refused.
     """
 
     path: str | Path = ""
     code: bool = False
     required: bool = True
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
+    used: Callable[[RunUsage], None] | None = field(default=None, compare=False)
 
     def of(self, **fields: str) -> AuditLog:
         """Return the same log with fields added to each line, such as owner and container."""
@@ -92,19 +103,20 @@ class AuditLog:
 
     def _begun(self, kind: str, words: str | Sequence[str]) -> AuditedRun:
         if not self.path:
-            return AuditedRun(None)
+            return AuditedRun(None, self.used)
         text = words if isinstance(words, str) else json.dumps(words, default=str, skipkeys=True)
         id_, data = f"r_{secrets.token_hex(8)}", text.encode("utf-8", "replace")
         code, digest = text if self.code else None, hashlib.sha256(data).hexdigest()
         self.write(f"{kind}begun", run=id_, code_sha256=digest, code_bytes=len(data), code=code)
-        return AuditedRun(partial(self.write, f"{kind}ended", run=id_))
+        return AuditedRun(partial(self.write, f"{kind}ended", run=id_), self.used)
 
 
 class AuditedRun:
     """One run of code or a command. `write` appends its last line; without it, the run is not audited."""
 
-    def __init__(self, write: Callable[..., None] | None) -> None:
+    def __init__(self, write: Callable[..., None] | None, used: Callable[[RunUsage], None] | None = None) -> None:
         self._write = write
+        self._used = used
         self._began = time.monotonic()
         self._about: Mapping[str, Any] = {}
 
@@ -116,15 +128,17 @@ class AuditedRun:
 
     def end(self, outcome: str) -> None:
         """Write once how the run ended: as reported before, or with this outcome. A failing log raises nothing here."""
-        write, self._write = self._write, None
+        write, self._write, used, self._used = self._write, None, self._used, None
+        about = {"duration": round(time.monotonic() - self._began, 3), "outcome": outcome, **self._about}
+        if used and about["outcome"] != "refused":
+            used(RunUsage(round(about["duration"] * 1_000), about.get("bytes_in", 0), about.get("bytes_out", 0)))
         if write:
-            duration = round(time.monotonic() - self._began, 3)
             with contextlib.suppress(AuditUnavailable):
-                write(**{"duration": duration, "outcome": outcome, **self._about})
+                write(**about)
 
     def end_command(self, result: Callable[[], CommandResult]) -> None:
         """Write how a background command ended."""
-        if self._write:
+        if self._write or self._used:
             self.commanded(result())
             self.end("ok")
 
@@ -134,12 +148,14 @@ class AuditedRun:
 
     def executed(self, execution: Execution) -> None:
         """Report the outcome of code, and its files, connections and host calls."""
+        made = execution.connections
+        moved = {name: sum(getattr(each, name) for each in made) for name in ("bytes_in", "bytes_out")} if made else {}
+        self._about = {**ending(execution.error), "duration": round(execution.duration, 3), **moved}
         if self._write is None:
             return  # looking for changed files takes time
-        connections, left_out = map(_connection, execution.connections), execution.connections_left_out
+        connections, left_out = map(_connection, made), execution.connections_left_out
         self._about = {
-            **ending(execution.error),
-            "duration": round(execution.duration, 3),
+            **self._about,
             "queued": round(execution.queued, 3),
             **_listed("files", ({"path": each.name[:MAX_PATH], "size": each.size} for each in execution.changes)),
             **_listed("connections", connections, left_out),

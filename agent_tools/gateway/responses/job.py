@@ -289,8 +289,7 @@ class ResponseJob(TurnJob):
     def _summary(self, messages: Sequence[JsonObject]) -> str:
         """Return the model's summary of messages, and count its tokens; '' if it wrote none, or was interrupted."""
         compactor = Compactor(self.plan.turn.model, self._services.config.turn_timeout)
-        note = partial(self._services.metrics.step, key=self._key_name)
-        summary = compactor.summarised(answered([*self.plan.instructions, *messages]), self.cancel, note)
+        summary = compactor.summarised(answered([*self.plan.instructions, *messages]), self.cancel, self._count)
         self._summary_usage = compactor.usage
         self._usage += compactor.usage
         return summary

@@ -225,3 +225,21 @@ class ApiKey(Record):
     for_users: bool = False
     group: str | None = None
     volumes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageRow(Record):
+    """What one user of a key, or one who has signed on, used on one day (UTC): see docs/usage.md for the columns."""
+
+    table = "usage"
+    created_at: float
+    day: str
+    owner: str
+    key_name: str
+    user_name: str
+    runs: int = 0
+    milliseconds: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0

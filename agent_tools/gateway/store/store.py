@@ -92,6 +92,19 @@ class Store(Rows):
             done = connection.execute(table.update().where(*fitting).values(**values))
             return done.rowcount > 0
 
+    def increase(self, record: Record, *names: str) -> None:
+        """Add these numbers of a record to those of the one that has its id; add the record if there is none."""
+        columns = table_of(type(record)).c
+        sums = {name: columns[name] + getattr(record, name) for name in names}
+        if not self.change(type(record), record.id, **sums) and not self.add_if_new(record):
+            self.change(type(record), record.id, **sums)
+
+    def usage_of(self, month: str) -> list[Mapping[str, Any]]:
+        """Return the rows of the view `usage_by_month` for a month, such as 2026-11, by key and user."""
+        query = sa.text("SELECT * FROM usage_by_month WHERE month = :month ORDER BY key_name, user_name, owner")
+        with self._transaction() as connection:
+            return [dict(row._mapping) for row in connection.execute(query, {"month": month})]
+
     def find(self, kind: type[Kind], **where: Any) -> list[Kind]:
         """Return all records that fit, oldest first."""
         columns = table_of(kind).c

@@ -19,8 +19,17 @@ from agent_tools.gateway.store.records import (
     StoredResponse,
     StoredSkill,
     StoredSkillVersion,
+    UsageRow,
 )
 
+_SUMS = ("runs", "bytes_in", "bytes_out", "input_tokens", "output_tokens")
+USAGE_BY_MONTH = f"""
+CREATE VIEW usage_by_month AS
+SELECT substr(day, 1, 7) AS month, key_name, user_name, owner,
+       CAST(sum(milliseconds) AS DOUBLE PRECISION) / 1000 AS seconds,
+       {", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in _SUMS)}
+FROM usage GROUP BY substr(day, 1, 7), key_name, user_name, owner
+"""  # noqa: S608  (the names are ours)
 metadata = sa.MetaData()
 _TYPES = {"str": sa.Text, "float": sa.Float, "int": sa.BigInteger, "bool": sa.Boolean, "bytes": sa.LargeBinary}
 
@@ -46,6 +55,7 @@ _add_table(ConversationItem, "conversation_id", "owner bytes")
 _add_table(StoredSkill, "owner")
 _add_table(StoredSkillVersion, "owner", "skill_id")
 _add_table(ApiKey, "owner", constraint=sa.UniqueConstraint("digest"))
+_add_table(UsageRow, "owner", "day")
 _add_table(ContainerFile, "container_id", constraint=sa.UniqueConstraint("container_id", "path"))
 _add_table(Upload, "owner")
 _add_table(WireValue, "owner")

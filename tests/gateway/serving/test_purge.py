@@ -53,6 +53,7 @@ def test_nothing_of_an_owner_is_left_and_another_keeps_everything(new_gateway: N
     gateway = new_gateway({"m": script, "text": lambda _: ScriptedReply(text="secret")}, api_keys=KEYS)
     for key in KEYS:
         used(gateway, key)
+    gateway.services.usage.flush()
     config = gateway.services.config
     if not is_running:
         gateway.__exit__()

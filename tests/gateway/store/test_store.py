@@ -15,7 +15,7 @@ import pytest
 
 from agent_tools.containers.records import ContainerFile, ContainerRecord, Record, Upload
 from agent_tools.containers.rows import MANY, Before
-from agent_tools.gateway.store.records import StoredCall, StoredEvents
+from agent_tools.gateway.store.records import StoredCall, StoredEvents, UsageRow
 from agent_tools.gateway.store.store import Store, StoreError, table_of
 from tests.gateway.asking import INCLUDE, beside, code, events_of, has_ended, outputs, post, until
 from tests.gateway.conftest import NewGateway
@@ -28,7 +28,7 @@ __all__ = ["postgresql"]
 def store(request: pytest.FixtureRequest, postgresql: str, work_dir: Path) -> Iterator[Store]:
     store = Store({"sqlite": f"sqlite:///{work_dir}/s.db", "postgresql": postgresql}[request.param])
     yield store
-    for kind in (StoredCall, ContainerFile, Upload, StoredEvents):
+    for kind in (StoredCall, ContainerFile, Upload, StoredEvents, UsageRow):
         store.delete(kind)
     store.close()
 
@@ -52,6 +52,23 @@ class UploadSize(Record):
     table = "uploads"
     owner: str
     bytes: int
+
+
+def test_usage_adds_up_by_month_user_and_key(store: Store) -> None:
+    def used(id_: str, day: str, user: str, **amounts: int) -> UsageRow:
+        return UsageRow(id=id_, created_at=1.0, day=day, owner="o", key_name="k", user_name=user, **amounts)
+
+    for _ in range(3):
+        store.increase(used("1", "2026-11-01", "ann", runs=1, milliseconds=1_001), "runs", "milliseconds")
+    store.increase(used("2", "2026-11-30", "ann", input_tokens=2**40), "input_tokens")
+    store.increase(used("3", "2026-12-01", "ann", runs=9), "runs")
+    store.increase(used("4", "2026-11-02", "bob", bytes_in=5), "bytes_in")
+    nothing = dict.fromkeys(("runs", "bytes_in", "bytes_out", "input_tokens", "output_tokens"), 0)
+    about = {"month": "2026-11", "key_name": "k", "owner": "o", **nothing}
+    assert store.usage_of("2026-11") == [
+        {**about, "user_name": "ann", "runs": 3, "seconds": 3.003, "input_tokens": 2**40},
+        {**about, "user_name": "bob", "bytes_in": 5, "seconds": 0.0},
+    ]
 
 
 def test_records_of_several_tables_are_added_together_or_not_at_all(store: Store) -> None:

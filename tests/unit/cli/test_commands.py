@@ -81,7 +81,7 @@ def test_all_commands_are_there() -> None:
         *("image show", "image rm"),
         *("fleet", "kubernetes", "kubernetes pool"),  # what is in a fleet is seen where ray is
         *("keys", "keys add", "keys limit", "keys list", "keys purge", "keys revoke"),
-        *("backup", "restore", "skills", "skills check"),
+        *("usage", "backup", "restore", "skills", "skills check"),
         *("jupyter", "jupyter install", "jupyter kernel", "jupyter serve"),
     }
 

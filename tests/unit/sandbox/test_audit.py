@@ -18,7 +18,7 @@ from agent_tools.errors import InvalidParams
 from agent_tools.results.execution import CommandResult, Execution, NetworkConnection
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable
+from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable, RunUsage
 from tests.waiting import until
 
 
@@ -39,6 +39,29 @@ def test_a_run_is_two_lines_and_its_code_is_a_digest(tmp_path: Path) -> None:
     assert "key" not in begun
     assert (ended["event"], ended["outcome"], ended["duration"]) == ("ended", "ok", 1.25)
     assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("path", ["audit", ""], ids=["logged", "not logged"])
+def test_what_a_run_has_used_is_counted_as_it_is_logged(tmp_path: Path, path: str) -> None:
+    used: list[RunUsage] = []
+    log = AuditLog(tmp_path / path if path else "", used=used.append).of(owner="o")
+    made = tuple(NetworkConnection("h", 443, "closed", bytes_in=2, bytes_out=3) for _ in range(MAX_ITEMS + 1))
+    with log.run("x") as run:
+        run.executed(Execution(duration=1.2346, connections=made))
+    with log.command("x") as run:
+        run.commanded(CommandResult(1, duration=0.5))
+    background = log.command("x")
+    background.end_command(lambda: CommandResult(0, duration=2.0))
+    background.end("cancelled")
+    log.command("x").end("refused")
+    with pytest.raises(RuntimeError), log.run("x"):
+        raise RuntimeError
+    assert used == [RunUsage(1_235, 2 * len(made), 3 * len(made)), RunUsage(500), RunUsage(2_000)]
+    if path:
+        ended = [each for each in lines_of(tmp_path / path) if each["event"].endswith("ended")]
+        kept = [each for each in ended if each["outcome"] != "refused"]
+        assert [round(each["duration"] * 1_000) for each in kept] == [each.milliseconds for each in used]
+        assert (kept[0]["bytes_in"], kept[0]["bytes_out"]) == (2 * len(made), 3 * len(made))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from alembic import op
 
-from agent_tools.gateway.store.tables import metadata
+from agent_tools.gateway.store.tables import USAGE_BY_MONTH, metadata
 
 revision = "first_tables"
 down_revision = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables, and the view of them."""
     metadata.create_all(op.get_bind())
+    op.execute(USAGE_BY_MONTH)
