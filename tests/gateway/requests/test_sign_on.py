@@ -156,7 +156,7 @@ def test_a_socket_ends_with_its_token(new_gateway: NewGateway, provider: Identit
     assert get(gateway, provider.token()).status_code == 200  # the provider's keys are known
     with connected(gateway, expiring(provider)) as client:
         assert closed(client) == 1008
-    assert gateway.app.state.sockets.open == 0
+    until(lambda: gateway.app.state.sockets.open == 0)
 
 
 def test_a_shell_ends_with_its_token_and_takes_none_in_its_address(
