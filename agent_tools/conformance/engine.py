@@ -83,7 +83,7 @@ def survey_sandbox(
             init = _init_finding(_is_running(engine, sandbox))
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
     target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
-    target += f" and {len(volumes)} volumes" if volumes else ""
+    target += f" and the volumes {', '.join(each.name for each in volumes)}" if volumes else ""
     found = [*host_findings(facts, engine.info().name), init, *claims]
     return Survey(target, _sorted(_explained(found, settings)))
 

@@ -245,9 +245,11 @@ def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
         "limit", "alice", "--max-requests-per-minute", "60", told="alice has max_requests_per_minute=60; gateways apply"
     )
     keys("revoke", "bob", told="bob is revoked")
-    server = keys("add", "open-webui", "--for-users").strip()
+    keys("limit", "bob", "--volumes", "data,shared", told="bob has volumes=data,shared")
+    server = keys("add", "open-webui", "--for-users", "--volumes", "").strip()
     alice, bob, open_webui = keys("list").splitlines()
-    assert open_webui.endswith("for users")
+    assert open_webui.endswith("for users, volumes=none")
+    assert bob.endswith("volumes=data,shared")
     assert "  max_requests_per_minute=60" in alice
     assert "revoked" in bob
     assert key not in keys("list")

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Guest
+from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
 from agent_tools.engines.volumes import Volume, check_path, chosen, read_volumes, with_volumes
-from agent_tools.errors import InvalidParams
+from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.limits import GIB, MIB
+from agent_tools.runtime.sandbox.sandbox import mounted
 from agent_tools.sandbox.options import Options
+from tests.doubles import ProcessEngine
+from tests.nodes import engine_over
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ REFUSED = {
     "data=/etc": "part of the system",
     "data=/etc/ssl": "part of the system",
     "data=/proc/1/root": "part of the system|cannot be read (Permission denied)",
-    "data={tmp}/nul\0": "cannot be read (embedded null byte)",
+    "data={tmp}/nul\0": "cannot be read",
     "data={tmp}/file/x": "does not exist",
     "data=/var/run/docker.sock": "part of the system",
     "data=/run": "part of the system",
@@ -147,3 +150,21 @@ def test_a_guest_gets_the_group_of_a_folder_that_is_closed_to_others(folders: tu
     with pytest.raises(InvalidParams, match="closed to the user of sandboxes"):
         Volume("data", str(data), True).group_for(other)
     assert Volume("lake", "claim", True).group_for(other) is None
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_an_engine_elsewhere_has_only_volumes_that_it_knows_by_name(folders: tuple[str, str], is_remote: bool) -> None:
+    guest = ProcessEngine(shares_files=not is_remote).guest()
+    folder, claim = Volume("data", folders[0]), Volume("lake", "a-claim", True)
+    assert mounted([claim], guest) == ((claim,), ())
+    if is_remote:
+        with pytest.raises(InvalidParams, match=r"the engine runs elsewhere\. Name a volume that it has: data=VOLUME"):
+            mounted([folder], guest)
+    else:
+        assert mounted([folder], guest) == ((folder,), ())
+
+
+def test_nodes_of_ray_have_no_volumes() -> None:
+    volumes = (Volume("lake", "a-claim"),)
+    with pytest.raises(SandboxStartError, match="Sandboxes on Ray have no volumes"):
+        engine_over().start(SandboxSpec("none", None, None, Guest.own(), Isolation(), {}, volumes=volumes))
