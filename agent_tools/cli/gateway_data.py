@@ -30,6 +30,7 @@ COLUMNS = (
     *("bytes_in", "bytes_out", "input_tokens", "output_tokens"),
 )
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+_OWNER = re.compile(r"[0-9a-f]{32}")
 _limit_options = with_options(
     click.option("--max-containers", type=int, help="Containers at once.  [default: the gateway's own limit]"),
     click.option("--max-requests-per-minute", type=int, help="0 is no limit.  [default: the gateway's own limit]"),
@@ -123,25 +124,33 @@ def revoke(found: dict[str, Any], name: str) -> None:
 
 
 @keys.command("purge")
-@click.argument("name")
+@click.argument("name", default="")
+@click.option("--owner", default="", help="Instead of a key: a user who has signed on, by the owner in `usage`.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_any_place
 @click.pass_obj
-def purge_(found: dict[str, Any], name: str, yes: bool) -> None:
+def purge_(found: dict[str, Any], name: str, owner: str, yes: bool) -> None:
     """Revoke the key NAME and delete all that it owns: responses, conversations, uploads, containers, files, variables.
 
     It takes about ten seconds while a gateway runs, a minute at most. The name stays in the list. Exit code 3: a
-    gateway still has containers of the key; run it again.
+    gateway still has containers of the key; run it again. With --owner OWNER it deletes what a user owns: the identity
+    provider has to lock the user out first.
     """
+    if bool(name) == bool(owner):
+        raise click.UsageError("Give the name of a key, or --owner of a user.")
+    if owner and not _OWNER.fullmatch(owner):
+        raise click.UsageError(f"--owner {owner!r:.60} is no owner: give the 32 characters that `usage` shows.")
     with _opened(found) as named:
-        owner = named.owner(name)
+        owned_by = owner or named.owner(name)
         if not yes:
-            click.confirm(f"Delete all that {name} owns? This cannot be undone", abort=True)
-        named.revoke(name)
-        left = purge(found_config(**found), named.store, owner)
+            click.confirm(f"Delete all that {name or owner} owns? This cannot be undone", abort=True)
+        if name:
+            named.revoke(name)
+        left = purge(found_config(**found), named.store, owned_by)
     if left:
-        raise EngineError(f"{left:,} containers of {name} are still in use; run `agent-tools keys purge {name}` again.")
-    notes.print(f"{name} is revoked, and all its data is deleted", markup=False)
+        raise EngineError(f"{left:,} containers of {name or owner} are still in use; run this command again.")
+    done = f"{name} is revoked, and all its data is deleted" if name else f"all data of {owner} is deleted"
+    notes.print(done, markup=False)
 
 
 @keys.command()

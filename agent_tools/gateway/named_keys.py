@@ -107,9 +107,12 @@ class NamedKeys:
         """Return the owner that a key stands for.
 
         Raises:
-            InvalidParams: there is no such key.
+            InvalidParams: there is no such key, or it is a group, which owns nothing.
         """
-        return self._find(name).owner
+        row = self._find(name)
+        if row.group is not None:
+            raise InvalidParams(f"{name} is a group, whose users own what they make: name one by --owner.")
+        return row.owner
 
     def limit(self, name: str, limits: KeyLimits) -> None:
         """Change all limits of a key.

@@ -14,10 +14,12 @@ import httpx
 import openai
 import pytest
 
+from agent_tools.mcp import http
 from agent_tools.testing import ScriptedReply
 from tests.deploy.conftest import debian_program
 from tests.gateway.asking import KEYS, beside, until
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.identity_provider import IdentityProvider
 from tests.recorder import Answer, Recorder, Seen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,6 +159,16 @@ SPOOFED = (
     {"X-Original-URL": "/oauth2/sign_in", "X-Rewrite-URL": "/oauth2/sign_in", "X-Forwarded-Uri": "/oauth2/sign_in"},
     {"Connection": "close, Authorization", "Authorization": f"Bearer {KEYS[0]}"},
 )
+
+
+def test_clients_of_mcp_find_the_identity_provider_through_it(new_gateway: NewGateway, work_dir: Path) -> None:
+    with IdentityProvider() as provider:
+        settings = {**provider.settings, "oidc_resource": "https://a.example/code"}
+        gateway = new_gateway({}, **settings, mounts=[http.MOUNT])
+        with nginx_before(gateway.url, work_dir) as url:
+            challenge = httpx.post(f"{url}/mcp").headers["www-authenticate"]
+            where = challenge.split('"')[1].replace("https://a.example", url.removesuffix("/code"))
+            assert httpx.get(where).json()["resource"] == "https://a.example/code/mcp"
 
 
 def signing_in(seen: Seen) -> Answer:

@@ -10,12 +10,14 @@ from click.testing import CliRunner
 
 from agent_tools.cli import cli
 from agent_tools.containers.keys import digest, owner_of_digest
+from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.serving.backup import purge
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.store.tables import metadata
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, KEYS, code
 from tests.gateway.conftest import Gateway, NewGateway
+from tests.identity_provider import IdentityProvider
 from tests.skills import MANIFEST
 
 OWNERS = [owner_of_digest(digest(key)) for key in KEYS]
@@ -91,4 +93,28 @@ def test_the_command_asks_first_and_revokes(new_gateway: NewGateway) -> None:
     assert done.exit_code == 0, done.output
     assert left(store, config.data_dir, owner) == ({"api_keys"}, 0)
     assert "revoked" in CliRunner().invoke(cli, [*command, "list"]).output
+    store.close()
+
+
+def test_a_user_who_has_signed_on_is_purged_by_the_owner(new_gateway: NewGateway) -> None:
+    with IdentityProvider() as provider:
+        gateway = new_gateway({"text": lambda _: ScriptedReply(text="secret")}, **provider.settings)
+        command = ["keys", "--data-dir", str(gateway.services.config.data_dir)]
+        for user in ("ann", "bob"):
+            gateway.client(provider.token(user)).responses.create(model="text", input="secret")
+        owners = [
+            gateway.services.keys.caller({"authorization": f"Bearer {provider.token(user)}"}).owner
+            for user in ("ann", "bob")
+        ]
+        config = gateway.services.config
+        gateway.__exit__()
+    store = Store(config.database_url)
+    NamedKeys(store).add("few", KeyLimits(), group="few")
+    for wrong in (["few"], [], ["few", "--owner", owners[0]], ["--owner", "ann"]):
+        refused = CliRunner().invoke(cli, [*command, "purge", "--yes", *wrong])
+        assert refused.exit_code != 0
+        assert "owner" in refused.output + str(refused.exception)
+    assert CliRunner().invoke(cli, [*command, "purge", "--yes", "--owner", owners[0]]).exit_code == 0
+    assert left(store, config.data_dir, owners[0])[0] == set()
+    assert left(store, config.data_dir, owners[1])[0] >= {"responses", "usage"}
     store.close()
