@@ -83,6 +83,7 @@ class VolumeQuota:
         self._ceiling = self._above_quota(found)
         """What the folder may hold now: its quota, or what was there before, if that is more."""
         self._may_only_shrink = self._is_full = False
+        self._bytes = found.bytes  # when it was within its quota last
         self._users: list[VolumeUser] = []
         self._lock = threading.Lock()
 
@@ -116,15 +117,19 @@ class VolumeQuota:
     def look(self) -> None:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
         started, users = self._clock(), self._all()
-        if self._note(self._count(users)):
+        found = self._count(users)
+        if self._note(found):
             self._stop(users)
         elif self._ceiling == self._quota:
+            self._bytes = found.bytes
             for user in users:
                 user.written, _ = user.writes()
         self._pace.checked(started)
 
     def _stop(self, users: Sequence[VolumeUser]) -> None:
-        suspects = users if self._may_only_shrink else _suspects(users)
+        found = self._count(users, _ALL)
+        has_many = found.entries > self._ceiling.entries or found.levels > MAX_LEVELS  # which nobody need write
+        suspects = users if self._may_only_shrink or has_many else _suspects(users, found.bytes - self._bytes)
         for user in suspects:
             user.brake.order(Pause())
         found = self._count(users, _ALL)
@@ -133,7 +138,7 @@ class VolumeQuota:
                 user.brake.order(Resume())
             return
         if not suspects:  # another program of this machine has written
-            self._ceiling = self._above_quota(found)
+            self._ceiling, self._bytes = self._above_quota(found), found.bytes
             return
         self._is_full = self._may_only_shrink or found.levels > MAX_LEVELS
         if not self._may_only_shrink:
@@ -170,10 +175,11 @@ class VolumeQuota:
             return list(self._users)
 
 
-def _suspects(users: Sequence[VolumeUser]) -> Sequence[VolumeUser]:
-    """Return the sandboxes that have written; if there is none, those that may have done so unseen."""
+def _suspects(users: Sequence[VolumeUser], growth: int) -> Sequence[VolumeUser]:
+    """Return the sandboxes that have written their part of a growth; if there is none, those that may do so unseen."""
     now = [(user, *user.writes()) for user in users]
-    seen = [user for user, written, _ in now if written > user.written + UNNOTICED]
+    least = max(UNNOTICED, growth // max(1, len(users)))
+    seen = [user for user, written, _ in now if written >= user.written + least]
     return seen or [user for user, _, is_all in now if not is_all]
 
 

@@ -87,6 +87,7 @@ def test_the_sandbox_that_fills_it_is_ended_with_a_reason_and_others_go_on(quota
     writer, reader = Writer(quota, tmp_path), Writer(quota, tmp_path)
     reader.print(MIB)
     quota.look()
+    reader.print(100_000)  # less than its part
     writer.write(2 * MIB)
     quota.look()
     assert writer.words == ["pause", "end"]
@@ -181,8 +182,7 @@ def test_entries_and_depth_have_limits(
     second = quota_for(many_in, rounds)
     many = Writer(second, many_in)
     for number in range(11):
-        (many_in / str(number)).touch()
-    many.print(MIB)
+        (many_in / str(number)).touch()  # which writes no byte
     second.look()
     assert many.words == ["pause", "end"]
 
