@@ -68,3 +68,13 @@ def test_a_promise_without_a_test_and_a_test_that_is_not_there_are_seen() -> Non
     assert promises(page) == [("is good", "hope"), ("is held", "`tests/test_rules.py::test_gone`")]
     assert unknown(page) == ["tests/test_rules.py::test_gone"]
     assert promises("| a | b |\n|---|---|\n| c | d |\n") == []
+
+
+def test_each_promise_of_the_code_has_its_row_under_gvisor() -> None:
+    """The table of docs/engines.md names them by their first words, in the order of this page."""
+    table = (ROOT / "docs/engines.md").read_text().partition("| the code | under gVisor |\n|---|---|\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()]
+    ours = promises(PAGE.partition("## Promises")[2].partition("\n## ")[0])
+    assert len(rows) == len(ours)
+    assert [row[0] for row, (promise, _) in zip(rows, ours) if not promise.startswith(row[0])] == []
+    assert all(len(row) == 2 for row in rows)

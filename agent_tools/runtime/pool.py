@@ -37,7 +37,7 @@ from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.work_dir import EmptyWorkDir, forget_made, is_claimed, is_made_here
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
-from agent_tools.runtime.stoppable import Stopping
+from agent_tools.runtime.stoppable import StoppableEngine
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.skills.skill import Skill
 
@@ -320,7 +320,8 @@ class Pool:
             sandbox, blank = self._make(self._engine, self.kind)
         except (AgentToolsError, OSError) as exc:
             with self._changed:
-                if not (self.failure or self._is_closed or isinstance(exc, Stopping)):
+                is_stopped = isinstance(self._engine, StoppableEngine) and self._engine.is_stopped
+                if not (self.failure or self._is_closed or is_stopped):
                     why = str(exc).strip().rpartition("\n")[2]  # the last line of a traceback of the guest
                     _log.warning("No sandbox can be made ahead (%s); sessions start cold.", why)
                 self.failure, self._failed_at = str(exc), self._clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -20,6 +21,7 @@ from agent_tools.runtime.files.work_dir import EmptyWorkDir
 from agent_tools.runtime.pool import Kind, Pool
 from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.stoppable import StoppableEngine
 from tests.doubles import ProcessEngine
 from tests.waiting import until
 
@@ -209,6 +211,21 @@ def test_it_stops_at_a_failure_tells_it_once_and_tries_again_later(
     assert [record.getMessage() for record in caplog.records] == [
         "No sandbox can be made ahead (No engine answers.); sessions start cold."
     ]
+
+
+def test_a_failure_while_its_process_stops_is_no_warning(
+    maker: Maker, work_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = StoppableEngine(ProcessEngine())
+    kind = Kind("none", Isolation(), LIMITS, "auto", False, (), work_dir)
+    maker.failure = EngineUnavailable("The sandbox that was being made has ended.")
+    engine.stop()
+    pool = Pool(engine, kind, do_now, lambda: maker.now, maker)
+    with closing(pool), caplog.at_level(logging.WARNING, "agent_tools.pool"):
+        pool.keep(1)
+        assert pool.wait(ENOUGH) == 0
+    assert pool.failure
+    assert caplog.records == []
 
 
 def test_closing_removes_all_that_nobody_took(pool: Pool, maker: Maker) -> None:
