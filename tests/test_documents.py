@@ -104,6 +104,7 @@ PREPARED |= {("python.md", 2), ("skills.md", 1)}
 """Blocks that a test of their own runs, before a scripted model, a gateway or a cluster."""
 ELSEWHERE = {
     ("deploy.md", 0): "tests/deploy/test_page.py",
+    ("engines.md", 1): "scripts/try gvisor, on an engine that has gVisor",
     ("fleet.md", 0): "tests/integrations/ray.py",
     ("python.md", 1): "it builds an image with packages, as tests/docker/test_images.py does",
 }

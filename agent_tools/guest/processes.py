@@ -132,7 +132,7 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
     new_rounds = 0
     while True:
         _signal(-1, signal.SIGSTOP)
-        doomed = doomed_of(processes()) - {os.getpid()}
+        doomed = doomed_of(_untorn()) - {os.getpid()}
         has_new = not doomed <= killed
         new_rounds += has_new
         killed |= doomed
@@ -142,6 +142,19 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
         time.sleep(PAUSE)
     _signal(-1, signal.SIGCONT)
     return new_rounds <= ROUNDS
+
+
+def _untorn() -> Table:
+    """Return all live processes of the sandbox, read again while one's parent has ended meanwhile.
+
+    Such a process would seem to descend from nobody, though another has adopted it: a copy that is being woken, say.
+    """
+    table = processes()
+    for _ in range(ROUNDS):
+        if all(each.parent in table for each in table.values() if each.parent):
+            break
+        table = processes()
+    return table
 
 
 def kill_below(root: int, spared: Collection[int]) -> None:

@@ -14,6 +14,7 @@ from agent_tools.guest.processes import (
     ProcessStat,
     descends,
     family,
+    kill_all_but,
     kill_below,
     kill_tree,
     processes,
@@ -172,3 +173,16 @@ def test_all_below_a_process_goes_but_those_who_are_spared_and_what_comes_from_t
         finally:
             kill_below(root.pid, ())
             root.kill()
+
+
+def test_a_process_that_another_has_just_adopted_is_not_taken_for_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is read while processes end: one may still name a parent that is not in it any more."""
+    adopted, stranger, keeper = 7, 8, 5
+    settled = {1: ProcessStat(0, 1), keeper: ProcessStat(1, 5), adopted: ProcessStat(keeper, 7)}
+    torn = {**settled, adopted: ProcessStat(6, 7), stranger: ProcessStat(1, 8)}
+    tables, signalled = iter([torn, {**settled, stranger: ProcessStat(1, 8)}]), []
+    monkeypatch.setattr("agent_tools.guest.processes.processes", lambda: next(tables, settled))
+    monkeypatch.setattr("agent_tools.guest.processes._signal", lambda *sent: signalled.append(sent))
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    kill_all_but({keeper})
+    assert [pid for pid, number in signalled if number == signal.SIGKILL] == [stranger]
