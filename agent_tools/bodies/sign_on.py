@@ -4,7 +4,7 @@ OpenID Connect Discovery 1.0 and RFC 8414 (the provider's metadata), RFC 7517 (k
 RFC 9728 (the metadata of this server, by which clients find the provider).
 
 Theory of operation
-    `prepare` has the provider asked for its keys if a token needs one that is not known, in a thread, and all who need
+    `prepare` asks the provider for its keys if a token needs one that is not known, in a thread, and all who need
     it wait for the same answer. A stranger may name any key, so the provider is asked at most once in `ASK_EVERY`
     seconds, whatever is asked of us. `user` then reads a token by the keys that are known; it asks nobody, and costs as
     much as one signature of at most `MAX_TOKEN` bytes.
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class TokenRefused(AgentToolsError):
-    """A token that nobody may use here."""
+    """A token that is not accepted here."""
 
 
 class ProviderUnavailable(AgentToolsError):
@@ -151,7 +151,7 @@ class SignOn:
         self.resource = (settings.oidc_resource or next(iter(urls), "")).rstrip("/")
 
     async def prepare(self, token: str) -> None:
-        """Have the provider's keys, if the token needs one that is not known. Without success `user` says why."""
+        """Read the provider's keys if the token needs an unknown one. If that fails, `user` raises the reason."""
         if len(token) > MAX_TOKEN:
             return
         try:
@@ -198,7 +198,7 @@ class SignOn:
         return SignedOnUser(owner, subject, _texts(claims.get(self._groups)), expires_at)
 
     def resource_metadata(self, door: str = "") -> dict[str, Any]:
-        """Return this server's metadata, or that of the part of it at the path `door` (RFC 9728)."""
+        """Return the metadata of this server, or of its part at the path `door` (RFC 9728)."""
         scopes = {"scopes_supported": list(self._scopes)} if self._scopes else {}
         return {
             "resource": f"{self.resource}{door}",

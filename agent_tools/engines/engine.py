@@ -265,7 +265,7 @@ class SandboxSpec:
     """Folders of the host to mount read-only below GUEST_SKILLS, each under its own name. Without a `work_dir`, there
     is a memory-backed folder instead, which takes copies of up to MAX_SKILL_BYTES each."""
     volumes: tuple[Volume, ...] = ()
-    """Mounted at their targets; an engine on another machine has only those that it knows by name."""
+    """Mounted at their targets; an engine on another machine has only volumes with a name of its own."""
     groups: tuple[int, ...] = ()
     """Further groups of the guest's processes, which the folders of volumes are for."""
 

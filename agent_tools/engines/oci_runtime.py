@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agent_tools.engines.engine import Isolation
 
 Wall = Literal["auto", "container", "gvisor"]
-"""What stands between code and the host's kernel: whatever the engine's own runtime is, or only that."""
+"""The wall between code and the host's kernel: `auto` is the engine's default runtime."""
 RuntimeKind = Literal["container", "gvisor", "kata", "sysbox", ""]
 _KINDS: tuple[tuple[str, RuntimeKind], ...] = (
     ("runsc", "gvisor"),

@@ -145,9 +145,9 @@ def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
 
 
 def _untorn() -> Table:
-    """Return all live processes of the sandbox, read again while one's parent has ended meanwhile.
+    """Return all live processes of the sandbox; read them again if the parent of one ended while they were read.
 
-    Such a process would seem to descend from nobody, though another has adopted it: a copy that is being woken, say.
+    Such a process would seem to descend from none of them, though one has adopted it: a copy that is woken, say.
     """
     table = processes()
     for _ in range(ROUNDS):

@@ -154,7 +154,7 @@ class _Door:
                 await self.inner({**scope, "owner": owner}, ending.receive, send)
 
     async def _owner(self, scope: Scope, given: str) -> str:
-        """Return the owner of a key or a token, of which a stream ends with the token.
+        """Return the owner of a key or a token. A stream ends with its token.
 
         Raises:
             TokenRefused: it is not accepted.

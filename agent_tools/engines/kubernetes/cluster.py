@@ -45,7 +45,7 @@ class Cluster(NamedTuple):
 
 
 def load_cluster(context: str, kubeconfig: str = "") -> Cluster:
-    """Return the cluster of a context; for '' the current one, or, without a kubeconfig, that of this process's pod.
+    """Return the cluster of a context; '' is the current one, or, without a kubeconfig, the pod's own.
 
     Raises:
         EngineUnavailable: there is none, or its credentials cannot be read; the message says what to do.

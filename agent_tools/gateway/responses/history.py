@@ -31,7 +31,7 @@ _BELOW, _SHOWN = "(The output is shown below.)", "(Shown by the calls above:)"
 UNKNOWN_OUTPUT = "(The output of this call is no longer known.)"
 _NOT_GIVEN = "(No output of this call was given.)"
 _NO_CALL = "(The output of a call that is not part of the conversation:)"
-NEW_TOOLS = "Tools that can be called now"  # how the model is told of them
+NEW_TOOLS = "Tools that can be called now"  # of an item: the model reads their names after it
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _MADE = frozenset(  # by the model
     (

@@ -29,7 +29,7 @@ def is_gvisor(root: str = "/") -> bool:
 
 
 def pause(free: float) -> float:
-    """Return the seconds until the next look, where code may take so many bytes more."""
+    """Return the seconds until the next look, if code may take `free` bytes more."""
     if free < 0:
         return REST
     least, most = LOOK_EVERY

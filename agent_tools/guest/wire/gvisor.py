@@ -5,7 +5,7 @@ sandbox. PID 1 ends code that takes more than its limit before that (pid1/memory
 """
 
 OWN_BYTES = 64 * 1024 * 1024  # of gVisor itself
-SHARE = 4  # the engine's limit is wider by one part of so many: what code may take before PID 1 looks
+SHARE = 4  # the engine's limit is wider by a quarter, which code may take before PID 1 looks
 
 
 def engine_limit(memory: int) -> int:

@@ -223,7 +223,7 @@ class Pace:
         return now >= self._next_at and (now >= self._next_idle_at or is_busy())
 
     def checked(self, started: float, factor: float = PAUSE_FACTOR) -> None:
-        """Record a check that began then: after t seconds comes a pause of at least `factor` times as many."""
+        """Record a check that began then; a pause of at least `factor` times its duration follows."""
         ended = self._clock()
         self._next_at = ended + max(0.9 * LOOK_EVERY, factor * (ended - started))  # a round may be a little early
         of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)

@@ -176,7 +176,7 @@ class VolumeQuota:
 
 
 def _suspects(users: Sequence[VolumeUser], growth: int) -> Sequence[VolumeUser]:
-    """Return the sandboxes that have written their part of a growth; if there is none, those that may do so unseen."""
+    """Return the sandboxes that have written their part of a growth; if there is none, all whose writes are unknown."""
     now = [(user, *user.writes()) for user in users]
     least = max(UNNOTICED, growth // max(1, len(users)))
     seen = [user for user, written, _ in now if written >= user.written + least]

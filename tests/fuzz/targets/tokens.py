@@ -36,7 +36,7 @@ def unfold_token(data: bytes) -> Parts:
 
 
 def read_token(parts: Parts) -> None:
-    """Read it: whoever is known has what the provider signed."""
+    """Read it: a user who is known has what the provider signed."""
     user = _sign_on().user(parts[0].decode("utf-8", "replace"))
     assert 0 < len(user.subject) <= MAX_SUBJECT
     assert len(user.groups) <= MAX_GROUPS
