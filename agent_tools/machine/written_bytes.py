@@ -1,4 +1,4 @@
-"""How much the processes of a sandbox have written, to find the one that fills a shared folder."""
+"""Bytes that the processes of a sandbox have written, to find the sandbox that fills a shared folder."""
 
 from __future__ import annotations
 

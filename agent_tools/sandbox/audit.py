@@ -37,7 +37,7 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK |
 
 @dataclass(frozen=True)
 class RunUsage:
-    """What a run of code or a command has used: the duration as the audit log has it, and bytes of its connections."""
+    """Usage of a run of code or a command: the duration as in the audit log, and the bytes of its connections."""
 
     milliseconds: int
     bytes_in: int = 0

@@ -229,7 +229,7 @@ class ApiKey(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class UsageRow(Record):
-    """What one user of a key, or one who has signed on, used on one day (UTC): see docs/usage.md for the columns."""
+    """Usage of one day (UTC) by one user of a key, or by one who has signed on: docs/usage.md has the columns."""
 
     table = "usage"
     created_at: float

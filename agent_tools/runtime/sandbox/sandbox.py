@@ -124,7 +124,7 @@ class RunningSandbox(KernelHolder):
         return written_bytes(self.sandbox.pid) if self.sandbox.pid else (0, False)
 
     def _deleted_bytes(self, device: int) -> int:
-        """Return the bytes of deleted files that are open on a device; 0 on the device of work_dir, whose quota counts them."""
+        """Return the bytes of deleted files that are open on a device; work_dir's quota counts those on its own."""
         is_apart = self.sandbox.pid and device != self._work_dir[0]
         return deleted_files(self.sandbox.pid, device).bytes if is_apart else 0
 
