@@ -20,8 +20,7 @@ RUN set -eu; \
     python3 -m venv /build/venv; \
     /build/venv/bin/pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/uv.lock; \
     UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" /build/venv/bin/uv pip install --python /opt/gateway/bin/python --no-build \
-        ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes -r /build/gateway.lock; \
-    rm -r /opt/gateway/lib/python3*/site-packages/kubernetes/aio # the half of it for asyncio, which nothing imports
+        ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes -r /build/gateway.lock
 COPY agent_tools /build/agent_tools
 COPY docker /build/agent_tools/shipped/docker
 COPY fonts /build/agent_tools/shipped/fonts

@@ -341,7 +341,7 @@ def test_no_trace_of_the_build_machine_is_in_the_image(shared_tool: CodeInterpre
 
 
 WORKING = {
-    "priorities": "os.nice(1), os.setpriority(os.PRIO_PROCESS, os.getpid(), 2), psutil.Process().nice(3)",
+    "priorities": "os.nice(1), os.setpriority(os.PRIO_PROCESS, os.getpid(), 12), psutil.Process().nice(13)",
     "scheduling": "os.sched_setaffinity(0, {0}), os.sched_setscheduler(os.getpid(), os.SCHED_BATCH, os.sched_param(0))",
     "files without a name": "tempfile.TemporaryFile().write(b'x'), tempfile.TemporaryFile(dir='.').write(b'x')",
     "files without a name in C": "ctypes.CDLL(None).tmpfile() or 1 / 0",

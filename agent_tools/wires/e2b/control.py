@@ -65,7 +65,7 @@ async def _create(
     network: dict[str, Any] | None = None,
     mcp: Any = None,
     iam: Any = None,
-    volumeMounts: Annotated[list[VolumeMount], Field(max_length=MAX_VOLUMES)] | None = None,  # noqa: N803
+    volumeMounts: Annotated[list[VolumeMount], at_most(MAX_VOLUMES)] | None = None,  # noqa: N803
 ) -> Any:
     if templateID not in TEMPLATES:
         raise HTTPException(501, f"Template {templateID!r:.80} is not available here: use {' or '.join(TEMPLATES)}.")
