@@ -19,6 +19,7 @@ from typing import NamedTuple, NoReturn, Protocol
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE = 2.0  # seconds to wait for doomed processes to end
 ROUNDS = 100  # in which new processes may come up
+READ_AGAIN = 3  # times; code can keep a parent whose first thread has ended, which is left out of every table
 PAUSE = 0.002  # seconds between two looks
 NICENESS = 10  # of user code: about a tenth of the processor time of PID 1 where both want it, sched(7)
 
@@ -150,7 +151,7 @@ def _untorn() -> Table:
     Such a process would seem to descend from none of them, though one has adopted it: a copy that is woken, say.
     """
     table = processes()
-    for _ in range(ROUNDS):
+    for _ in range(READ_AGAIN):
         if all(each.parent in table for each in table.values() if each.parent):
             break
         table = processes()
