@@ -25,7 +25,7 @@ def rsa_key(number: int) -> rsa.RSAPrivateKey:
 
 
 class IdentityProvider(Recorder):
-    """Serves in a thread. `keys` are those that it publishes, by their id; it answers 500 while it `is_down`."""
+    """Serves in a thread. `keys` are published, by their id; it answers 500 while it `is_down`."""
 
     def __init__(self) -> None:
         super().__init__(self._answered)
@@ -67,7 +67,7 @@ class IdentityProvider(Recorder):
         return Answer(json.dumps(about).encode())
 
     def _exchanged(self, sent: dict[str, str]) -> Answer:
-        """The token for a code, of which the page proves that it has asked for it (RFC 7636)."""
+        """The token for a code; the page proves that it asked for the code (RFC 7636)."""
         digest = hashlib.sha256(sent["code_verifier"].encode()).digest()
         assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == self.asked["code_challenge"]
         assert {**self.asked, **sent, "code": "the-code", "resource": AUDIENCE} == {**self.asked, **sent}

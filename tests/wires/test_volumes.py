@@ -1,4 +1,4 @@
-"""Volumes at every door: a key's sandboxes have those that the key may use, and no request names a path of the host."""
+"""Volumes at every door: a key's sandboxes have the volumes of the key, and no request names a path of the host."""
 
 from __future__ import annotations
 

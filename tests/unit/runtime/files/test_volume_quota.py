@@ -1,4 +1,4 @@
-"""The quota of a volume that several sandboxes share: it ends those that have filled it, and no others."""
+"""The quota of a volume that several sandboxes share: it ends the sandboxes that have filled it, and no others."""
 
 from __future__ import annotations
 
