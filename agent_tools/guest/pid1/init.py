@@ -54,7 +54,7 @@ from .alarms import Alarms
 from .helper_processes import HelperProcesses, Supervisors
 from .last_words import SECONDS, SECONDS_IF_KILLED, LastWords
 from .lifeline import SocketLifeline, StdioLifeline
-from .memory_limit import MemoryLimit
+from .memory_limit import MemoryLimit, is_gvisor
 
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
@@ -307,7 +307,9 @@ class Init:
                     self.clear_orphans()
                 is_over = self.memory.forget(pid)
                 if pid == self.kernel_pid:
-                    report, status = self.read_report(), self.status or status  # gVisor's /proc says 0 of each
+                    report = self.read_report()
+                    if self.status is not None and not is_gvisor():  # whose /proc says 0 of each
+                        status = self.status
                     self.forget_kernel()
                     self.scope.signal(signal.SIGSTOP)
                     self.tell_last_words(SECONDS_IF_KILLED if block else SECONDS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.results.execution import Display, Error, Result, Stream, TimedOut
+from agent_tools.results.execution import Died, Display, Error, Result, Stream, TimedOut
 from agent_tools.runtime.runtime import Runtime
+
+SYS_EXIT = 60 if platform.machine() == "x86_64" else 93  # of one thread, exit(2)
 
 
 @pytest.fixture
@@ -255,6 +258,14 @@ def test_a_thread_may_run_a_cell(sandbox: Sandbox) -> None:
     code = "import threading\nthread = threading.Thread(target=lambda: get_ipython().run_cell('print(1)'))\n"
     done = sandbox.run_code(f"{code}thread.start()\nthread.join()")
     assert (done.ok, done.stdout, done.stderr) == (True, "1\n", "")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_status_of_a_first_thread_that_ends_before_the_others_is_told(sandbox: Sandbox, code: int) -> None:
+    sandbox.run_code("import ctypes, os, threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()")
+    ended = sandbox.run_code(f"ctypes.CDLL(None).syscall({SYS_EXIT}, {code})", timeout=60).error
+    assert isinstance(ended, Died)
+    assert ended.reason == f"its process exited with code {code}"
 
 
 # -- variables --------------------------------------------------------------------------------------------------------
