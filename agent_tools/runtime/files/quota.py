@@ -209,7 +209,7 @@ class Quota:
         return ""
 
 
-class Pace:
+class CheckTimes:
     """The times of the checks of one folder. `clock` returns seconds."""
 
     def __init__(self, rounds: Rounds, clock: Callable[[], float]) -> None:
@@ -248,7 +248,7 @@ class QuotaWatch:
         self._deleted = deleted
         self._clock = clock
         self._rounds = within or rounds()
-        self._pace = Pace(self._rounds, clock)
+        self._times = CheckTimes(self._rounds, clock)
         self._has_counted = False
         self._hidden_looks, self._hidden_since = 0, 0.0
         self._rounds.add(self)
@@ -259,7 +259,7 @@ class QuotaWatch:
 
     def is_due(self) -> bool:
         """Return whether a check is due."""
-        return self._pace.is_due(self._is_busy)
+        return self._times.is_due(self._is_busy)
 
     def look(self) -> None:
         """Count the contents the first time; later stop a guest that is over the quota."""
@@ -269,7 +269,7 @@ class QuotaWatch:
             self._has_counted = True
         elif self._has_suspects() and self._excess():
             self._stop()
-        self._pace.checked(started, 0 if is_first else PAUSE_FACTOR)  # a first count has looked for no excess yet
+        self._times.checked(started, 0 if is_first else PAUSE_FACTOR)  # a first count has looked for no excess yet
 
     def _stop(self) -> None:
         self._brake.order(Pause())

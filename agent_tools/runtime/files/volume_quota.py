@@ -30,7 +30,7 @@ from agent_tools.machine import folder
 from agent_tools.machine.folder import MAX_LEVELS, FolderUsage
 from agent_tools.machine.path_walk import identity
 from agent_tools.machine.rounds import Rounds, rounds
-from agent_tools.runtime.files.quota import Brake, Pace
+from agent_tools.runtime.files.quota import Brake, CheckTimes
 
 MAX_ENTRIES = 100_000  # files and folders that a writable volume may come to hold
 MAX_COUNTED = 1_000_000  # entries beyond which a folder cannot be watched
@@ -72,7 +72,7 @@ class VolumeQuota:
         self._device = identity(self._path)[0]
         self._clock = clock
         self._rounds = within or rounds()
-        self._pace = Pace(self._rounds, clock)
+        self._times = CheckTimes(self._rounds, clock)
         self._quota = FolderUsage(volume.max_bytes, MAX_ENTRIES, MAX_LEVELS)
         found = folder.usage(self._path, _ALL)
         if found.entries > MAX_COUNTED or found.levels > MAX_LEVELS:
@@ -112,7 +112,7 @@ class VolumeQuota:
 
     def is_due(self) -> bool:
         """Return whether a check is due."""
-        return self._pace.is_due(lambda: any(each.is_busy() for each in self._all()))
+        return self._times.is_due(lambda: any(each.is_busy() for each in self._all()))
 
     def look(self) -> None:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
@@ -124,7 +124,7 @@ class VolumeQuota:
             self._bytes = found.bytes
             for user in users:
                 user.written, _ = user.writes()
-        self._pace.checked(started)
+        self._times.checked(started)
 
     def _stop(self, users: Sequence[VolumeUser]) -> None:
         found = self._count(users, _ALL)
