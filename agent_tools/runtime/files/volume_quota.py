@@ -141,10 +141,11 @@ class VolumeQuota:
             self._ceiling, self._bytes = self._above_quota(found), found.bytes
             return
         self._is_full = self._may_only_shrink or found.levels > MAX_LEVELS
-        if not self._may_only_shrink:
-            self._may_only_shrink, self._ceiling = True, self._above_quota(found)
+        is_first, self._may_only_shrink = not self._may_only_shrink, True
         for user in suspects:
             user.brake.kill(self._reason())
+        if is_first:  # counted last: a pause takes a moment to act, and what is written until then is no second excess
+            self._ceiling = self._above_quota(self._count(self._all(), _ALL))
 
     def _reason(self) -> str:
         what = f"{size_text(self._quota.bytes)} or {MAX_ENTRIES:,} entries, its quota"

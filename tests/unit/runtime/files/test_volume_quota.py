@@ -42,6 +42,7 @@ class Writer:
         self.reason = ""
         self.deleted = 0
         self.when_paused: Callable[[], object] = lambda: None
+        self.until_ended: Callable[[], object] = lambda: None
         self.written = 0
         self._folder = folder
         self._is_hidden = is_hidden
@@ -64,6 +65,7 @@ class Writer:
             self.when_paused()
 
     def _end(self, reason: str) -> None:
+        self.until_ended()
         self.words.append("end")
         self.reason = reason
         self.leave()
@@ -100,6 +102,16 @@ def test_the_sandbox_that_fills_it_is_ended_with_a_reason_and_others_go_on(quota
     reader.print(MIB)
     quota.look()
     assert reader.words == []
+
+
+def test_what_is_written_before_a_pause_acts_is_no_second_excess(quota: VolumeQuota, tmp_path: Path) -> None:
+    writer, other = Writer(quota, tmp_path), Writer(quota, tmp_path)
+    writer.until_ended = lambda: writer.write(MIB, "late")
+    writer.write(2 * MIB)
+    quota.look()
+    quota.look()
+    assert other.words == []
+    assert not quota.is_full()
 
 
 def test_what_fills_it_again_makes_it_read_only_until_files_are_deleted(quota: VolumeQuota, tmp_path: Path) -> None:
