@@ -53,6 +53,8 @@ HANG_UP_SECONDS = 0.5  # seconds to find out that a sandbox with a lost command 
 class RunningSandbox(KernelHolder):
     """A running sandbox. The constructor waits for its first kernel, or raises; `close` releases everything."""
 
+    _is_ending = False
+
     def __init__(self, engine: Engine, spec: SessionSpec, quota: Quota) -> None:
         self._engine = engine
         self._spec = spec
@@ -170,13 +172,13 @@ class RunningSandbox(KernelHolder):
 
     @property
     def has_ended(self) -> bool:
-        """True once the sandbox is gone or does not answer."""
-        return self._lifeline.has_ended
+        """True once the sandbox is gone, is about to be removed, or does not answer."""
+        return self._is_ending or self._lifeline.has_ended
 
     @property
     def is_usable(self) -> bool:
         """True while it accepts commands and serves its files."""
-        return not self._lifeline.is_hung_up() and self.has_work_dir
+        return not self._is_ending and not self._lifeline.is_hung_up() and self.has_work_dir
 
     @property
     def has_work_dir(self) -> bool:
@@ -323,6 +325,7 @@ class RunningSandbox(KernelHolder):
             self.kernel.kill(reason, "work_dir_quota")
 
     def _end_for_volume(self, reason: str) -> None:
+        self._is_ending = True  # before the run is answered: the next one must not begin here
         self._kill_for_work_dir(reason)
         self.remove()  # a fresh kernel would have the volume as it is mounted
 
