@@ -76,22 +76,26 @@ def keys() -> None:
     is_flag=True,
     help="For a server of many users, such as Open WebUI, which names the user of each request.",
 )
+@click.option(
+    "--operator", is_flag=True, help="For the operator's page: its holder may stop others' code and revoke keys."
+)
 @click.option("--group", help="Make no key: let users of this group sign on, with these limits (docs/sign-on.md).")
 @_limit_options
 @_any_place
 @click.pass_obj
-def add(found: dict[str, Any], /, name: str, stdin: bool, for_users: bool, group: str | None, **limits: Any) -> None:
+def add(found: dict[str, Any], /, name: str, stdin: bool, group: str | None, **given: Any) -> None:
     """Make a key called NAME and print it. It is shown this once: only its digest is kept.
 
     With --for-users its holder can act as any user: give the key to that server only, never to a user.
     """
-    if group is not None and (stdin or for_users):
+    kind = {each: given.pop(each) for each in ("for_users", "operator")}
+    if group is not None and (stdin or kind["for_users"]):
         raise click.UsageError("--group makes no key, so --stdin and --for-users do not go with it.")
     key = sys.stdin.readline().strip() if stdin else ""
     if stdin and not key:
         raise click.UsageError("--stdin: no key came on standard input.")
     with _opened(found, may_be_new=True) as named:
-        made = named.add(name, KeyLimits(**limits), key, for_users=for_users, group=group)
+        made = named.add(name, KeyLimits(**given), key, group=group, **kind)
     if group is None:
         click.echo(made)
     else:
@@ -107,7 +111,7 @@ def list_(found: dict[str, Any]) -> None:
         for row in named.all():
             limits = {name: getattr(row, name) for name in vars(KeyLimits())}
             group = [f"group {row.group}"] * (row.group is not None)
-            own = ", ".join(["for users"] * row.for_users + group + _shown(limits))
+            own = ", ".join(["for users"] * row.for_users + ["operator"] * row.operator + group + _shown(limits))
             ended = f"revoked {_date(row.revoked_at)}" if row.revoked_at else ""
             click.echo(f"{row.id:<24} made {_date(row.created_at)}  {ended}{own and '  '}{own}".rstrip())
 

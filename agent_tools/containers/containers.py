@@ -43,7 +43,7 @@ from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.sandbox.audit import AuditLog, AuditUnavailable, RunUsage
+from agent_tools.sandbox.audit import AuditLog, AuditUnavailable, RunEnd
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -60,7 +60,7 @@ class Containers(Generic[Config]):
     Attributes:
         name_of: returns the name of an owner's key or group, for the audit log.
         user_of: returns the identity provider's name for an owner, '' for the owner of a key; likewise.
-        used: called with what each run in a container has used, and the names of its owner.
+        ended: called with the end of each run in a container, and the names of its owner.
         queue: the queue before sandboxes that run code.
         most_of: returns the number of containers that an owner may have at once.
         volumes_of: returns the volumes that an owner may use.
@@ -81,7 +81,7 @@ class Containers(Generic[Config]):
         self.shares = Shares(config, rows)
         self.name_of: Callable[[str], str] = lambda _: ""
         self.user_of: Callable[[str], str] = lambda _: ""
-        self.used: Callable[[ContainerRecord, Mapping[str, str], RunUsage], None] = lambda *_: None
+        self.ended: Callable[[ContainerRecord, Mapping[str, str], RunEnd], None] = lambda *_: None
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.volumes_of: Callable[[str], tuple[Volume, ...]] = lambda _: config.volumes
         self.variables = KeptVariables(config)
@@ -390,15 +390,35 @@ class Containers(Generic[Config]):
             self._names(row.owner),
         )
         cfg = interpreter_cfg(self.config, row, self.folder(row.id), room, volumes, **names)
-        cfg["audit"] = replace(cfg.get("audit", AuditLog()), used=partial(self.used, row, names))
+        cfg["audit"] = replace(cfg.get("audit", AuditLog()), ended=partial(self.ended, row, names))
         return CodeInterpreter(cfg, runtime=self.runtime)
 
     def stop(self, owners: Collection[str]) -> None:
         """End all code in the containers of these owners; files stay until they expire."""
         for row in self.leases.of_this_process():
             if row.owner in owners:
-                self.places.drop(row.id, row.generation)
-                self.gave_up(row.id)
+                self._stop(row)
+
+    def stop_one(self, id_: str, by: Mapping[str, str]) -> None:
+        """End all code in a container of any owner, and its sandbox; files stay until it expires.
+
+        `by` has the audit log's fields of who does that: `owner`, `key` and `user`.
+
+        Raises:
+            ContainerNotFound: there is no such container.
+            ContainerElsewhere: another process has its sandbox.
+            AuditUnavailable: the audit log cannot be written; nothing is stopped.
+        """
+        row = self._rows.get(ContainerRecord, id_, status="active")
+        if row is None:
+            raise ContainerNotFound(id_)
+        self.leases.check_holder(row)
+        self._audit.write("container_stopped", **by, container=id_)
+        self._stop(row)
+
+    def _stop(self, row: ContainerRecord) -> None:
+        self.places.drop(row.id, row.generation)
+        self.gave_up(row.id)
 
     def gave_up(self, id_: str) -> None:
         """Release a container without a sandbox to other processes."""

@@ -32,6 +32,7 @@ from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
 from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.middleware import GatewayMiddleware, failed
+from agent_tools.gateway.page import operator
 from agent_tools.gateway.page import routes as page_routes
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
@@ -67,7 +68,7 @@ def create_app(
     routes = [
         *(*response_routes.routes, *container_routes.routes, *conversation_routes.routes, *chat.routes),
         *skill_routes.routes,
-        *(*page_routes.routes, *proxied_routes(config.endpoints), *_PROBES),
+        *(*page_routes.routes, *operator.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         Route(WELL_KNOWN + "{door:path}", resource_metadata, methods=["GET"]),
         *map(_route, mounts),
@@ -104,7 +105,7 @@ async def _lifespan(
     app.state.services, app.state.mounted = services, {}
     app.state.jobs = Jobs(services.config, services.pool, services.containers.queue, give_up)
     app.state.sockets = ResponseSockets(services.config)
-    services.end_jobs_of = app.state.jobs.end_of
+    services.end_jobs_of, app.state.jobs.failed = app.state.jobs.end_of, services.job_failed
     services.metrics.queue.set_function(lambda: services.containers.queue.waiting)
     services.metrics.sockets.set_function(lambda: app.state.sockets.open)
     try:

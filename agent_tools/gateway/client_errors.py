@@ -26,7 +26,9 @@ from agent_tools.text import one_line
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that this thread or task works for: its `x-request-id`."""
 
-_QUIET = frozenset({"/health", "/ready", "/metrics", "/page/state"})  # requested every few seconds by programs
+_QUIET = frozenset(
+    {"/health", "/ready", "/metrics", "/page/state", "/page/operator"}
+)  # requested every few seconds by programs
 _POLLED = ("/execute", "/ports")  # likewise, by a page that shows a terminal
 _access = logging.getLogger("agent_tools.gateway.access")
 

@@ -93,6 +93,9 @@ class Jobs:
     """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
     `queue` is the one for sandboxes. When the gateway stops, `give_up` is called to end the waits of jobs.
+
+    Attributes:
+        failed: called with the owner and the failure of each job that failed.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Jobs:
         self._revoked: frozenset[str] = frozenset()
         self._loop = asyncio.get_running_loop()
         self._closing: asyncio.Task[None] | None = None
+        self.failed: Callable[[str, ApiError], None] = lambda *_: None
 
     @property
     def active(self) -> int:
@@ -238,6 +242,8 @@ class Jobs:
         except Exception as exc:  # noqa: BLE001  (the end of a thread: nothing else would report it)
             _log.error("a job was not closed well: %s", type(exc).__name__)
         finally:
+            if job.failure:
+                self.failed(place.owner, job.failure)
             self._end_soon(job, place)
 
     def _end_soon(self, job: Job, place: JobPlace) -> None:

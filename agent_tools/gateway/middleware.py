@@ -32,10 +32,11 @@ _OWNED = (
     "/page/run",
     "/page/stop",
     "/page/state",
+    "/page/operator",
     "/page/chats",
     "/page/responses",
 )  # paths that have an owner, and need a key if there are any
-_POLLED = "/page/state"  # every few seconds by a page that is open: no request that its user sends
+_POLLED = ("/page/state", "/page/operator")  # every few seconds by a page that is open: no request that its user sends
 _BEGINNINGS = ("http.response.start", "websocket.accept", "websocket.http.response.start")  # of an answer
 _AZURES = re.compile(r"/openai/(?:v1/|deployments/[^/]+/)?")
 _GONE = 499  # the client left before there was an answer
@@ -92,7 +93,8 @@ class GatewayMiddleware:
                     services.metrics.security(exc.event)
                 if answer.status:
                     raise
-                response = _challenged(failed(exc, scope["path"]), services, scope, door)
+                response = failed(exc, scope["path"], partial(_note_failure, services, scope))
+                response = _challenged(response, services, scope, door)
                 await response(scope, receive, answer)
             finally:
                 services.unpacked.give_back(received)
@@ -116,18 +118,24 @@ class GatewayMiddleware:
         note_request(services, scope, 101 if "owner" in scope else 401, started)
 
 
-def failed(exc: Exception, path: str = "") -> Response:
-    """Return the answer for a failed request, in the format of the API at its path."""
+def failed(exc: Exception, path: str = "", note: Callable[[ApiError], None] = lambda _: None) -> Response:
+    """Return the answer for a failed request, in the format of the API at its path, and note why it failed."""
     if isinstance(exc, ClientDisconnect):
         return Response(status_code=_GONE)
     if isinstance(exc, HTTPException):
         exc = ApiError(exc.status_code, f"{exc.detail}.", code="unknown_url" if exc.status_code == 404 else None)
     error = client_error(exc)
+    note(error)
     is_anthropics = path.removeprefix("/v1/") in ANTHROPIC
     body = error.anthropics_body if is_anthropics else error.body
     if not path.startswith("/v1/"):  # clients of wires read one of these
         body = {**body, "code": error.status, "message": error.message, "detail": error.message}
     return JsonResponse(body, error.status, error.headers)
+
+
+def _note_failure(services: Services, scope: Scope, error: ApiError) -> None:
+    if scope.get("owner"):
+        services.failures.refused(error, scope["key_name"], scope["user"])
 
 
 def _challenged(response: Response, services: Services, scope: Scope, door: str) -> Response:
@@ -200,7 +208,7 @@ async def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], publ
         await services.keys.prepare(key_of(headers))
         caller = services.keys.caller(headers, door)
         _set_owner(scope, caller)
-        if scope["type"] == "http" and scope["path"] != _POLLED:
+        if scope["type"] == "http" and scope["path"] not in _POLLED:
             services.rates.check(caller)  # of a WebSocket, each of its responses is counted
     else:
         services.keys.refuse_strangers(headers, may_link=scope.get("method") == "GET")
@@ -208,6 +216,7 @@ async def _let_in(services: Services, scope: Scope, owned: tuple[str, ...], publ
 
 def _set_owner(scope: Scope, caller: AcceptedKey) -> None:
     scope["owner"], scope["key_name"], scope["for_users"] = caller.owner, caller.name, caller.for_users
+    scope["user"], scope["operator"] = caller.user, caller.operator
     if scope["type"] == "websocket" or scope.get("method") == "GET":
         scope["ends_at"] = caller.expires_at  # other requests run to their end, within their own limits
 

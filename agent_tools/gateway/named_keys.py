@@ -50,11 +50,19 @@ class NamedKeys:
         self.store = self._store = store
 
     def add(
-        self, name: str, limits: KeyLimits, key: str = "", *, for_users: bool = False, group: str | None = None
+        self,
+        name: str,
+        limits: KeyLimits,
+        key: str = "",
+        *,
+        for_users: bool = False,
+        operator: bool = False,
+        group: str | None = None,
     ) -> str:
         """Create a key of this name, or register a given one; return it. Only its digest is stored.
 
         `for_users`: a client with the key may name the user of each request.
+        `operator`: its holder, or the users of the group, see the operator's page.
         `group`: there is no key, but the identity provider's users who are in this group are let in, with these limits.
 
         Raises:
@@ -68,6 +76,8 @@ class NamedKeys:
             raise InvalidParams(
                 f"The group is a text of 1 to {MAX_GROUP} characters, as the provider's tokens have it."
             )
+        if for_users and operator:
+            raise InvalidParams("A key for users is in a server's hands, so it cannot be an operator's: make two keys.")
         if self._store.count(ApiKey) >= MAX_KEYS:
             raise InvalidParams(f"There are {MAX_KEYS:,} keys, the maximum for one database.")
         key = key or f"sk-at-{secrets.token_urlsafe(32)}"
@@ -82,6 +92,7 @@ class NamedKeys:
             volumes=limits.volumes,
             revoked_at=None,
             for_users=for_users,
+            operator=operator,
             group=group,
         )
         if not self._store.add_if_new(row):
@@ -100,7 +111,7 @@ class NamedKeys:
         Raises:
             InvalidParams: there is no such key.
         """
-        if self._find(name).revoked_at is None:
+        if self.find(name).revoked_at is None:
             self._store.change(ApiKey, name, revoked_at=time.time())
 
     def owner(self, name: str) -> str:
@@ -109,7 +120,7 @@ class NamedKeys:
         Raises:
             InvalidParams: there is no such key, or it is a group, which owns nothing.
         """
-        row = self._find(name)
+        row = self.find(name)
         if row.group is not None:
             raise InvalidParams(f"{name} is a group, whose users own what they make: name one by --owner.")
         return row.owner
@@ -120,7 +131,7 @@ class NamedKeys:
         Raises:
             InvalidParams: there is no such key.
         """
-        self._find(name)
+        self.find(name)
         self._store.change(ApiKey, name, **vars(limits))
 
     def read_into(self, keys: RequestKeys) -> frozenset[str]:
@@ -134,7 +145,12 @@ class NamedKeys:
             {row.group: _caller(row) for row in accepted if row.group is not None},
         )
 
-    def _find(self, name: str) -> ApiKey:
+    def find(self, name: str) -> ApiKey:
+        """Return a key or a group by its name.
+
+        Raises:
+            InvalidParams: there is no such key.
+        """
         row = self._store.get(ApiKey, name)
         if row is None:
             raise InvalidParams(f"There is no key {name!r:.80}: `agent-tools keys list` shows all keys.")
@@ -144,4 +160,4 @@ class NamedKeys:
 def _caller(row: ApiKey) -> AcceptedKey:
     volumes = None if row.volumes is None else tuple(each.strip() for each in row.volumes.split(","))
     limits = row.max_containers, row.max_requests_per_minute
-    return AcceptedKey(row.owner, row.id, *limits, row.for_users, volumes=volumes)
+    return AcceptedKey(row.owner, row.id, *limits, row.for_users, volumes=volumes, operator=row.operator)

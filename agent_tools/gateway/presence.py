@@ -83,6 +83,11 @@ class Presence:
         """Other gateways are alive."""
         return bool(self._others)
 
+    def living(self) -> dict[str, str]:
+        """Return the ids of the gateways that are alive, with the others' host names and ports; '' for this one."""
+        with self._lock:
+            return {self.id: "", **{id_: row.address for id_, row in self._others.items()}}
+
     def is_alive(self, id_: str) -> bool:
         """Return True if another gateway is alive."""
         return bool(self.name_of(id_))

@@ -27,10 +27,11 @@ from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.presence import BEAT_EVERY, Presence
+from agent_tools.gateway.recent_failures import RecentFailures
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.auth import Rates, RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
-from agent_tools.gateway.requests.failures import busy
+from agent_tools.gateway.requests.failures import ApiError, busy
 from agent_tools.gateway.seal import Seal
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse, UsageRow
@@ -38,7 +39,7 @@ from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.gateway.upstream import Upstream
 from agent_tools.gateway.usage import FLUSH_EVERY, KEPT_SECONDS, UsageMeter
-from agent_tools.sandbox.audit import RunUsage
+from agent_tools.sandbox.audit import RunEnd
 from agent_tools.tracing import configured_provider
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ SWEEP_EVERY = 15.0  # seconds
 SAVE_LOOKS = 4  # at variables that may be due, in the time after which they are
 KEY_PATIENCE = 300.0  # seconds that named keys are accepted while the database, which may have revoked them, fails
 TEND_EVERY = 0.5  # seconds between two looks at what other gateways wait for
+FAILED = frozenset(("timed_out", "died", "refused"))
+"""Outcomes of runs that an operator sees; an error of the code is none of them."""
 _FORGOTTEN: tuple[type[Record], ...] = (
     StoredResponse,
     StoredItem,
@@ -62,6 +65,7 @@ class Services:
 
     Attributes:
         compute: the order in which threads that make answers compute.
+        failures: the last failures, for the operator.
         end_jobs_of: ends the jobs of these owners; set by the owner of the jobs.
         sweep_failures: parts of sweeps that failed since the start; a container whose files would not go is one.
     """
@@ -72,6 +76,7 @@ class Services:
         prepare_data_dir(config.data_dir)
         self.sweep_failures = 0
         self.compute = ComputeQueue()
+        self.failures = RecentFailures()
         self._revoked: frozenset[str] = frozenset()  # owners whose containers are still to be stopped
         self._volume_names: Mapping[str, tuple[str, ...] | None] = {}  # at the last reading of keys
         self.end_jobs_of: Callable[[frozenset[str]], None] = lambda _: None
@@ -158,11 +163,18 @@ class Services:
         }
         self.metrics = Metrics(self.containers.running, growing, lambda: self.runtime.pools)
         self.containers.queue.waited = self.metrics.queue_seconds.observe
-        self.containers.used = self._used
+        self.containers.ended = self._ended
 
-    def _used(self, container: ContainerRecord, names: Mapping[str, str], run: RunUsage) -> None:
-        self.usage.ran(container, names, run)
-        self.metrics.ran(names["key"], run)
+    def _ended(self, container: ContainerRecord, names: Mapping[str, str], run: RunEnd) -> None:
+        if run.outcome != "refused":
+            self.usage.ran(container, names, run)
+            self.metrics.ran(names["key"], run)
+        if run.outcome in FAILED:
+            self.failures.note(run.outcome, run.reason, **names, container=container.id)
+
+    def job_failed(self, owner: str, failure: ApiError) -> None:
+        """Note why a job failed."""
+        self.failures.refused(failure, self.keys.name_of(owner), self.keys.user_of(owner))
 
     def close(self) -> None:
         """Release everything but the connections to the upstream, which their loop closes."""

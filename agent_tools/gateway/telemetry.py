@@ -21,7 +21,7 @@ from agent_tools.gateway.upstream import MAX_MODEL_ID
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, TimedOut
 from agent_tools.runtime.pool import Miss, PoolState
-from agent_tools.sandbox.audit import RunUsage, ending
+from agent_tools.sandbox.audit import RunEnd, ending
 from agent_tools.tools.command_tool import CommandEnd
 
 # Spans of turns by OpenTelemetry's conventions for generative AI: names, numbers and statuses, nothing anyone said.
@@ -247,7 +247,7 @@ class Metrics:
         """Count a request of a key, by its name."""
         self._of_keys.labels(key, "limited" if status == 429 else f"{status // 100}xx").inc()
 
-    def ran(self, key: str, run: RunUsage) -> None:
+    def ran(self, key: str, run: RunEnd) -> None:
         """Count a run of a key, by its name."""
         self._runs.labels(key).inc()
         self._run_seconds.labels(key).inc(run.milliseconds / 1_000)

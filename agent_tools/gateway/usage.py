@@ -18,7 +18,7 @@ from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.store.records import UsageRow
 from agent_tools.gateway.store.store import Store
 from agent_tools.models.base import Usage
-from agent_tools.sandbox.audit import RunUsage
+from agent_tools.sandbox.audit import RunEnd
 from agent_tools.text import utc_text
 
 FLUSH_EVERY = 2.0  # seconds
@@ -39,10 +39,10 @@ class UsageMeter:
         self._flushing = threading.Lock()  # so that all is written when `flush` returns
         self._new: dict[_Place, Counter[str]] = {}
 
-    def ran(self, container: ContainerRecord, names: Mapping[str, str], run: RunUsage) -> None:
+    def ran(self, container: ContainerRecord, names: Mapping[str, str], run: RunEnd) -> None:
         """Count a run in a container, whose owner has these names; its origin stands for the user of a server."""
         user = container.origin if _USER.fullmatch(container.origin) else ""
-        self._count(self._place(container.owner, names["key"], names["user"] or user), Counter(runs=1, **vars(run)))
+        self._count(self._place(container.owner, names["key"], names["user"] or user), _amounts(run))
 
     def asked(self, owner: str, usage: Usage) -> None:
         """Count the tokens of one answer of a model."""
@@ -69,6 +69,10 @@ class UsageMeter:
     def _count(self, place: _Place, amounts: Counter[str]) -> None:
         with self._lock:
             self._new.setdefault(place, Counter()).update(amounts)
+
+
+def _amounts(run: RunEnd) -> Counter[str]:
+    return Counter(runs=1, milliseconds=run.milliseconds, bytes_in=run.bytes_in, bytes_out=run.bytes_out)
 
 
 def _row(place: _Place, amounts: Counter[str], now: float) -> UsageRow:

@@ -36,12 +36,17 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK |
 
 
 @dataclass(frozen=True)
-class RunUsage:
-    """Usage of a run of code or a command: the duration as in the audit log, and the bytes of its connections."""
+class RunEnd:
+    """The end of a run of code or a command: its duration and outcome as in the audit log, and its connections' bytes.
+
+    `reason` is the name of the error, the limit that ended the kernel, or why the run was refused; '' if there is none.
+    """
 
     milliseconds: int
     bytes_in: int = 0
     bytes_out: int = 0
+    outcome: str = "ok"
+    reason: str = ""
 
 
 class AuditUnavailable(AgentToolsError):
@@ -59,14 +64,14 @@ class AuditLog:
         code: also write the code of runs and the arguments of commands.
         required: nothing runs while the log cannot be written; if False, work goes on unaudited.
         fields: fields added to each line.
-        used: called with what each run has used, also if there is no log; not for one that was refused.
+        ended: called with the end of each run, also if there is no log.
     """
 
     path: str | Path = ""
     code: bool = False
     required: bool = True
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
-    used: Callable[[RunUsage], None] | None = field(default=None, compare=False)
+    ended: Callable[[RunEnd], None] | None = field(default=None, compare=False)
 
     def of(self, **fields: str) -> AuditLog:
         """Return the same log with fields added to each line, such as owner and container."""
@@ -103,42 +108,46 @@ class AuditLog:
 
     def _begun(self, kind: str, words: str | Sequence[str]) -> AuditedRun:
         if not self.path:
-            return AuditedRun(None, self.used)
+            return AuditedRun(None, self.ended)
         text = words if isinstance(words, str) else json.dumps(words, default=str, skipkeys=True)
         id_, data = f"r_{secrets.token_hex(8)}", text.encode("utf-8", "replace")
         code, digest = text if self.code else None, hashlib.sha256(data).hexdigest()
         self.write(f"{kind}begun", run=id_, code_sha256=digest, code_bytes=len(data), code=code)
-        return AuditedRun(partial(self.write, f"{kind}ended", run=id_), self.used)
+        return AuditedRun(partial(self.write, f"{kind}ended", run=id_), self.ended)
 
 
 class AuditedRun:
     """One run of code or a command. `write` appends its last line; without it, the run is not audited."""
 
-    def __init__(self, write: Callable[..., None] | None, used: Callable[[RunUsage], None] | None = None) -> None:
+    def __init__(self, write: Callable[..., None] | None, ended: Callable[[RunEnd], None] | None = None) -> None:
         self._write = write
-        self._used = used
+        self._ended = ended
+        self._refusal = ""
         self._began = time.monotonic()
         self._about: Mapping[str, Any] = {}
 
     def __enter__(self) -> AuditedRun:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: object) -> None:
+        self._refusal = str(exc) if isinstance(exc, AgentToolsError) else kind.__name__ if kind else ""
         self.end("ok" if kind is None else "refused" if issubclass(kind, Exception) else "cancelled")
 
     def end(self, outcome: str) -> None:
         """Write once how the run ended: as reported before, or with this outcome. A failing log raises nothing here."""
-        write, self._write, used, self._used = self._write, None, self._used, None
+        write, self._write, ended, self._ended = self._write, None, self._ended, None
         about = {"duration": round(time.monotonic() - self._began, 3), "outcome": outcome, **self._about}
-        if used and about["outcome"] != "refused":
-            used(RunUsage(round(about["duration"] * 1_000), about.get("bytes_in", 0), about.get("bytes_out", 0)))
+        if ended:
+            moved = about.get("bytes_in", 0), about.get("bytes_out", 0)
+            reason = about.get("error") or about.get("cause") or self._refusal
+            ended(RunEnd(round(about["duration"] * 1_000), *moved, about["outcome"], reason))
         if write:
             with contextlib.suppress(AuditUnavailable):
                 write(**about)
 
     def end_command(self, result: Callable[[], CommandResult]) -> None:
         """Write how a background command ended."""
-        if self._write or self._used:
+        if self._write or self._ended:
             self.commanded(result())
             self.end("ok")
 

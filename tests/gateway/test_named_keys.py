@@ -247,7 +247,9 @@ def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
     keys("revoke", "bob", told="bob is revoked")
     keys("limit", "bob", "--volumes", "data,shared", told="bob has volumes=data,shared")
     server = keys("add", "open-webui", "--for-users", "--volumes", "").strip()
-    alice, bob, open_webui = keys("list").splitlines()
+    keys("add", "chief", "--operator")
+    alice, bob, open_webui, chief = keys("list").splitlines()
+    assert chief.endswith("  operator")
     assert open_webui.endswith("for users, volumes=none")
     assert bob.endswith("volumes=data,shared")
     assert "  max_requests_per_minute=60" in alice
@@ -255,7 +257,9 @@ def test_the_command_makes_lists_limits_and_revokes(work_dir: Path) -> None:
     assert key not in keys("list")
     store = Store(f"sqlite:///{work_dir / 'gateway.db'}")
     rows = NamedKeys(store).all()
-    assert [(row.id, row.max_containers) for row in rows] == [("alice", None), ("bob", None), ("open-webui", None)]
+    assert [(row.id, row.max_containers) for row in rows] == [
+        (name, None) for name in ("alice", "bob", "open-webui", "chief")
+    ]
     known = RequestKeys([], with_named=True)
     NamedKeys(store).read_into(known)
     named = {name: known.caller({"authorization": f"Bearer {each}"}) for name, each in (("a", key), ("o", server))}

@@ -23,7 +23,7 @@ from agent_tools.gateway.store.store import Store, StoreError
 from agent_tools.gateway.store.tables import USAGE_BY_MONTH
 from agent_tools.gateway.usage import UsageMeter
 from agent_tools.models.base import Usage
-from agent_tools.sandbox.audit import RunUsage
+from agent_tools.sandbox.audit import RunEnd
 from tests.gateway.asking import CODE_TOOL, code
 from tests.gateway.conftest import Gateway, NewGateway
 from tests.identity_provider import IdentityProvider
@@ -99,13 +99,13 @@ def test_what_cannot_be_written_is_written_later_and_days_are_rows(work_dir: Pat
     row = ContainerRecord(**{**dict.fromkeys(COLUMNS, 0), "id": "c", "owner": owner, "origin": "u-0123456789abcd"})
     for at in (DAY, DAY, DAY + 86_400):
         now[0] = at
-        meter.ran(row, {"key": "a", "user": ""}, RunUsage(1_001, 5, 7))
+        meter.ran(row, {"key": "a", "user": ""}, RunEnd(1_001, 5, 7))
         meter.asked(owner, Usage(3, 2))
         with pytest.raises(StoreError):
             meter.flush()
     away.is_away = False
     meter.flush()
-    meter.ran(row, {"key": "a", "user": ""}, RunUsage(1))
+    meter.ran(row, {"key": "a", "user": ""}, RunEnd(1))
     meter.flush()
     meter.flush()
     assert sorted(

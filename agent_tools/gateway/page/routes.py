@@ -47,7 +47,7 @@ _ASSETS = (
     *(f"text/{name}.js" for name in ("highlight", "math", "prose", "figure")),
     *(
         f"views/{name}.js"
-        for name in ("items", "turn", "follow", "choices", "chat", "editor", "trial", "recent", "snippets")
+        for name in ("items", "turn", "follow", "choices", "chat", "editor", "trial", "recent", "snippets", "operator")
     ),
     *(f"panels/{name}.js" for name in ("chats", "files", "attachments", "sandboxes")),
 )
@@ -134,6 +134,7 @@ def _state(request: Request) -> JsonObject:
         "timeout": services.config.timeout,
         "unknown_tools": services.config.unknown_tools,
         "mcp": "/mcp" in request.app.state.mounted,
+        "operator": request.scope["operator"],
         "libraries": figure_libraries(services.config.figures),
         "containers": [_shown(row, running.get(row.id), now) for row in reversed(rows)],
     }

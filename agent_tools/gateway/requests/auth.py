@@ -30,6 +30,7 @@ class AcceptedKey:
         max_containers: the limit of containers; None for the gateway's own.
         max_requests_per_minute: likewise.
         for_users: a client with the key may name the user of each request, as a server of many users does.
+        operator: its holder may see and stop what others run, and limit and revoke their keys.
         user: the subject of a token; '' for a key.
         expires_at: when the token ends (seconds since the epoch).
         volumes: the names of volumes that its containers may use; None for all of the gateway's.
@@ -43,6 +44,7 @@ class AcceptedKey:
     user: str = ""
     expires_at: float = math.inf
     volumes: tuple[str, ...] | None = None
+    operator: bool = False
 
 
 class RequestKeys:
@@ -150,7 +152,7 @@ class RequestKeys:
         """
         if not self.are_needed:
             self.refuse_strangers(headers)
-            return AcceptedKey(ANYONE, ANYONE)
+            return AcceptedKey(ANYONE, ANYONE, operator=True)
         given = key_of(headers)
         found = self._callers.get(
             digest(given)

@@ -212,7 +212,7 @@ class ApiKey(Record):
     """A named key: `id` is the name, `digest` the SHA-256 of the key. A limit of None means the gateway's own.
 
     A client with a `for_users` key may name the user of each request. `group` is none's key: it lets the users of a
-    group in, with these limits. `volumes` has names with commas between them.
+    group in, with these limits. `volumes` has names with commas between them. `operator`: see `AcceptedKey`.
     """
 
     table = "api_keys"
@@ -225,6 +225,7 @@ class ApiKey(Record):
     for_users: bool = False
     group: str | None = None
     volumes: str | None = None
+    operator: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.errors import InvalidParams
+from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.results.execution import CommandResult, Execution, NetworkConnection
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable, RunUsage
+from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable, RunEnd
 from tests.waiting import until
 
 
@@ -42,9 +42,9 @@ def test_a_run_is_two_lines_and_its_code_is_a_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["audit", ""], ids=["logged", "not logged"])
-def test_what_a_run_has_used_is_counted_as_it_is_logged(tmp_path: Path, path: str) -> None:
-    used: list[RunUsage] = []
-    log = AuditLog(tmp_path / path if path else "", used=used.append).of(owner="o")
+def test_the_end_of_a_run_is_reported_as_it_is_logged(tmp_path: Path, path: str) -> None:
+    used: list[RunEnd] = []
+    log = AuditLog(tmp_path / path if path else "", ended=used.append).of(owner="o")
     made = tuple(NetworkConnection("h", 443, "closed", bytes_in=2, bytes_out=3) for _ in range(MAX_ITEMS + 1))
     with log.run("x") as run:
         run.executed(Execution(duration=1.2346, connections=made))
@@ -53,13 +53,26 @@ def test_what_a_run_has_used_is_counted_as_it_is_logged(tmp_path: Path, path: st
     background = log.command("x")
     background.end_command(lambda: CommandResult(0, duration=2.0))
     background.end("cancelled")
-    log.command("x").end("refused")
-    with pytest.raises(RuntimeError), log.run("x"):
-        raise RuntimeError
-    assert used == [RunUsage(1_235, 2 * len(made), 3 * len(made)), RunUsage(500), RunUsage(2_000)]
+    for failure in (RuntimeError("their words"), EngineError("The engine is away.")):
+        with pytest.raises(type(failure)), log.run("x"):
+            raise failure
+    with log.run("x") as run:
+        run.failed(Died("x", "memory"))
+    refused, died = used[3:5], used.pop()
+    del used[3:]
+    assert [(each.outcome, each.reason) for each in refused] == [
+        ("refused", "RuntimeError"),
+        ("refused", "The engine is away."),
+    ]
+    assert (died.outcome, died.reason) == ("died", "memory")
+    assert used == [
+        RunEnd(1_235, 2 * len(made), 3 * len(made)),
+        RunEnd(500, outcome="error"),
+        RunEnd(2_000),
+    ]
     if path:
         ended = [each for each in lines_of(tmp_path / path) if each["event"].endswith("ended")]
-        kept = [each for each in ended if each["outcome"] != "refused"]
+        kept = [each for each in ended if each["outcome"] not in ("refused", "died")]
         assert [round(each["duration"] * 1_000) for each in kept] == [each.milliseconds for each in used]
         assert (kept[0]["bytes_in"], kept[0]["bytes_out"]) == (2 * len(made), 3 * len(made))
 

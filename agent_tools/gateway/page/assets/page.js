@@ -10,11 +10,12 @@ import { Place } from "./place.js";
 import { canSignIn, comeBack, signIn } from "./sign_on.js";
 import { haveLibraries, prepareFigures } from "./text/figure.js";
 import { Chat } from "./views/chat.js";
+import { Operator } from "./views/operator.js";
 import { Recent } from "./views/recent.js";
 import { Snippets } from "./views/snippets.js";
 import { Trial } from "./views/trial.js";
 
-const VIEWS = ["chat", "code", "responses", "connect"];
+const VIEWS = ["chat", "code", "responses", "connect", "operator"];
 const SOON = 3_000; // milliseconds between two looks at the gateway's state while something runs
 const LATER = 10_000; // likewise, while nothing does
 
@@ -28,6 +29,7 @@ const recent = new Recent((id) => {
   location.hash = "chat";
   chat.open(id);
 });
+const operator = new Operator();
 const trial = new Trial(place);
 prepareFigures();
 
@@ -44,6 +46,7 @@ function showView() {
   if (document.body.classList.contains("locked")) return;
   if (view === "responses") recent.refresh();
   if (view === "connect") snippets.show();
+  if (view === "operator") operator.open();
 }
 
 /** Reads what the gateway has, once it may be asked. */
@@ -51,6 +54,7 @@ async function enter() {
   const [state] = await Promise.all([sandboxes.refresh(), chat.choices.readModels(), files.refresh(), chat.chats.refresh()]);
   haveLibraries(state?.libraries ?? {});
   snippets.show(state ?? {});
+  $("operator-link").hidden = !state?.operator;
   showView();
   await chat.resume();
 }
@@ -99,6 +103,7 @@ function escaped(event) {
 async function watch() {
   const state = document.hidden ? null : await sandboxes.refresh();
   const isBusy = !state || state.under_way || state.containers.some(({ sandbox }) => sandbox === "busy");
+  if (document.body.dataset.view === "operator" && state?.operator) operator.refresh();
   setTimeout(watch, isBusy ? SOON : LATER);
 }
 
