@@ -153,9 +153,14 @@ def prepared(name: str, *, is_newest: bool = False) -> Path:
     packages = [*pinned, *framework.beside, *(f"{each}=={version(each)}" for each in CHECKERS)]
     how = ["--upgrade"] if is_newest else []
     install: list[str | Path] = [uv, "pip", "install", "--quiet", *how, "--python", python]
+    stamp, content = venv / "installed", f"{ours} {packages} {framework.alone}\n{(ROOT / 'pyproject.toml').read_text()}"
+    if not is_newest and stamp.exists() and stamp.read_text() == content:
+        return python
+    stamp.unlink(missing_ok=True)
     subprocess.run([*install, "-e", ours, *packages], check=True)
     if framework.alone:
         subprocess.run([*install, "--no-deps", *framework.alone], check=True)
+    stamp.write_text("" if is_newest else content)
     return python
 
 
