@@ -1,4 +1,4 @@
-"""The Python in README.md and docs/: it can be read, what it imports is there, and one block runs as it stands."""
+"""The blocks of README.md and docs/: Python can be read and runs, and the lines of shell blocks run in order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import re
+import shlex
 import tarfile
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from agent_tools.cli import cli
 from agent_tools.cli.mcp import CLIENTS, uvx_command
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import requirement
@@ -35,27 +38,42 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCKS = [(path.name, block) for path in DOCUMENTS for block in BLOCK.findall(path.read_text())]
-SHELL = re.compile(r"^ *```(?:sh|bash)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-PROGRAMS = frozenset(
-    (
-        *(
-            "agent-tools",
-            "cd",
-            "codex",
-            "cp",
-            "docker",
-            "echo",
-            "export",
-            "helm",
-            "install",
-            "jupyter",
-            "kubectl",
-            "ln",
-        ),
-        *("pip", "python", "python3", "ray", "rm", "sh", "sha256sum", "systemctl", "tar", "useradd", "userdel", "vllm"),
-    )
-)
-"""What the shell blocks of the pages call, beside files of the checkout or of a bundle."""
+SHELL = re.compile(r"^ *```(?:sh|bash|console)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PLACES = re.compile(r"(?<![\w.:/-])(?:/(?=(?:backups|opt|srv|var/log)/)|~/)")
+"""The beginnings of the machine's folders: in the test they are in its own folder."""
+SHELL_ELSEWHERE = {
+    ".venv/bin/": "tests/benchmarks",
+    "agent-tools bundle": "tests/release/bundle.py",
+    "agent-tools chat": "it needs a model: tests/docker/test_cli_chat.py",
+    "agent-tools clean": "it is for the whole machine: tests/docker/test_reaping.py",
+    "agent-tools doctor": "tests/unit/cli/test_doctor.py, tests/docker/test_conformance.py",
+    "agent-tools fleet": "it needs Ray: tests/integrations/ray.py",
+    "agent-tools image": "it changes images of the machine: tests/docker/test_images.py, scripts/try flavours",
+    "agent-tools jupyter serve": "it serves: tests/docker/test_jupyter.py",
+    "agent-tools mcp --": "it serves: tests/mcp_door",
+    "agent-tools worker": "it needs a key of Anthropic's: tests/integrations/claude_agents.py",
+    "agent-tools/bin/": "a bundle: tests/release/bundle.py",
+    "cd": "a checkout or a bundle: tests/deploy/test_compose.py, tests/release/bundle.py",
+    "codex exec-server": "it needs a key of OpenAI's: scripts/try codex",
+    "docker": "registries and compose: tests/deploy/test_compose.py",
+    "export DOCKER_HOST": "it needs Podman: scripts/try matrix",
+    "helm": "it needs a cluster: tests/deploy/test_kubernetes.py",
+    "jupyter": "scripts/try integrations jupyterlab",
+    "kubectl": "it needs a cluster: tests/deploy/test_kubernetes.py",
+    "pip": "scripts/release and scripts/try integrations install what pages name",
+    "python evaluate.py": "the program is the reader's: scripts/try clients",
+    "ray": "it needs Ray: tests/integrations/ray.py",
+    "scripts/": "the checkout's own scripts: CI",
+    "sh": "a bundle: tests/release/bundle.py",
+    "sha256sum": "a bundle: tests/release/bundle.py",
+    "vllm": "it needs a model: scripts/try clients",
+    **dict.fromkeys(
+        ("install", "systemctl", "python3 -m venv", "useradd"), "it needs root: tests/deploy/test_systemd.py"
+    ),
+    **dict.fromkeys(("cp", "tar"), "tests/deploy/test_compose.py"),
+    **dict.fromkeys(("ln", "rm", "userdel"), "it changes the machine"),
+}
+"""The beginnings of lines of shell blocks that do not run here, with what runs what they show, or why nothing does."""
 MCP = next(block for name, block in BLOCKS if name == "mcp.md")
 PAGES = sorted(ROOT.glob("docs/integrations/*.md"))
 SANDBOX = next(block for name, block in BLOCKS if name == "python.md" and "AsyncSandbox() as" in block)
@@ -134,17 +152,96 @@ def test_a_block_can_be_read_and_has_what_it_imports(block: str) -> None:
             assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS + PAGES, ids=lambda path: path.name)
-def test_every_line_of_a_shell_block_is_a_command(path: Path) -> None:
-    blocks = [re.sub(r"\\\n", " ", block) for block in SHELL.findall(path.read_text())]
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
-    called = [re.sub(r"^(?:[A-Z_]+=\S* *)+", "", line).split() for line in lines if line and line[0] != "#"]
-    wrong = [words for words in called if words and words[0][0] != "#" and not _is_program(words[0])]
-    assert wrong == []
+def shell_lines(page: Path) -> list[str]:
+    """The commands of a page in order; in a block with prompts, those after them."""
+    found = []
+    for block in SHELL.findall(page.read_text()):
+        lines = [line.strip() for line in re.sub(r"\\\n", " ", block).splitlines()]
+        found += [line[2:] for line in lines if line.startswith("$ ")] or [
+            line for line in lines if line[:1] not in "#"
+        ]
+    return found
 
 
-def _is_program(word: str) -> bool:
-    return word in PROGRAMS or word.startswith(("scripts/", ".venv/bin/", "agent-tools/bin/"))
+def is_elsewhere(line: str) -> str | None:
+    """The beginning in the table of what is not run here."""
+    words = re.sub(r"^(?:[A-Z_]+=\S* +)+", "", line)
+    patterns = {each: each if each[-1] in "/-" else rf"{each}(?!\w)" for each in SHELL_ELSEWHERE}
+    found = [each for each, pattern in patterns.items() if re.match(pattern, words)]
+    return found[0] if found else None
+
+
+def run_line(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a line of a shell block with the command line of this process; of a server, its settings are read."""
+    words = shlex.shlex(line, posix=True, punctuation_chars="|>")
+    words.whitespace_split = True
+    command, given, target = list(words), "y\n", None
+    while command and (command[0] == "export" or re.match("[A-Z0-9_]+=", command[0])):
+        name, _, value = command.pop(0).partition("=")
+        if name != "export":
+            monkeypatch.setenv(name, value)
+    if command[:1] == ["echo"]:
+        given, command = f"{command[1]}\n", command[command.index("|") + 1 :]
+    for mark in ("|", ">", ">>"):
+        if mark in command:
+            target = command[-1] if mark != "|" else None
+            command = command[: command.index(mark)]
+    if not command:
+        return
+    assert command[0] == "agent-tools", f"{line}: nothing says who runs this"
+    done = CliRunner().invoke(
+        cli, [*command[1:], *(["--print-settings"] if command[1] == "serve" else [])], input=given
+    )
+    assert done.exit_code == 0, f"{line}\n{done.output}"
+    if target:
+        Path(target).write_text(done.stdout)
+
+
+SHELL_PAGES = [page for page in DOCUMENTS if page.name != "CONTRIBUTING.md"] + PAGES
+SHELL_PREPARED: dict[str, dict[str, str]] = {
+    "bring-your-own-sandbox.md": {"keys": "a-key-of-yours\n"},
+    "command-line.md": {"data.csv": "a\n1\n", "analysis.py": "import sys; print(open('data.csv').read(), sys.argv)"},
+}
+"""Files that a page says the reader has."""
+
+
+def with_mark(page: Path) -> Any:
+    is_docker = any(re.search("agent-tools (run|repl|jupyter install)", line) for line in shell_lines(page))
+    return pytest.param(page, id=page.name, marks=[pytest.mark.docker] if is_docker else [])
+
+
+@pytest.mark.parametrize(
+    "page", [with_mark(page) for page in SHELL_PAGES if not all(map(is_elsewhere, shell_lines(page)))]
+)
+def test_the_shell_blocks_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if request.node.get_closest_marker("docker"):
+        request.getfixturevalue("docker_engine")
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "AGENT_TOOLS_GATEWAY_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    for name, text in SHELL_PREPARED.get(page.name, {}).items():
+        (tmp_path / name).write_text(text)
+    if page.name in ("runbook.md", "usage.md"):  # of a gateway that runs
+        run_line("agent-tools keys add alice", monkeypatch)
+    if page.name == "skills.md":
+        run(next(block for name, block in BLOCKS if name == page.name).partition("with Sandbox")[0])
+    for folder in ("backups", "srv/data", "srv/shared", "var/log/agent-tools", ".codex", "home"):
+        (tmp_path / folder).mkdir(parents=True)
+    for line in shell_lines(page):
+        if not is_elsewhere(line):
+            run_line(PLACES.sub(f"{tmp_path}/", line), monkeypatch)
+    default_runtime().close_all()
+
+
+def test_few_lines_of_shell_blocks_run_elsewhere() -> None:
+    left_out = [
+        (page.name, is_elsewhere(line)) for page in SHELL_PAGES for line in shell_lines(page) if is_elsewhere(line)
+    ]
+    assert {name for _, name in left_out} == set(SHELL_ELSEWHERE)
+    assert sum(str(name).startswith("agent-tools ") for _, name in left_out) <= 40
+    assert len(left_out) <= 110
 
 
 def run(block: str) -> Names:
