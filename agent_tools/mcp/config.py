@@ -95,6 +95,11 @@ def read_config(given: Mapping[str, Any], address: str | None = None) -> McpConf
     Raises:
         InvalidParams: a name is unknown, or a value cannot be used.
     """
+    if "oidc_groups" in given:
+        raise InvalidParams(
+            "oidc_groups is a setting of the gateway, whose `agent-tools keys add NAME --group GROUP` names groups: "
+            "`agent-tools serve` has MCP at /mcp. A server of its own lets in every user of the provider."
+        )
     if address is None:
         return read_as(McpConfig, given)
     host, colon, port = address.rpartition(":")

@@ -18,7 +18,7 @@ from agent_tools.gateway.services import narrowed
 from agent_tools.mcp import http as mcp
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
-from tests.gateway.asking import until
+from tests.gateway.asking import CODE_TOOL, code, until
 from tests.gateway.conftest import NewGateway
 from tests.identity_provider import IdentityProvider
 from tests.wires.conftest import MOUNTS, Served
@@ -58,7 +58,8 @@ def served(new_gateway: NewGateway, folders: dict[str, Path]) -> Iterator[Served
     """A gateway where `first` may use the volume `data` only, `second` none, and `plain` all."""
     text = ",".join(f"{name}={folder}:rw" for name, folder in folders.items())
     with ExitStack() as stack:
-        made = new_gateway({}, mounts=[*MOUNTS, mcp.MOUNT], named_keys=True, pool=0, volumes=text)
+        replies = [code("6 * 7"), "42."] * 6
+        made = new_gateway({"m": replies}, mounts=[*MOUNTS, mcp.MOUNT], named_keys=True, pool=0, volumes=text)
         found = Served(made, stack)
         named = NamedKeys(made.services.store)
         for name, volumes in (("first", "data, unknown"), ("second", "")):
@@ -85,6 +86,18 @@ def test_sandboxes_have_the_volumes_of_their_key_at_every_door(
                 assert seen(process_runtime) == volumes, (door.__name__, key)
     assert "42" in DOORS[0](served, "plain", "print(6 * 7)", 0)
     assert seen(process_runtime) == [data, shared]
+
+
+def test_responses_and_the_containers_that_clients_make_have_the_volumes_of_their_key(
+    served: Served, process_runtime: Runtime, folders: dict[str, Path]
+) -> None:
+    data, shared = (f"/volumes/{name}={folder}" for name, folder in folders.items())
+    for key, volumes in (("first", [data]), ("second", []), ("plain", [data, shared])):
+        made = posted(served, key, "/v1/containers", {"name": "c"}).json()["id"]
+        for container in ({"type": "auto"}, made):
+            body = {"model": "m", "input": "Go.", "tools": [{**CODE_TOOL, "container": container}]}
+            assert posted(served, key, "/v1/responses", body).json()["status"] == "completed"
+            assert seen(process_runtime) == volumes, (key, container)
 
 
 def test_a_key_of_e2b_mounts_what_it_may_use_by_name(

@@ -47,6 +47,7 @@ def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> 
         ({"memory": "16g"}, None, "memory=16g is more than max_memory=4g: give max_memory=16g, too"),
         ({"answer_within": "-1"}, None, "answer_within='-1' is negative"),
         ({"api_keys": "secret"}, None, "fewer than 8"),
+        ({"oidc_groups": "groups"}, None, "oidc_groups is a setting of the gateway"),
     ],
 )
 def test_what_cannot_be_used_is_told(given: dict[str, Any], address: str | None, reason: str) -> None:
