@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from agent_tools.engines.engine import Container
 from agent_tools.machine.owner import Owner, same_host
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.settings import runtime_dir
+from tests.waiting import processes_with, until
 
 pytestmark = pytest.mark.docker
 PATIENCE = 5.0  # seconds after the process's end
@@ -124,3 +125,63 @@ def test_a_sweep_leaves_what_is_in_use(docker_runtime: Runtime, new_tool: Callab
     tool.call("1")  # type: ignore[attr-defined]
     assert docker_runtime.sweep() == []
     assert "2" in tool.call("1 + 1")  # type: ignore[attr-defined]
+
+
+MAKER = """
+import os, urllib3
+from agent_tools.tools import CodeInterpreter
+from agent_tools.runtime.transport import transport
+when, path = {stage!r}
+answered = urllib3.connection.HTTPConnection.getresponse
+def getresponse(self, *args, **kwargs):
+    is_it = path in self._response_options.request_url
+    if is_it and when == "sent":
+        os.kill(os.getpid(), 9)
+    answer = answered(self, *args, **kwargs)
+    if is_it:
+        os.kill(os.getpid(), 9)
+    return answer
+urllib3.connection.HTTPConnection.getresponse = getresponse
+CodeInterpreter({{"work_dir": {work_dir!r}, "transport": {transport!r}}}).call("1")
+"""
+STAGES = [
+    ("sent", "/containers/create"),
+    ("answered", "/containers/create"),
+    ("sent", "/attach"),
+    ("answered", "/attach"),
+    ("sent", "/start"),
+    ("answered", "/start"),
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("stage", STAGES, ids=" ".join)
+def test_a_host_killed_while_it_makes_a_sandbox_leaves_nothing(
+    docker_engine: DockerEngine, work_dir: Path, stage: tuple[str, str]
+) -> None:
+    began, hosts = time.time(), []
+    for transport in ("stdio",) if stage[1] == "/attach" else ("sockets", "stdio"):
+        script = MAKER.format(stage=stage, work_dir=str(work_dir / transport), transport=transport)
+        environment = {**os.environ, "AGENT_TOOLS_MARK": str(work_dir)}
+        hosts.append(subprocess.Popen([sys.executable, "-c", script], env=environment))
+    assert [host.wait() for host in hosts] == [-signal.SIGKILL] * len(hosts)
+    owners = tuple(f"{host.pid}-" for host in hosts)
+
+    def is_seen() -> bool:
+        """Tell that the engine has had each container, or that nothing waits for one any more."""
+        created = [each for each in _events(docker_engine, began, "create") if each.startswith(owners)]
+        return len(created) == len(hosts) or not processes_with("AGENT_TOOLS_MARK", work_dir)
+
+    until(is_seen, seconds=200)
+    until(lambda: not any(_owner(labels).startswith(owners) for _, labels in docker_engine.strays(same_host())))
+
+
+def _events(engine: DockerEngine, since: float, kind: str) -> list[str]:
+    """Return the owners of all containers to which something has happened."""
+    filters = {"event": kind, "label": "agent_tools.owner"}
+    found = engine.connection.api().events(since=since, until=time.time(), filters=filters, decode=True)
+    return [_owner(each["Actor"]["Attributes"]) for each in found]
+
+
+def _owner(labels: Mapping[str, str]) -> str:
+    return labels.get("agent_tools.owner", "")

@@ -36,6 +36,7 @@ from agent_tools.engines.docker.payload import (
     podman_config,
     processes_of_user,
 )
+from agent_tools.engines.docker.unfinished import Unfinished
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
@@ -217,7 +218,7 @@ class DockerEngine:
     def __init__(self, timeout: int = 60) -> None:
         self.connection = DockerConnection(timeout)
         self._info: EngineInfo | None = None
-        self._doubtful = Doubtful(self.connection)
+        self._unfinished = Unfinished(self.connection)
         self._guest_ids = GuestIds()
         self.restore_image: Callable[[str], bool] = lambda _tag: False
         """Tries to restore a removed image; returns whether it succeeded."""
@@ -247,14 +248,21 @@ class DockerEngine:
         Raises:
             SandboxStartError: the engine lacks something that the spec asks for.
         """
-        self._doubtful.remove()
+        self._unfinished.remove()
         self._check_volumes(spec.volumes)
         runtime = chosen(spec.isolation, self.info().runtimes) or ""
         can_promote = self.info().changes_shares and kind_of(runtime) != "gvisor"  # runsc has no `update`
         spec = replace(spec, is_ahead=spec.is_ahead and can_promote)
-        sandbox = self._create(spec)
+        with self._unfinished.made(_name(spec)) as note_created:
+            sandbox = self._create(spec)
+            note_created()
+            sandbox = self._begun(sandbox, spec)
+        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
+
+    def _begun(self, sandbox: Container, spec: SandboxSpec) -> Container:
+        """Start a sandbox that was created; return it with its stdio and pid."""
         with contextlib.ExitStack() as undo:
-            undo.callback(self._doubtful.add, spec)
+            undo.callback(self._unfinished.doubt, _name(spec))
             try:
                 if spec.run_dir is None:  # before the start, so that no output is missed
                     stdio = self._attach(sandbox)
@@ -268,7 +276,7 @@ class DockerEngine:
             except docker.errors.APIError as exc:
                 raise SandboxStartError(f"The engine cannot start the sandbox: {_explain(exc, spec)}") from exc
             undo.pop_all()
-        return replace(sandbox, promote=partial(self._promote, sandbox.id)) if spec.is_ahead else sandbox
+        return sandbox
 
     def _check_volumes(self, volumes: Sequence[Volume]) -> None:
         """Check that the engine has the volumes that it is to know by name: it would make a missing one.
@@ -338,7 +346,7 @@ class DockerEngine:
         except docker.errors.APIError as exc:
             raise SandboxStartError(f"The engine cannot make the sandbox: {_explain(exc, spec)}") from exc
         except BaseException:
-            self._doubtful.add(spec)
+            self._unfinished.doubt(_name(spec))
             raise
 
     @translated()
@@ -363,15 +371,17 @@ class DockerEngine:
                 return None
         except docker.errors.NotFound:
             pass
-        again = self._create(spec, for_diagnosis=True)
-        try:
-            self.connection.api().start(again.id)
-            with contextlib.suppress(requests.RequestException):
-                self.connection.api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
-            output: bytes = self.connection.api().logs(again.id, tail=40)
-            return output[-LOG_TAIL:].decode("utf-8", "replace")
-        finally:
-            self.remove(again)
+        with self._unfinished.made(_name(spec)) as note_created:
+            again = self._create(spec, for_diagnosis=True)
+            note_created()
+            try:
+                self.connection.api().start(again.id)
+                with contextlib.suppress(requests.RequestException):
+                    self.connection.api().wait(again.id, timeout=DIAGNOSIS_SECONDS)
+                output: bytes = self.connection.api().logs(again.id, tail=40)
+                return output[-LOG_TAIL:].decode("utf-8", "replace")
+            finally:
+                self.remove(again)
 
     @translated()
     def strays(self, host: Mapping[str, str]) -> list[tuple[Container, Mapping[str, str]]]:
@@ -537,6 +547,10 @@ class DockerEngine:
         return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 
 
+def _name(spec: SandboxSpec) -> str:
+    return spec.labels.get(NAME_LABEL, "")
+
+
 def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
     text = explained(exc)
     if spec.isolation.runtime and "runtime" in text.lower():
@@ -544,37 +558,3 @@ def _explain(exc: docker.errors.APIError, spec: SandboxSpec) -> str:
     if "bind source path does not exist" in text or "invalid mount config" in text:
         return f"{text}. The engine cannot access this machine's files (a remote engine, or a VM)."
     return text
-
-
-# Containers whose creation timed out: only their names are known, and they may still appear.
-
-
-DOUBT_SECONDS = 600  # seconds within which one may appear
-LOOK_SECONDS = 5  # seconds for the engine's answer, which may time out again
-
-
-class Doubtful:
-    """Removes containers whose creation timed out as soon as they exist."""
-
-    def __init__(self, connection: DockerConnection) -> None:
-        self._connection = connection
-        self._names: dict[str, float] = {}
-
-    def add(self, spec: SandboxSpec) -> None:
-        """Record that the creation of this spec's container timed out."""
-        self._names[spec.labels.get(NAME_LABEL, "")] = time.monotonic()
-        self.remove()
-
-    def remove(self) -> None:
-        """Remove containers that have appeared; retry later if the engine does not answer."""
-        for name, since in list(self._names.items()):
-            if time.monotonic() > since + DOUBT_SECONDS:
-                self._names.pop(name, None)
-        if not self._names:
-            return
-        failures = (docker.errors.DockerException, requests.RequestException, OSError, EngineError)
-        with contextlib.suppress(*failures), contextlib.closing(self._connection.new_client(LOOK_SECONDS)) as client:
-            for name in list(self._names):
-                for found in client.api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]}):
-                    client.api.remove_container(found["Id"], force=True, v=True)
-                    self._names.pop(name, None)

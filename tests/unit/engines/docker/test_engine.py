@@ -12,9 +12,11 @@ import docker.errors
 import pytest
 import requests
 
-from agent_tools.engines.docker.engine import LOOK_SECONDS, DockerEngine
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.unfinished import LOOK_SECONDS, Unfinished
 from agent_tools.engines.engine import Container, Guest, Isolation, SandboxSpec
 from agent_tools.errors import EngineError, EngineUnavailable, SandboxStartError
+from tests.unit.engines.docker.test_unfinished import NotedGuard
 
 TIMEOUT = 60
 
@@ -57,11 +59,17 @@ class HangingConnection:
         return HangingApi(self.hangs_at, timeout, self.waited)
 
 
+def engine_on(connection: HangingConnection) -> DockerEngine:
+    engine = DockerEngine(TIMEOUT)
+    engine.connection = connection  # type: ignore[assignment]
+    engine._unfinished = Unfinished(engine.connection, NotedGuard())
+    return engine
+
+
 @pytest.mark.parametrize("step", ["create_container_from_config", "start"])
 def test_an_engine_that_stops_answering_while_a_sandbox_is_made_is_waited_for_once(step: str) -> None:
-    engine = DockerEngine(TIMEOUT)
     connection = HangingConnection(step)
-    engine.connection = connection  # type: ignore[assignment]
+    engine = engine_on(connection)
     with pytest.raises(EngineUnavailable):
         engine.start(_spec())
     assert connection.waited[0] == TIMEOUT
@@ -69,9 +77,8 @@ def test_an_engine_that_stops_answering_while_a_sandbox_is_made_is_waited_for_on
 
 
 def test_what_may_have_been_made_is_looked_for_briefly_before_another_is_made() -> None:
-    engine = DockerEngine(TIMEOUT)
     connection = HangingConnection("create_container_from_config")
-    engine.connection = connection  # type: ignore[assignment]
+    engine = engine_on(connection)
     for _ in range(2):
         with pytest.raises(EngineUnavailable):
             engine.start(_spec())
