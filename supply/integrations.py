@@ -60,10 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         list_frameworks()
         return PASSED
     names = list(FRAMEWORKS) if given.names == ["all"] else given.names
-    if given.prepare:
-        for name in names:
-            ready(name, given)
-        return PASSED
     with ThreadPoolExecutor(given.at_once) as pool:
         outcomes = [run for several in pool.map(lambda name: list(runs(name, given)), names) for run in several]
     show(outcomes)
@@ -77,7 +73,6 @@ def read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="frameworks; 'all' for every one; none: list them")
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="over this one; default: sockets")
     parser.add_argument("--newest", action="store_true", help="with the newest versions instead of the pinned ones")
-    parser.add_argument("--prepare", action="store_true", help="make the venvs, and run nothing")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="try so many frameworks beside one another")
     parser.add_argument("--no-skips", action="store_true", help="take a test that is skipped for one that failed")
     parser.add_argument("-k", dest="only", default="", help="pytest's expression for the tests to run; no type check")
@@ -153,14 +148,9 @@ def prepared(name: str, *, is_newest: bool = False) -> Path:
     packages = [*pinned, *framework.beside, *(f"{each}=={version(each)}" for each in CHECKERS)]
     how = ["--upgrade"] if is_newest else []
     install: list[str | Path] = [uv, "pip", "install", "--quiet", *how, "--python", python]
-    stamp, content = venv / "installed", f"{ours} {packages} {framework.alone}\n{(ROOT / 'pyproject.toml').read_text()}"
-    if not is_newest and stamp.exists() and stamp.read_text() == content:
-        return python
-    stamp.unlink(missing_ok=True)
     subprocess.run([*install, "-e", ours, *packages], check=True)
     if framework.alone:
         subprocess.run([*install, "--no-deps", *framework.alone], check=True)
-    stamp.write_text("" if is_newest else content)
     return python
 
 

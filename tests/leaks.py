@@ -31,7 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 30.0  # seconds given to what is already on its way out, such as a container that is being removed
 LOOK_EVERY = 0.05  # seconds
 CHEAP_LOOKS = 3  # before garbage is collected, which takes longer than what ends by itself
-_BY_THE_TOOLS = re.compile(r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|.*\.lock")
+_BY_THE_TOOLS = re.compile(
+    r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|\.benchmarks|__pycache__|.*\.lock"
+)
 _IDLE_WORKER = re.compile(r"Trio thread \d+")  # trio keeps them for ten seconds, for the next event loop
 _HELPERS = {  # threads that begin when they are first needed, by the thread of the process with which they end
     re.compile(r"agent-tools-looks"): "agent-tools-rounds",
