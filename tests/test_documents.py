@@ -7,8 +7,11 @@ import asyncio
 import importlib
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -376,6 +379,20 @@ def test_the_page_of_a_framework_can_be_read(page: Path) -> None:
         each.name for block in blocks for node in ast.walk(block) if isinstance(node, ast.Import) for each in node.names
     ]
     assert any(str(module).startswith("agent_tools.integrations.") for module in named)
+
+
+def test_each_page_defines_the_names_that_its_blocks_use(tmp_path: Path) -> None:
+    for page in [*DOCUMENTS, *PAGES]:
+        blocks = BLOCK.findall(page.read_text())
+        (tmp_path / f"{page.parent.name}-{page.stem}.py").write_text("\n".join(blocks))
+    checked = subprocess.run(
+        ["ruff", "check", "--isolated", "--no-cache", "--select", "F821", "--output-format", "concise", tmp_path],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_page_of_a_framework_is_in_the_table() -> None:
