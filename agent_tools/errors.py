@@ -35,7 +35,13 @@ from typing import Any
 
 
 class AgentToolsError(Exception):
-    """Base of every exception that the package raises to its callers."""
+    """Base of every exception that the package raises to its callers.
+
+    Attributes:
+        has_begun: code or a command had begun, and was ended.
+    """
+
+    has_begun = False
 
 
 class ToolServiceError(AgentToolsError):

@@ -130,8 +130,10 @@ class AuditedRun:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: object) -> None:
-        self._refusal = str(exc) if isinstance(exc, AgentToolsError) else kind.__name__ if kind else ""
-        self.end("ok" if kind is None else "refused" if issubclass(kind, Exception) else "cancelled")
+        ours = exc if isinstance(exc, AgentToolsError) else None
+        self._refusal = str(ours) if ours else kind.__name__ if kind else ""
+        is_refused = isinstance(exc, Exception) and not (ours and ours.has_begun)
+        self.end("ok" if kind is None else "refused" if is_refused else "cancelled")
 
     def end(self, outcome: str) -> None:
         """Write once how the run ended: as reported before, or with this outcome. A failing log raises nothing here."""

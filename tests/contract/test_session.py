@@ -437,8 +437,9 @@ def test_close_in_mid_run_ends_the_run(own_session: Session) -> None:
     own_session.run("1", 30)
     threading.Timer(0.3, own_session.close).start()
     started = time.monotonic()
-    with pytest.raises(SessionClosed):
+    with pytest.raises(SessionClosed) as closed:
         own_session.run("import time\ntime.sleep(60)", 60)
+    assert closed.value.has_begun
     assert time.monotonic() - started < PATIENCE
 
 

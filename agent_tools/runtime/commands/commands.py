@@ -93,7 +93,9 @@ class Commands:
         if process.reason == LOST and not process.pid and not self._is_gone():
             process = self._run(request, on_output, cancelled)
         if process.reason == CLOSED or (process.reason == LOST and self._is_gone()):
-            raise SandboxGone("The sandbox ended while a command ran in it.")
+            failure = SandboxGone("The sandbox ended while a command ran in it.")
+            failure.has_begun = True
+            raise failure
         return process.result()
 
     def _run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> Process:

@@ -293,7 +293,9 @@ class Session:
 
     def _look_after_run(self) -> None:
         if self._closed:
-            raise SessionClosed("The session was closed while its code ran.")
+            failure = SessionClosed("The session was closed while its code ran.")
+            failure.has_begun = True
+            raise failure
         if self._sandbox and self._sandbox.has_ended:
             self._sandbox.remove()  # now, and not at the next run: its resources may still be busy
 

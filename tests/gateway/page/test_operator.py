@@ -113,6 +113,8 @@ def test_what_another_runs_is_seen_and_stopped_and_that_is_audited(new_gateway: 
     (stopped,) = [line for line in lines if line["event"] == "container_stopped"]
     assert (stopped["key"], stopped["container"]) == ("chief", made)
     assert stopped["owner"] == owner_of_digest(digest(chief))
+    assert [line["outcome"] for line in lines if line["event"] == "ended"] == ["cancelled"]
+    assert call(gateway, chief).json()["failures"] == []
 
 
 def test_a_key_is_limited_and_revoked_and_its_volumes_stay(new_gateway: NewGateway, tmp_path: Path) -> None:

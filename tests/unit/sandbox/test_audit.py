@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent_tools import Sandbox
-from agent_tools.errors import EngineError, InvalidParams
+from agent_tools.errors import EngineError, InvalidParams, SessionClosed
 from agent_tools.results.execution import CommandResult, Execution, NetworkConnection
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
@@ -56,6 +56,11 @@ def test_the_end_of_a_run_is_reported_as_it_is_logged(tmp_path: Path, path: str)
     for failure in (RuntimeError("their words"), EngineError("The engine is away.")):
         with pytest.raises(type(failure)), log.run("x"):
             raise failure
+    closed = SessionClosed("closed")
+    closed.has_begun = True
+    with pytest.raises(SessionClosed), log.run("x"):
+        raise closed
+    assert used.pop().outcome == "cancelled"
     with log.run("x") as run:
         run.failed(Died("x", "memory"))
     refused, died = used[3:5], used.pop()
@@ -72,7 +77,7 @@ def test_the_end_of_a_run_is_reported_as_it_is_logged(tmp_path: Path, path: str)
     ]
     if path:
         ended = [each for each in lines_of(tmp_path / path) if each["event"].endswith("ended")]
-        kept = [each for each in ended if each["outcome"] not in ("refused", "died")]
+        kept = [each for each in ended if each["outcome"] in ("ok", "error")]
         assert [round(each["duration"] * 1_000) for each in kept] == [each.milliseconds for each in used]
         assert (kept[0]["bytes_in"], kept[0]["bytes_out"]) == (2 * len(made), 3 * len(made))
 
