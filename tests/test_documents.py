@@ -247,6 +247,14 @@ def test_few_lines_of_shell_blocks_run_elsewhere() -> None:
     assert len(left_out) <= 110
 
 
+def test_a_block_that_no_program_could_run_as_it_stands_says_where_it_runs() -> None:
+    for name, block in [*BLOCKS, *((page.name, block) for page in PAGES for block in BLOCK.findall(page.read_text()))]:
+        try:
+            compile(block, name, "exec")
+        except SyntaxError:
+            assert block.startswith("# in a notebook, or in `python -m asyncio`"), name
+
+
 def run(block: str) -> Names:
     """Run a block as a cell of a notebook would, and return its names."""
     names: Names = {"__name__": "block"}
