@@ -74,14 +74,6 @@ STREAM = {"name": "stdout", "text": "no"}
 ERROR = {"ename": "no", "evalue": "", "traceback": []}
 
 
-def keeps_printing(turn: Turn) -> None:
-    """From a thread that outlives the run, as code may leave one behind."""
-
-    turn.finish()
-    contents = (b'{"text": "late %d"}' % number for number in itertools.count())
-    turn.kernel.spawn(lambda: turn.flood("stream", contents))
-
-
 def obeys_the_interrupt(turn: Turn) -> None:
     turn.kernel.interrupted.wait(LONG_ENOUGH)
     turn.reply(INTERRUPTED)
@@ -157,8 +149,22 @@ def test_a_lie_about_the_end_hurts_its_own_run_only(new_tool: NewTool, row: Row)
 
 
 def test_output_without_end_after_the_end_is_a_bounded_note_of_the_next_run(new_tool: NewTool) -> None:
+    is_out = threading.Event()
+
+    def contents() -> Iterator[bytes]:
+        for number in itertools.count():
+            if number == 100:  # the first hundred were sent together
+                is_out.set()
+            yield b'{"text": "late %d"}' % number
+
+    def keeps_printing(turn: Turn) -> None:
+        """From a thread that outlives the run, as code may leave one behind."""
+        turn.finish()
+        turn.kernel.spawn(lambda: turn.flood("stream", contents()))
+
     tool = new_tool(FakeEngine(keeps_printing))
     assert attacked(tool).outputs == ()
+    assert is_out.wait(LONG_ENOUGH)
     shown, note = tool.run("next").outputs
     assert shown == Stream("stdout", "run 3\n")
     assert isinstance(note, Notice)
