@@ -31,13 +31,14 @@ venv=${{1:-$PWD/agent-tools}}
 python=${{PYTHON:-$(command -v python{python} || command -v python3)}}
 fail() {{ echo "install.sh: $*" >&2; exit 1; }}
 
-"$python" -c 'import platform, sys; sys.exit((sys.version_info[:2], platform.machine()) != ({info}, "{machine}"))' ||
+"$python" -I -c 'import platform, sys; sys.exit((sys.version_info[:2], platform.machine()) != ({info}, "{machine}"))' ||
     fail "this folder is for Python {python} on {machine}; name one in PYTHON"
 (cd "$here" && sha256sum --check --quiet SHA256SUMS) || fail "the folder is not complete, or was changed"
 [ "$(cd "$here" && find wheels images ! -type d | wc -l)" -eq "$(grep -cE '  (wheels|images)/' "$here/SHA256SUMS")" ] ||
     fail "the folder has files in wheels or images that SHA256SUMS does not name: delete them"
-"$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$here/wheels" '{wanted}'
+"$python" -I -m venv "$venv"
+"$venv/bin/python" -I -m pip --disable-pip-version-check install --quiet --no-index \\
+    --find-links "$here/wheels" '{wanted}'
 for image in "$here"/images/*; do "$venv/bin/agent-tools" image load "$image"; done
 "$venv/bin/agent-tools" doctor
 echo "install.sh: ready: $venv/bin/agent-tools"
@@ -73,7 +74,9 @@ def _gather_wheels(folder: Path, extras: Sequence[str]) -> None:
     if find_spec("pip") is None:
         raise InvalidParams(f"A bundle needs pip beside this package: {sys.executable} -m ensurepip")
     options = ("--quiet", "--disable-pip-version-check", "--wheel-dir", str(folder))
-    done = subprocess.run([sys.executable, "-m", "pip", "wheel", *options, requirement(",".join(extras))], check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pip", "wheel", *options, requirement(",".join(extras))], check=False
+    )
     if done.returncode:
         raise EngineError("The wheels could not be downloaded: see pip's output above.")
 

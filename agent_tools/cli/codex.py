@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from agent_tools.cli import options as shared
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.options import PathOption, given, limit_options, notes
 from agent_tools.errors import InvalidParams
+from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import make_temp_work_dir
 from agent_tools.sandbox.options import Options
@@ -95,14 +95,14 @@ def config(context: click.Context, /, name: str) -> None:
     """Print what goes into Codex's environments.toml, with the options given before `config`."""
     assert context.parent
     notes.print("For Codex, in ~/.codex/environments.toml:", style="dim", markup=False)
-    args = ("-m", "agent_tools", "codex", *given(context.parent))
+    program, *args = (*OWN_COMMAND, "codex", *given(context.parent))
     lines = (
         f"default = {json.dumps(name)}",
         "include_local = false  # nothing runs on this machine itself",
         "",
         "[[environments]]",
         f"id = {json.dumps(name)}",
-        f"program = {json.dumps(sys.executable)}",
+        f"program = {json.dumps(program)}",
         f"args = {json.dumps(args)}",  # JSON's strings are TOML's, too
         "initialize_timeout_sec = 60",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.engine import Recipe
 from agent_tools.extras import pip_install, requirement
+from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.runtime.engines import DOCKER, shared_runtime
 
 # The configuration of each client for this server: a table, and the text made from it. Pure.
@@ -127,7 +127,7 @@ def config(context: click.Context, /, client: str, uvx: bool) -> None:
     if not uvx and find_spec("mcp") is None:
         missing = f"It will not start yet: the server needs {pip_install('mcp')}"
         notes.print(missing, style="red", markup=False, soft_wrap=True)
-    command = uvx_command() if uvx else (sys.executable, "-m", "agent_tools", "mcp")
+    command = uvx_command() if uvx else (*OWN_COMMAND, "mcp")
     click.echo(CLIENTS[client].written((*command, *options)))
 
 

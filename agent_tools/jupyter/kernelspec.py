@@ -7,7 +7,6 @@ Format: https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-spec
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,14 +16,13 @@ from typing import Any, Literal
 from jupyter_client.kernelspec import KernelSpecManager
 
 from agent_tools.errors import InvalidParams
+from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.sandbox.options import Config, Options
 
 NAME, TITLE = "agent-tools", "Python (sealed)"
 PROVISIONER = "agent-tools"
 WorkDir = Literal["cwd", "fresh"]
 Outputs = Literal["all", "plain"]
-_LAUNCH = "import sys; sys.path[:] = filter(None, sys.path); from agent_tools.cli import main; main()"
-"""The command line, without the folder in which it is started on its path: code may have left modules there."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class KernelSpec:
     def content(self) -> dict[str, Any]:
         """Return the content of kernel.json."""
         given = [word for name, value in self.options.items() for word in ("--set", f"{name}={json.dumps(value)}")]
-        launcher = [sys.executable, "-c", _LAUNCH, "jupyter", "kernel", "-f", "{connection_file}"]
+        launcher = [*OWN_COMMAND, "jupyter", "kernel", "-f", "{connection_file}"]
         config = {"work_dir": self.work_dir, "outputs": self.outputs, "options": self.options}
         return {
             "argv": [*launcher, "--work-dir", self.work_dir, "--outputs", self.outputs, *given],

@@ -205,16 +205,3 @@ def test_a_launcher_ends_with_whoever_started_it(notebooks: Path) -> None:
     while Path(f"/proc/{int(done.stdout)}").exists():
         assert time.monotonic() < deadline, "the launcher goes on"
         time.sleep(0.1)
-
-
-def test_modules_that_code_left_in_the_folder_are_not_the_launchers(notebooks: Path) -> None:
-    for name in ("json", "agent_tools", "sitecustomize", "click"):
-        (notebooks / f"{name}.py").write_text("open('/tmp/ran-outside', 'w'); raise SystemExit('ran outside')")
-    kernel = manager(kernel_provisioner=LOCAL)
-    kernel.start_kernel(cwd=str(notebooks))
-    talk = talk_to(kernel)
-    assert talk.run("1").status == "ok"
-    talk.client.stop_channels()
-    kernel.shutdown_kernel()
-    kernel.context.destroy(linger=0)
-    assert not Path("/tmp/ran-outside").exists()

@@ -20,7 +20,9 @@ def installed(folder: Path) -> tuple[bool, str]:
     environment = {**os.environ, "PYTHON": str(python)}
     command = ["sh", str(folder / "install.sh"), str(folder.parent / "venv")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    return "-m venv" in log.read_text(), done.stderr
+    told = log.read_text().splitlines()
+    assert all(line.startswith("-I ") for line in told), "Python takes modules from the folder in which it runs"
+    return any("-m venv" in line for line in told), done.stderr
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 from agent_tools import __version__
 from agent_tools.cli import cli
 from agent_tools.cli.mcp import CLIENTS, uvx_command
+from agent_tools.machine.own_command import OWN_COMMAND
 
 ROOT = Path(__file__).parents[3]
 AWKWARD = ("/opt/my tools/agent-tools", "mcp", "--set", 'memory="4g"')
@@ -48,7 +48,7 @@ def test_a_client_reads_the_command_that_was_written(client: str, command: tuple
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_command_line_prints_what_starts_this_installation(client: str) -> None:
     shown = CliRunner().invoke(cli, ["mcp", "config", client])
-    assert command_in(client, shown.stdout.strip()) == [sys.executable, "-m", "agent_tools", "mcp"]
+    assert command_in(client, shown.stdout.strip()) == [*OWN_COMMAND, "mcp"]
     assert CLIENTS[client].title in shown.stderr
 
 
