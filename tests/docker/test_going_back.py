@@ -19,6 +19,7 @@ from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.kernel.kernel import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
 from tests.docker.lasting import begin_anew
+from tests.waiting import until
 
 MIB = 1024 * 1024
 
@@ -38,6 +39,18 @@ def test_undo_takes_back_the_last_code_and_nothing_else(sandbox: Sandbox) -> Non
     with pytest.raises(CheckpointMissing, match="no checkpoint of the moment before"):
         sandbox.undo()
     assert sandbox.run_code("x").value == 2
+
+
+def test_code_after_a_pause_does_not_wait_for_pages_that_the_checkpoint_shares(sandbox: Sandbox) -> None:
+    faults = "__import__('resource').getrusage(0).ru_minflt"
+    sandbox.run_code(faults)
+    counts = [sandbox.run_code(faults).value]
+
+    def waits() -> int:
+        counts.append(sandbox.run_code(faults).value)
+        return counts[-1] - counts[-2]
+
+    until(lambda: waits() < 200)  # about 900 for each of these lines where nothing is done in the pause
 
 
 def test_text_printed_before_an_undo_is_noted_after_it(sandbox: Sandbox) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ..wire.sockets import await_input
-from . import oom_priority
+from . import hot_pages, oom_priority
 from .blockers import (
     code_has_children,
     code_has_threads,
@@ -67,6 +67,11 @@ class Pace:
         """Note that a copy is taken."""
         self._unsaved = 0.0
 
+    @property
+    def is_first(self) -> bool:
+        """Whether at most one cell has run since the last pause."""
+        return self._in_a_row <= 1
+
     def patience(self) -> float:
         """Return the seconds until a copy may be taken."""
         now = time.monotonic()
@@ -101,6 +106,7 @@ class Checkpoints:
         self._told = ""  # why there is no later copy
         self._unsure: frozenset[str] = frozenset()  # threads that may end at a fork
         self._unsafe: frozenset[str] = frozenset()  # those that have not
+        self._hot: hot_pages.Ranges = []  # what is written between two copies
 
     def connect(self, descriptor: int) -> None:
         """Use this descriptor for messages to PID 1 from now on, and report that this process is the kernel."""
@@ -157,12 +163,18 @@ class Checkpoints:
             else:
                 self._is_large = oom_priority.written_by() > self._small
                 self._oom_kills = oom_priority.oom_kills() if self._is_large else 0
+                if self._pace.is_first:
+                    self._hot = [] if self._is_large else hot_pages.own_pages()
                 self._fork()
         except TimeoutError:  # PID 1 has sent no line yet
             self._skip(TIME)
         except OSError:  # no room for a process
             self._skip(MEMORY)
         self._pace.wait(time.monotonic() - began)
+
+    def copy_ahead(self) -> None:
+        """Use a pause after a copy to make the pages the kernel's own again that it will write to."""
+        hot_pages.copy_ahead(self._hot)
 
     def settle(self) -> None:
         """Wait until the copy is ready and none of the code's children: before anything else runs."""

@@ -35,6 +35,7 @@ from .shell import SandboxShell, is_users
 
 READ_SIZE = 64 * 1024
 NO_INPUT = "Python {}() function is disabled: put the value into the code."
+PAUSE = 0.003  # seconds without a request after a copy: what is done then is seldom in the way of one
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
 
 
@@ -141,6 +142,8 @@ class SandboxKernel(IPythonKernel):
         patience = checkpoints.patience()
         if patience is not None and not (patience and self.loop.await_input(connected.fileno(), patience)):
             checkpoints.take()
+            if not self.loop.await_input(connected.fileno(), PAUSE):
+                checkpoints.copy_ahead()
         self.loop.await_input(connected.fileno())
         data = connected.recv(READ_SIZE)
         checkpoints.settle()
