@@ -68,9 +68,9 @@ class Pace:
         self._unsaved = 0.0
 
     @property
-    def is_first(self) -> bool:
-        """Whether at most one cell has run since the last pause."""
-        return self._in_a_row <= 1
+    def is_slow(self) -> bool:
+        """Whether requests come with pauses. The second cell counts: pages of a kernel's start are not the first's."""
+        return self._in_a_row <= 2
 
     def patience(self) -> float:
         """Return the seconds until a copy may be taken."""
@@ -163,7 +163,7 @@ class Checkpoints:
             else:
                 self._is_large = oom_priority.written_by() > self._small
                 self._oom_kills = oom_priority.oom_kills() if self._is_large else 0
-                if self._pace.is_first:
+                if self._pace.is_slow:
                     self._hot = [] if self._is_large else hot_pages.own_pages()
                 self._fork()
         except TimeoutError:  # PID 1 has sent no line yet
