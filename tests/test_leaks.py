@@ -82,8 +82,8 @@ def test_what_was_there_before_and_what_is_gone_in_time_is_no_leak(scratch: Scra
 
 
 def test_helpers_that_a_lasting_thread_began_meanwhile_are_not_left_behind() -> None:
-    lasting, helped = Counter({"agent-tools-egress": 1}), Counter({"agent-tools-egress": 1, "agent-tools-pages_0": 1})
+    lasting, helped = Counter({"agent-tools-events": 1}), Counter({"agent-tools-events": 1, "agent-tools-pages_0": 1})
     assert Held({"thread": helped}).beyond(Held({"thread": lasting})) == []
-    left = ["thread: agent-tools-egress", "thread: agent-tools-pages_0"]
+    left = ["thread: agent-tools-events", "thread: agent-tools-pages_0"]
     assert Held({"thread": helped}).beyond(Held({"thread": Counter()})) == left
     assert Held({"thread": helped - lasting}).beyond(Held({"thread": lasting})) == left[1:]

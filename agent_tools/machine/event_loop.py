@@ -1,11 +1,13 @@
-"""An event loop in one thread that reads from all sandboxes of this process, while there are any.
+"""The event loop of this process, in one thread, while anything uses it.
 
 Theory of operation
-    Members are the relays of sandboxes connected over stdio, background commands, and idle sockets for host calls.
-    Their descriptors are registered with one selector (epoll on Linux), which is updated only by changes, so that the
-    cost of a round depends only on the members that are ready. A member is advanced when one of its descriptors is
-    ready, or when it returned that it has more to do. Each step is bounded and does not wait, so a sandbox that sends
-    much, or reads nothing, does not delay others.
+    Members are the relays of sandboxes connected over stdio, background commands, idle sockets for host calls, and
+    egress allowlists, whose connections are tasks of the loop. Host functions run in other loops: they may block.
+
+    Descriptors of the other members are in the loop's selector (epoll on Linux), which is updated only by changes, so
+    that the cost of a round depends only on the members that are ready. A member is advanced when one of its
+    descriptors is ready, or when it returned that it has more to do. Each step is bounded and does not wait, so a
+    sandbox that sends much, or reads nothing, does not delay others.
 
     Call `forget` before closing a descriptor: its number is reused, and a forked process may still have it open.
 """
@@ -16,13 +18,17 @@ import contextlib
 import logging
 import os
 import selectors
-import socket
 import threading
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from agent_tools.machine.fork_hook import abandon_after_fork
+from agent_tools.machine.loop_thread import LoopThread
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+T = TypeVar("T")
 
 _log = logging.getLogger("agent_tools.events")
 
@@ -39,92 +45,89 @@ class Member(Protocol):
         ...
 
 
-class EventLoop:
+class _Members(selectors.DefaultSelector):
+    """A selector for asyncio that advances members itself: a callback of asyncio for each would cost more.
+
+    `drop` lets go of a member that could not end.
+    """
+
+    def __init__(self, drop: Callable[[Member], None]) -> None:
+        super().__init__()
+        self._drop = drop
+        self._has_more: set[Member] = set()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for descriptors, and advance the members that are ready; return what is asyncio's."""
+        ready: dict[Member, set[int]] = {member: set() for member in self._has_more}
+        events = super().select(0 if ready else timeout)
+        self._has_more.clear()
+        others = []
+        for event in events:
+            if isinstance(member := event[0].data, tuple):  # of callbacks
+                others.append(event)
+            else:
+                ready.setdefault(member, set()).add(event[0].fd)
+        for member, descriptors in ready.items():
+            self._advance(member, descriptors)
+        return others
+
+    def _advance(self, member: Member, ready: set[int]) -> None:
+        try:
+            if member.advance(ready):
+                self._has_more.add(member)
+        except Exception:  # noqa: BLE001  (a fault with one sandbox must not end the others)
+            _log.exception("Reading from or writing to a sandbox failed.")
+            try:
+                member.fail()
+            except Exception:  # noqa: BLE001  (likewise)
+                _log.exception("Closing a failed sandbox failed, too.")
+                self._drop(member)
+
+
+class EventLoop(LoopThread):
     """Started by `join`; ends when its last member has left. Any thread may call `watch` and `forget`."""
 
     def __init__(self) -> None:
+        import asyncio  # slow to import, and not needed before the first member
+
         self._pid = os.getpid()
-        self._selector = selectors.DefaultSelector()
-        self._wake, self._waker = socket.socketpair()
-        self._wake.setblocking(False)
-        self._waker.setblocking(False)
-        self._selector.register(self._wake.fileno(), READ)
-        self._by_descriptor: dict[int, Member] = {}  # by descriptor
-        self._has_more: set[Member] = set()
-        self.members: set[Member] = set()
+        self._selector = _Members(lambda member: leave(self, member))
+        self._helpers: dict[str, ThreadPoolExecutor] = {}
+        self.members: set[object] = set()
+        super().__init__("agent-tools-events", asyncio.SelectorEventLoop(self._selector))
         abandon_after_fork(self)
-
-    @property
-    def is_here(self) -> bool:
-        """False in a forked child, whose parent has the thread."""
-        return self._pid == os.getpid()
-
-    def started(self) -> EventLoop:
-        """Start the thread. Raises RuntimeError if that fails."""
-        try:
-            threading.Thread(target=self._run, name="agent-tools-events", daemon=True).start()
-        except RuntimeError:
-            self.abandon()
-            raise
-        return self
 
     def watch(self, descriptor: int, events: int, member: Member, *, is_new: bool) -> None:
         """Advance a member whenever a descriptor is ready for these events."""
-        if is_new:
-            self._selector.register(descriptor, events)
-            self._by_descriptor[descriptor] = member
-        else:
-            self._selector.modify(descriptor, events)
+        change = self._selector.register if is_new else self._selector.modify
+        change(descriptor, events, member)
 
     def forget(self, descriptor: int) -> None:
         """Stop watching a descriptor; do nothing in a forked child, where the selector is the parent's."""
-        if self.is_here:
-            self._by_descriptor.pop(descriptor, None)
-            with contextlib.suppress(OSError, ValueError, KeyError):
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
                 self._selector.unregister(descriptor)
 
-    def rouse(self) -> None:
-        """Wake the thread to check whether there is anything left to do."""
-        with contextlib.suppress(OSError):
-            self._waker.send(b"\0")
+    async def beside(self, name: str, threads: int, work: Callable[[], T]) -> T:
+        """Run a blocking function in one of the threads of this name, at most `threads` of them."""
+        helpers = self._helpers.get(name)
+        if helpers is None:
+            helpers = self._helpers[name] = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        return await self.loop.run_in_executor(helpers, work)
+
+    def stop(self) -> None:
+        """Stop the loop soon, without ending its tasks; do nothing in a forked child."""
+        if self._pid == os.getpid():
+            super().stop()
 
     def abandon(self) -> None:
-        """Close the descriptors; in a forked child, the inherited ones."""
-        for each in (self._selector, self._wake, self._waker):
-            each.close()
+        """In a forked child, close the inherited selector."""
+        self._selector.close()
 
     def _run(self) -> None:
-        while self.members:
-            for member, ready in self._await().items():
-                try:
-                    has_more = member.advance(ready)
-                except Exception:  # noqa: BLE001  (a fault with one sandbox must not end the others)
-                    _log.exception("Reading from or writing to a sandbox failed.")
-                    self._fail(member)
-                    continue
-                if has_more:
-                    self._has_more.add(member)
-        self.abandon()
-
-    def _fail(self, member: Member) -> None:
-        try:
-            member.fail()
-        except Exception:  # noqa: BLE001  (likewise)
-            _log.exception("Closing a failed sandbox failed, too.")
-            leave(self, member)
-
-    def _await(self) -> dict[Member, set[int]]:
-        """Return the members that can go on, with their ready descriptors."""
-        ready: dict[Member, set[int]] = {member: set() for member in self._has_more}
-        events = self._selector.select(0 if ready else None)
-        self._has_more.clear()
-        for key, _ in events:
-            descriptor = key.fd
-            if member := self._by_descriptor.get(descriptor):
-                ready.setdefault(member, set()).add(descriptor)
-            elif descriptor == self._wake.fileno():
-                self._wake.recv(4096)
-        return ready
+        super()._run()
+        for helpers in self._helpers.values():
+            helpers.shutdown(wait=False, cancel_futures=True)
 
 
 class _Place:
@@ -142,7 +145,7 @@ def _place() -> _Place:
     return _by_process.setdefault(os.getpid(), _Place())
 
 
-def join(member: Member) -> EventLoop:
+def join(member: object) -> EventLoop:
     """Return the loop of this process, with one more member; a forked child has its own loop.
 
     Raises:
@@ -150,18 +153,18 @@ def join(member: Member) -> EventLoop:
     """
     place = _place()
     with place.lock:
-        loop = place.loop or EventLoop()
-        loop.members.add(member)
-        if loop is not place.loop:
-            place.loop = loop.started()
-        return loop
+        place.loop = place.loop or EventLoop()
+        place.loop.members.add(member)
+        return place.loop
 
 
-def leave(loop: EventLoop, member: Member) -> None:
+def leave(loop: EventLoop, member: object) -> None:
     """Leave the loop, which ends with its last member."""
     place = _place()
     with place.lock:
         loop.members.discard(member)
-        if not loop.members:
-            place.loop = None if place.loop is loop else place.loop
-            loop.rouse()
+        is_last = not loop.members
+        if is_last and place.loop is loop:
+            place.loop = None
+    if is_last:
+        loop.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import struct
 import subprocess
@@ -70,8 +71,6 @@ def birth_time(fd: int, name: str, facts: os.stat_result) -> int | None:
 @lru_cache(maxsize=1)
 def _statx() -> Callable[[int, bytes, bytearray], bool] | None:
     """Return the C function of this name, which fills a buffer; None if the C library does not have it."""
-    import ctypes  # imported only if files have changed
-
     call = getattr(ctypes.CDLL(None), "statx", None)
     buffer = ctypes.c_char * _STATX_BYTES
     return call and (lambda fd, name, into: call(fd, name, _NO_FOLLOW, _BIRTH, buffer.from_buffer(into)) == 0)

@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
 import socket
-import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses
-from agent_tools.machine.loop_thread import LoopThread
+from agent_tools.machine.event_loop import EventLoop
 from agent_tools.runtime.egress.link import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # seconds for the lookup of a name and the connection
@@ -70,7 +66,7 @@ class Hop:
 class Dialler:
     """Connects to the hosts of one policy. Call it only in the loop."""
 
-    def __init__(self, policy: NetworkPolicy, loop: EgressLoop, surroundings: Surroundings) -> None:
+    def __init__(self, policy: NetworkPolicy, loop: EventLoop, surroundings: Surroundings) -> None:
         self._policy = policy
         self._loop = loop
         self._surroundings = surroundings
@@ -108,9 +104,8 @@ class Dialler:
     async def _look_up(self, host: str, port: int, may_be: Callable[[str], bool] = lambda _: True) -> list[str]:
         try:
             async with self._lookups:
-                return await self._loop.beside(
-                    partial(checked_addresses, host, port, may_be, self._surroundings.look_up)
-                )
+                work = partial(checked_addresses, host, port, may_be, self._surroundings.look_up)
+                return await self._loop.beside("agent-tools-lookup", LOOKUP_THREADS, work)
         except LookupError:
             raise NotReached("no address", f"The host finds no address for {host}.") from None
         except PermissionError:
@@ -172,67 +167,3 @@ async def _closing(connected: socket.socket, work: Awaitable[None]) -> socket.so
         await work
         undo.pop_all()
     return connected
-
-
-# The event loop of all sandboxes with an egress allowlist.
-
-
-T = TypeVar("T")
-
-
-class EgressLoop(LoopThread):
-    """One event-loop thread for all sandboxes of this process, with helper threads.
-
-    Names are looked up in a few threads, since the system's resolver blocks; one more thread parses pages of the
-    package index in order.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("agent-tools-egress")
-        self._lookups = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="agent-tools-lookup")
-        self._parsing = ThreadPoolExecutor(1, thread_name_prefix="agent-tools-pages")
-
-    async def beside(self, work: Callable[[], T]) -> T:
-        """Run a blocking function in one of the threads."""
-        return await self.loop.run_in_executor(self._lookups, work)
-
-    async def parse(self, work: Callable[[], T]) -> T:
-        """Run a computation in the thread for parsing, which all sandboxes share."""
-        return await self.loop.run_in_executor(self._parsing, work)
-
-    def close(self) -> None:
-        """Stop the loop, without ending its tasks."""
-        super().close()
-        for threads in (self._lookups, self._parsing):
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-class _Shared:
-    """The loop of one process, and how many sandboxes use it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.users = 0
-        self.loop: EgressLoop | None = None
-
-
-_by_process: dict[int, _Shared] = {}  # no lock guards it: a child might be forked while another thread holds one
-
-
-def enter_loop() -> EgressLoop:
-    """Return this process's loop, started if no sandbox uses it yet; every `enter_loop` needs a `leave_loop`."""
-    shared = _by_process.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        shared.loop = shared.loop or EgressLoop()
-        shared.users += 1
-        return shared.loop
-
-
-def leave_loop() -> None:
-    """Stop the loop if no other sandbox uses it; do nothing in a forked child, which has not entered it."""
-    shared = _by_process.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        shared.users = max(0, shared.users - 1)
-        if not shared.users and shared.loop:
-            shared.loop.close()
-            shared.loop = None

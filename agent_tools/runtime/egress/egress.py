@@ -20,10 +20,11 @@ from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy
 from agent_tools.errors import KernelDied
 from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.limits import KIB, EgressLimits
+from agent_tools.machine.event_loop import join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.results.execution import NetworkConnection
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
-from agent_tools.runtime.egress.dialling import Dialler, Surroundings, check_listed, enter_loop, leave_loop
+from agent_tools.runtime.egress.dialling import Dialler, Surroundings, check_listed
 from agent_tools.runtime.egress.forwarding import Forwarding, HttpExchange, RequestTarget
 from agent_tools.runtime.egress.link import (
     ClientHungUp,
@@ -252,7 +253,7 @@ class Egress:
     def __init__(self, policy: NetworkPolicy, surroundings: Surroundings | None = None) -> None:
         self._policy = policy
         self._journal = Journal(MAX_RECORDED)
-        self._loop = enter_loop()
+        self._loop = join(self)
         self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
         self._packages = Packages(policy.packages_cache, policy, self._loop) if policy.packages_cache else None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -269,7 +270,9 @@ class Egress:
         """
         try:
             _greet(end, deadline)
-            self._loop.run(self._begin(end)).result(max(0.1, deadline - time.monotonic()))
+            asyncio.run_coroutine_threadsafe(self._begin(end), self._loop.loop).result(
+                max(0.1, deadline - time.monotonic())
+            )
         except (OSError, TooLate) as exc:
             end.close()
             raise KernelDied("its network did not come up") from exc
@@ -295,8 +298,8 @@ class Egress:
             return
         self._is_closed = True
         with contextlib.suppress(OSError, TooLate):
-            self._loop.run(self._end_all()).result(CLOSE_SECONDS)
-        leave_loop()
+            asyncio.run_coroutine_threadsafe(self._end_all(), self._loop.loop).result(CLOSE_SECONDS)
+        leave(self._loop, self)
 
     def abandon(self) -> None:
         """Close, in a forked child, the parent's socket."""

@@ -33,7 +33,8 @@ from weakref import WeakValueDictionary
 import h11
 
 from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, Target
-from agent_tools.runtime.egress.dialling import Dialler, EgressLoop
+from agent_tools.machine.event_loop import EventLoop
+from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, asked
 from agent_tools.runtime.egress.link import EgressRefused, Meter, NotReached
 from agent_tools.text import has_more_parts
@@ -202,7 +203,7 @@ class Pages:
 class Packages:
     """Answers the requests of one sandbox. Call it only in the loop."""
 
-    def __init__(self, folder: Path, policy: NetworkPolicy, loop: EgressLoop) -> None:
+    def __init__(self, folder: Path, policy: NetworkPolicy, loop: EventLoop) -> None:
         self._cache = PackageCache(folder, int(policy.limits.max_packages_cache))
         self._loop = loop
         self._pages = Pages(MAX_KNOWN)
@@ -235,7 +236,7 @@ class Packages:
                 content += data
                 if len(content) > MAX_PAGE:
                     raise NotReached("a page too large", "The index's page is too large.")
-        page = await self._loop.parse(partial(read_page, content))
+        page = await self._loop.beside("agent-tools-pages", 1, partial(read_page, content))
         text = page.text or b""
         self._pages.add(origin.path, page)
         return text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import pytest
 
 from agent_tools.engines.network import PACKAGE_HOSTS, NetworkPolicy
 from agent_tools.errors import InvalidParams
-from agent_tools.runtime.egress import dialling
+from agent_tools.machine.event_loop import join, leave
 from agent_tools.runtime.egress.link import NotReached
 from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
@@ -167,9 +168,12 @@ def test_a_page_of_too_many_parts_is_not_parsed(network: Network, index: Index, 
 
 
 def test_other_requests_are_answered_while_a_page_is_parsed(network: Network) -> None:
-    shared, release = dialling.enter_loop(), threading.Event()
+    me, release = object(), threading.Event()
+    shared = join(me)
     try:
-        parsed_first = shared.run(shared.parse(release.wait))
+        parsed_first = asyncio.run_coroutine_threadsafe(
+            shared.beside("agent-tools-pages", 1, release.wait), shared.loop
+        )
         with ThreadPoolExecutor(1) as threads:
             page = threads.submit(get, network, PAGE_URL)
             assert get(network, "http://pypi.org/other/")[0] == 404
@@ -180,7 +184,7 @@ def test_other_requests_are_answered_while_a_page_is_parsed(network: Network) ->
         assert parsed_first.result()
     finally:
         release.set()
-        dialling.leave_loop()
+        leave(shared, me)
 
 
 def test_pages_of_a_sandbox_are_fetched_one_at_a_time(network: Network, index: Index) -> None:
