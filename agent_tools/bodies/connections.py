@@ -30,6 +30,7 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent_tools.bodies.error_body import error_body
 from agent_tools.bodies.frames import FrameBudget
 from agent_tools.limits import MIB
 
@@ -214,8 +215,7 @@ class ClientConnection:
 
     def _refuse(self, event: CutEvent, status: HTTPStatus, message: str, code: str) -> None:
         """Answer in place of the application, and end the connection."""
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+        body = json.dumps(error_body(status, message, code))
         head = f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         self._cut(event, f"{head}Connection: close\r\n\r\n{body}".encode())
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_ANTHROPICS_TYPES = {**_TYPES, 404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
+from agent_tools.bodies.error_body import TYPES, error_body, kind_of
+
+_ANTHROPICS_TYPES = {**TYPES, 404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
 SecurityEvent = Literal[
     "unknown_key",
     "foreign_origin",
@@ -42,12 +43,12 @@ class ApiError(Exception):
     @property
     def kind(self) -> str:
         """OpenAI's `type`."""
-        return _TYPES.get(self.status) or ("invalid_request_error" if self.status < 500 else "server_error")
+        return kind_of(self.status)
 
     @property
     def body(self) -> dict[str, Any]:
         """The body of the answer."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        return error_body(self.status, self.message, self.code, self.param)
 
     @property
     def anthropics_body(self) -> dict[str, Any]:
