@@ -63,7 +63,7 @@ def test_bodies_of_requests_are_read_in_one_folder() -> None:
 
     doors = ("gateway", "wires", "mcp", "bodies")
     found = {name for name, node in places((ast.Attribute, ast.Name)) if name.startswith(doors) and reads(node)}
-    assert found == {"bodies/json_body.py", "bodies/files.py", "wires/e2b/connect.py"}  # a stream of bounded messages
+    assert found == {"bodies/json_body.py", "bodies/files.py", "bodies/envelopes.py"}
     parsing = {name for name, node in places(ast.Attribute, "wires") if node.attr in ("loads", "model_validate_json")}
     stored, messages = {"wires/terminal/callers.py", "wires/e2b/calls.py"}, {"wires/terminal/commands.py"}
     assert {name for name in parsing if "/guest/" not in name} == stored | messages  # of a bounded WebSocket

@@ -20,12 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
+from agent_tools.bodies.envelopes import MAX_MESSAGES, Envelopes, envelope, messages
 from agent_tools.bodies.json_body import MAX_PARTS, _counted
 from agent_tools.limits import MIB
 from agent_tools.mcp.http import MOUNT
 from agent_tools.results.execution import CommandOutput, CommandResult, Cursor
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
-from agent_tools.wires.e2b.connect import MAX_MESSAGES, Envelopes, envelope, messages
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import Operation, checked
 from agent_tools.wires.librechat.calls import ScriptLines, StartedScript

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.wires.e2b.connect import Envelopes, envelope
+from agent_tools.bodies.envelopes import Envelopes, envelope
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 

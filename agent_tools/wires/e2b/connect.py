@@ -1,14 +1,12 @@
 """The Connect protocol with JSON (https://connectrpc.com/docs/protocol), as far as E2B's SDKs speak it.
 
-A unary call is plain JSON. A stream is of envelopes: a byte of flags, four bytes of length, and JSON; the last one has
-flag 2 and, of a stream that failed, an `error`.
+A unary call is plain JSON. A stream is of envelopes (bodies/envelopes.py) of JSON; the last one has flag 2 and, of a
+stream that failed, an `error`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import struct
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -17,17 +15,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from agent_tools.bodies.envelopes import END, envelope, messages
 from agent_tools.bodies.json_body import json_of, read_json
 from agent_tools.errors import AgentToolsError
-from agent_tools.limits import MIB
 from agent_tools.wires.http import Json, failure_of
 
-MAX_MESSAGE = 4 * MIB
-MAX_MESSAGES = 100_000  # of one stream
 MAX_MILLISECONDS = 86_400_000
 MEDIA = "application/connect+json"
-END = 2
-_HEAD = struct.Struct(">BI")
 T = TypeVar("T")
 _CODES = {
     400: "invalid_argument",
@@ -61,54 +55,6 @@ def failure(request: Request, detail: object, status: int) -> Response:
 def _error(detail: object, status: int) -> dict[str, Any]:
     message = detail if isinstance(detail, str) else json.dumps(detail)
     return {"code": _CODES.get(status, "internal"), "message": message}
-
-
-def envelope(message: dict[str, Any], flags: int = 0) -> bytes:
-    """Return a message of a stream."""
-    data = json.dumps(message, separators=(",", ":")).encode()
-    return _HEAD.pack(flags, len(data)) + data
-
-
-class Envelopes:
-    """The messages of a stream that comes in pieces."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._count = 0
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Take bytes; return the messages that are whole now, each as JSON.
-
-        Raises:
-            HTTPException: 400, a message is compressed; 413, it is too large, or one too many.
-        """
-        self._data += piece
-        found, place = list[bytes](), 0
-        while len(self._data) - place >= _HEAD.size:
-            flags, size = _HEAD.unpack_from(self._data, place)
-            if size > MAX_MESSAGE:
-                raise HTTPException(413, f"A message is larger than {MAX_MESSAGE:,} bytes.")
-            if flags & ~END:
-                raise HTTPException(400, "Messages of a stream must not be compressed.")
-            end = place + _HEAD.size + size
-            if len(self._data) < end:
-                break
-            self._count += 1
-            if self._count > MAX_MESSAGES:
-                raise HTTPException(413, f"The stream has more than {MAX_MESSAGES:,} messages: begin another one.")
-            found.append(bytes(self._data[place + _HEAD.size : end]))
-            place = end
-        del self._data[:place]
-        return found
-
-
-async def messages(request: Request) -> AsyncGenerator[bytes, None]:
-    """Yield the messages of a stream; others are served between two. Errors as for `Envelopes.feed`."""
-    envelopes = Envelopes()
-    async for piece in request.stream():
-        for message in envelopes.feed(piece):
-            yield message
-            await asyncio.sleep(0)
 
 
 async def message_of(request: Request, most: int, read: Callable[[Any], T]) -> T:
