@@ -19,11 +19,20 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
 from agent_tools.wires.http import Json, application, health
-from agent_tools.wires.terminal import about, commands, files, python, searches
+from agent_tools.wires.terminal import about, commands, files, notebooks, python, searches
 from agent_tools.wires.terminal.callers import ROUTES, TerminalWire
 
 POLICIES = about.POLICIES
-__all__ = ["MOUNT", "POLICIES", "ROUTES", "commands", "files", "python", "searches"]  # whose import adds their routes
+__all__ = [
+    "MOUNT",
+    "POLICIES",
+    "ROUTES",
+    "commands",
+    "files",
+    "notebooks",
+    "python",
+    "searches",
+]  # whose import adds their routes
 _SERVED = "/files/serve/"
 _HEADERS = {
     "content-security-policy": "sandbox allow-scripts allow-downloads allow-forms",

@@ -1,11 +1,12 @@
-"""A request: its container, its rights there, and its paths."""
+"""The state of the wire, and a request: its container, its rights there, and its paths."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -20,9 +21,6 @@ from agent_tools.wires.http import Call, Routes, aside, digest
 from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
 from agent_tools.wires.paths import Home
 
-if TYPE_CHECKING:
-    from agent_tools.wires.terminal.python import Notebook
-
 HOME = "/workspace"
 _HOME = Home(HOME, aliases=("/home/user", "/mnt/data", "~"))  # what models write for it
 resolved, inside, in_sandbox, check_spared = _HOME.resolved, _HOME.inside, _HOME.in_sandbox, _HOME.check_spared
@@ -31,6 +29,16 @@ MAX_SHELLS, MAX_COMMANDS, MAX_NOTEBOOKS, MAX_ARCHIVES = 4, 16, 2, 4  # that are 
 _USER_HEADERS = ("x-user-id", "x-terminal-context-id")
 _NO_USERS = ("", "system")  # users by whom Open WebUI means itself
 T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Notebook:
+    """A notebook that is open: its file and its kernel."""
+
+    path: str
+    kernel: Sandbox
+    count: int = 0
+    is_busy: bool = False
 
 
 class TerminalWire:
