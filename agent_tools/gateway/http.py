@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -69,19 +69,19 @@ class JsonResponse(JsonTextResponse):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def services_of(request: Request) -> Services:
+def services_of(request: HTTPConnection) -> Services:
     """Return the gateway's services."""
     services: Services = request.app.state.services
     return services
 
 
-def jobs_of(request: Request) -> Jobs:
+def jobs_of(request: HTTPConnection) -> Jobs:
     """Return the gateway's active jobs."""
     jobs: Jobs = request.app.state.jobs
     return jobs
 
 
-def owner_of(request: Request) -> str:
+def owner_of(request: HTTPConnection) -> str:
     """Return the owner of a request, as the middleware has set it."""
     return str(request.scope["owner"])
 

@@ -42,17 +42,7 @@ class TurnJob(Job):
         self, tools: Sequence[HostedTool], functions: Sequence[FunctionDefinition], options: Options, **more: Any
     ) -> ToolLoop:
         """Return a turn with tools, and functions of the client, within the gateway's limits."""
-        config, upstream = self._services.config, self._services.upstream
-        return ToolLoop(
-            upstream.model(*self._upstream),
-            tools,
-            functions,
-            options=options,
-            max_rounds=config.max_rounds,
-            deadline=config.turn_timeout,
-            format_beside_tools=upstream.takes_format_beside_tools,
-            **more,
-        )
+        return limited_turn(self._services, self._upstream, tools, functions, options, **more)
 
     def work(self) -> None:
         """Do the work, one at a time with others while it computes."""
@@ -102,6 +92,28 @@ class TurnJob(Job):
         if self.failure and not self._has_ended:
             self._services.metrics.turn_failed()
         self._spans.end((self.failure.code or self.failure.kind) if self.failure else "")
+
+
+def limited_turn(
+    services: Services,
+    upstream: tuple[str, str],
+    tools: Sequence[HostedTool],
+    functions: Sequence[FunctionDefinition],
+    options: Options,
+    **more: Any,
+) -> ToolLoop:
+    """Return a turn within the gateway's limits. `upstream` is the model's name and the key for its server."""
+    config = services.config
+    return ToolLoop(
+        services.upstream.model(*upstream),
+        tools,
+        functions,
+        options=options,
+        max_rounds=config.max_rounds,
+        deadline=config.turn_timeout,
+        format_beside_tools=services.upstream.takes_format_beside_tools,
+        **more,
+    )
 
 
 def _give_up(tools: Sequence[HostedTool]) -> None:

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import starmap
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 from starlette.types import Receive
 
-from agent_tools.agents.steps import Call, CallDelta, CallDone, CallReady, Finished, RoundDone, Step
+from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
-from agent_tools.code_mode.hints import NotCrossing
-from agent_tools.code_mode.toolset import Toolset
-from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.stored import Hidden
+from agent_tools.gateway.http import jobs_of, owner_of, services_of
 from agent_tools.gateway.jobs import Jobs
-from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure
-from agent_tools.gateway.remote_mcp.tool import McpConnection, McpConnections, RemoteFunction, RemoteTool
 from agent_tools.gateway.requests.failures import ApiError, no_summary
 from agent_tools.gateway.responses import plan as planning
 from agent_tools.gateway.responses.compaction import Compactor, compaction_item, summary_message, too_long
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.history import answered
-from agent_tools.gateway.responses.items import CompactionItem, Event, McpCallItem, McpListItem
-from agent_tools.gateway.responses.mcp_tools import (
-    Decision,
-    GivenServer,
-    OpenCall,
-    answer,
-    code_name,
-    model_name,
-    open_calls,
-)
+from agent_tools.gateway.responses.items import CompactionItem, Event
 from agent_tools.gateway.responses.plan import Plan
+from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
 from agent_tools.gateway.responses.storage import ResponseStorage, Snapshot
 from agent_tools.gateway.responses.stored_items import note_recent
@@ -46,154 +33,10 @@ from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import EventLog, encoded, while_there
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError, packed
-from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.messages import SERVER_FIELDS
 from agent_tools.models.base import Conversation, JsonObject, Usage
 from agent_tools.models.wire import wire_messages
-
-# The tools of MCP servers in one response: listed before the model is asked, offered to it, and called once approved.
-#
-# A call that needs approval is pending like one of the client's own functions: it ends the response. The next response
-# makes it before its model is asked, or reports the refusal to the model.
-
-_UNDECIDED = "The user has not approved this call."
-_GONE = "This call was approved, but its tool is not offered any more."
-
-
-class RemoteTools:
-    """Made with each response; `close` ends its connections. For one thread, but for `cancel`."""
-
-    def __init__(self, config: GatewayConfig, servers: AllowedServers | None, decisions: Sequence[Decision]) -> None:
-        self._config = config
-        self._connections = McpConnections(config, servers) if servers else None
-        self._decisions = list(decisions)
-        self._tools: dict[str, RemoteTool] = {}
-        self._functions = Toolset(style="sync")
-
-    def cancel(self) -> None:
-        """End all waits for servers."""
-        if self._connections:
-            self._connections.cancel()
-
-    def close(self) -> None:
-        """Close the connections to all servers."""
-        if self._connections:
-            self._connections.close()
-
-    def listed(self, servers: Sequence[GivenServer], turn: ToolLoop, composer: Composer) -> Iterator[Event]:
-        """Ask the servers for their tools. A server that does not answer has an error in its item."""
-        taken = {tool.name for tool in turn.tools} | {function["name"] for function in turn.client_functions}
-        for given in servers:
-            item = McpListItem(given.server.label)
-            yield from composer.insert(item)
-            try:
-                found = self._offered(given, taken)
-            except RemoteFailure as exc:
-                yield from composer.placed(item, item.failed(str(exc)))
-            else:
-                yield from composer.placed(item, item.listed(found))
-        composer.offer(self._tools)
-
-    def _offered(self, given: GivenServer, taken: set[str]) -> list[JsonObject]:
-        """Take the tools of a server that the request allows; return them as MCP lists them."""
-        assert self._connections
-        connection, listed = self._connections.tools(given.server)
-        wanted = [each for each in listed if given.allowed.fits(each)]
-        most = self._config.max_mcp_tools
-        if len(wanted) > most:
-            raise RemoteFailure(f"The server has {len(wanted):,} tools, more than {most}: choose by 'allowed_tools'.")
-        self._add_functions(connection, given, wanted if "programmatic" in given.callers else ())
-        for each in wanted if "direct" in given.callers else ():
-            name = model_name(given.server.label, str(each["name"]))
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            needs_approval = given.needs_approval(each)
-            self._tools[name] = RemoteTool(connection, each, name, needs_approval)
-        return wanted
-
-    def _add_functions(self, connection: McpConnection, given: GivenServer, listed: Sequence[JsonObject]) -> None:
-        """Let code call the tools that need no approval: a person cannot be asked while code runs."""
-        names = [(given.server.label, str(each["name"])) for each in listed]
-        alike = Counter(starmap(code_name, dict.fromkeys(names)))
-        for each, (label, own) in zip(listed, names):
-            if given.needs_approval(each):
-                continue
-            name = code_name(label, own)
-            if alike[name] > 1 or name in self._functions.functions:
-                name = code_name(label, own, is_marked=True)
-            try:
-                self._functions.add(RemoteFunction(connection, each, name, self._config.mcp_timeout))
-            except NotCrossing as exc:
-                raise RemoteFailure(f"The code cannot call the tool {own!r:.80}: {exc}") from exc
-
-    def turn(self, turn: ToolLoop) -> ToolLoop:
-        """Return the turn with the listed tools; calls that need approval are left to the client."""
-        for tool in turn.tools:
-            if isinstance(tool, ContainerTool) and self._functions.functions:
-                tool.offer(self._functions)
-        called = [tool for tool in self._tools.values() if not tool.needs_approval]
-        asked = [tool.definition for tool in self._tools.values() if tool.needs_approval]
-        return replace(turn, tools=(*turn.tools, *called), client_functions=(*turn.client_functions, *asked))
-
-    def settled(self, messages: list[JsonObject], composer: Composer) -> Iterator[Event]:
-        """Make the calls that were approved, and put the answers of all that were asked about into the messages."""
-        answers: list[tuple[OpenCall, str]] = []
-        known = {*self._tools, *starmap(model_name, map(_own_name, self._tools.values()))}
-        for call in reversed(list(open_calls(messages))):
-            decision = self._decision(call)
-            if decision is not None and decision.is_approved:
-                answers.append((call, (yield from self._made(call, decision, composer))))
-            elif decision is not None:
-                answers.append((call, decision.refusal))
-            elif call.name in known:
-                answers.append((call, _UNDECIDED))
-        for call, text in reversed(answers):
-            messages.insert(call.index, answer(call, text))
-
-    def _decision(self, call: OpenCall) -> Decision | None:
-        """Take the decision on a call: by its id, else a new one with the same tool and arguments."""
-        by_id = (each for each in self._decisions if each.request_id == call.id)
-        alike = (each for each in self._decisions if each.is_new and self._is_about(each, call))
-        decision = next(by_id, None) or next(alike, None)
-        if decision:
-            self._decisions.remove(decision)
-        return decision
-
-    def _is_about(self, decision: Decision, call: OpenCall) -> bool:
-        """Return whether a decision is about a call: the same tool, by its own name, and the same arguments."""
-        named = self._tools.get(call.name)
-        tool = (decision.label, decision.name)
-        is_its = _own_name(named) == tool if named else model_name(*tool) == call.name
-        return is_its and decision.arguments == call.arguments
-
-    def _find(self, decision: Decision) -> RemoteTool | None:
-        """Return the tool that a decision is about; its name for the model may have changed."""
-        wanted = (decision.label, decision.name)
-        return next((tool for tool in self._tools.values() if _own_name(tool) == wanted), None)
-
-    def _made(self, call: OpenCall, decision: Decision, composer: Composer) -> Generator[Event, None, str]:
-        """Make a call, and return the answer for the model."""
-        item = McpCallItem(decision.label, decision.name, decision.request_id)
-        yield from composer.insert(item)
-        yield from composer.placed(item, item.write(CallDelta(call.id, call.arguments)))
-        yield from composer.placed(item, item.written(CallReady(Call(call.id, call.name, call.arguments))))
-        tool = self._find(decision)
-        try:
-            if tool is None:
-                raise RemoteFailure(_GONE)
-            text = tool.call(call.arguments)
-        except RemoteFailure as exc:
-            yield from composer.placed(item, item.ended(str(exc), exc))
-            return f"The tool {call.name} failed: {exc}"
-        yield from composer.placed(item, item.ended(text))
-        return text
-
-
-def _own_name(tool: RemoteTool) -> tuple[str, str]:
-    return tool.label, tool.own_name
-
 
 _log = logging.getLogger(__name__)
 _CALLS = ("function_call", "shell_call", "apply_patch_call", "tool_search_call")
@@ -414,9 +257,6 @@ class ResponseJob(TurnJob):
         return {item.id: self._answers[id_] for id_, item in found.items() if item}
 
 
-# From a request to its job.
-
-
 def request_reader(services: Services) -> Callable[[JsonObject], ResponseRequest]:
     """Return the reader of requests for this gateway's settings."""
     config = services.config
@@ -424,30 +264,19 @@ def request_reader(services: Services) -> Callable[[JsonObject], ResponseRequest
     return partial(read_request, unknown_tools=unknown, passed=config.passed_fields, servers=servers)
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A request for a response with its sender; `receive` waits until the client hangs up."""
-
-    request: ResponseRequest
-    owner: str
-    headers: Mapping[str, str]
-    receive: Receive
-
-
-async def start_job(services: Services, jobs: Jobs, submission: Submission) -> ResponseJob:
-    """Start a response.
+async def start_job(sender: HTTPConnection, receive: Receive, request: ResponseRequest) -> ResponseJob:
+    """Start a response for a sender; `receive` waits until it hangs up.
 
     Raises:
         ApiError: it cannot be made, or not now; 499, the client has hung up.
     """
-    request, owner = submission.request, submission.owner
-    session = services.conversations.session(submission.headers)
+    services, jobs, owner = services_of(sender), jobs_of(sender), owner_of(sender)
+    session, key = services.conversations.session(sender.headers), services.upstream.key(sender.headers)
     needs_sandbox = request.tools.container is not None
-    place = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), submission.receive)
+    place = await while_there(jobs.enter(owner, needs_sandbox=needs_sandbox), receive)
     try:
         log = EventLog(services.config.max_response_bytes)
-        key = services.upstream.key(submission.headers)
-        job = await run_in_threadpool(_made, services, submission, session, key, log)
+        job = await run_in_threadpool(_made, services, owner, request, session, key, log)
     except BaseException:
         jobs.leave(place)
         raise
@@ -455,11 +284,12 @@ async def start_job(services: Services, jobs: Jobs, submission: Submission) -> R
     return job
 
 
-def _made(services: Services, submission: Submission, session: str, upstream_key: str, log: EventLog) -> ResponseJob:
+def _made(
+    services: Services, owner: str, request: ResponseRequest, session: str, upstream_key: str, log: EventLog
+) -> ResponseJob:
     """Plan a response, and store its start if it is made in the background. For a thread."""
-    owner = submission.owner
-    with services.compute.computing(is_urgent=submission.request.tools.container is None):
-        request = planning.check_request(services, owner, submission.request)
+    with services.compute.computing(is_urgent=request.tools.container is None):
+        request = planning.check_request(services, owner, request)
         found = planning.find(services, owner, request, session)
         chosen = planning.choose(services, found)
         try:

@@ -60,7 +60,7 @@ from agent_tools.gateway.store.store import StoreError
 from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
-from agent_tools.gateway.turn_job import HostedTool
+from agent_tools.gateway.turn_job import HostedTool, limited_turn
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.results.execution import Picture
 
@@ -296,7 +296,7 @@ def plan(services: Services, found: Found, chosen: Chosen, upstream_key: str) ->
         ApiError: the conversation cannot be sent on.
         ContainersError: a file in it cannot be put into the container.
     """
-    config, request, upstream = services.config, found.request, services.upstream
+    request = found.request
     if found.stored:
         services.stored_conversations.touch(found.stored.id)
     names = built_in_names(services, request.tools)
@@ -306,16 +306,14 @@ def plan(services: Services, found: Found, chosen: Chosen, upstream_key: str) ->
     check_outputs(request.input, before)
     text = "\n\n".join(filter(None, [request.instructions, *chosen.notes]))
     tools = hosted_tools(request.tools, chosen.lease) if chosen.lease else ()
-    turn = ToolLoop(
-        upstream.model(request.model, upstream_key),
+    turn = limited_turn(
+        services,
+        (request.model, upstream_key),
         tools,
         client_functions(services, request.tools),
-        options=named_choice(request.options, names),
-        max_rounds=config.max_rounds,
+        named_choice(request.options, names),
         max_calls=request.max_tool_calls,
-        deadline=config.turn_timeout,
-        format_beside_tools=upstream.takes_format_beside_tools,
-        show_pictures=config.pictures_shown(request.model),
+        show_pictures=services.config.pictures_shown(request.model),
     )
     instructions = [{"role": "system", "content": text}] if text else []
     context = _context(services, found, chosen, names)

@@ -36,7 +36,7 @@ from agent_tools.gateway.http import (
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.failures import ApiError, invalid, no_summary, not_found
 from agent_tools.gateway.responses.compaction import ASKED, compaction_item, count_tokens
-from agent_tools.gateway.responses.job import ResponseJob, Submission, find_job, request_reader, start_job
+from agent_tools.gateway.responses.job import ResponseJob, find_job, request_reader, start_job
 from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
 from agent_tools.gateway.responses.request import OUTPUTS, ResponseRequest, read_request
 from agent_tools.gateway.responses.stored_items import forget, listed_items, said_before, stored_items
@@ -109,7 +109,7 @@ async def create_response(request: Request) -> Response:
     services, jobs = services_of(request), jobs_of(request)
     body = await raw_body(request)
     wanted = await read_json(body, request_reader(services))
-    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers, request.receive))
+    job = await start_job(request, request.receive, wanted)
     if wanted.stream:
         if not wanted.background:
             await _await_refusal(request, job)
@@ -332,7 +332,7 @@ async def compact(request: Request) -> Response:
     services, jobs = services_of(request), jobs_of(request)
     read = partial(_read_compaction, services.config.passed_fields)
     wanted = await read_json(await raw_body(request), read)
-    job = await start_job(services, jobs, Submission(wanted, owner_of(request), request.headers, request.receive))
+    job = await start_job(request, request.receive, wanted)
     if not await ended(job.log, request):
         jobs.abandon(job)
         return Response(status_code=499)

@@ -35,7 +35,7 @@ from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Given, at_most, read
-from agent_tools.gateway.responses.job import ResponseJob, Submission, request_reader, start_job
+from agent_tools.gateway.responses.job import ResponseJob, request_reader, start_job
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import SEND_PATIENCE, encoded, unless_gone
 from agent_tools.gateway.store.records import ResponseEnd
@@ -262,7 +262,7 @@ class _Connection:
         generates = read(_Create, given).generate
         recent = self._sockets.recall(self, request.previous_response_id or "")
         request = replace(request, generates=generates, recent=recent)
-        job = await start_job(services, self._jobs, Submission(request, self._owner, self._ws.headers, self._hung_up))
+        job = await start_job(self._ws, self._hung_up, request)
         if not await unless_gone(self._send_events(job, stream_id), self._hung_up):
             self._jobs.abandon(job)
             return ApiError(499, "The client has hung up.")
