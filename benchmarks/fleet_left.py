@@ -15,7 +15,7 @@ from fleet_caller import use
 from machine import command, descriptors, processes_with
 
 from agent_tools.engines.ray.cluster import NodeFacts, facts_of, running
-from agent_tools.runtime.files.work_dir import remove_stale_temp_work_dirs
+from agent_tools.runtime.files.temp_work_dir import remove_stale_temp_work_dirs
 from agent_tools.runtime.runtime import Runtime
 from tests.leaks import Scratch
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from agent_tools.engines.context import shipped
-from agent_tools.engines.kubernetes.pod import Profiles
+from agent_tools.engines.kubernetes.seccomp import Profiles
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
-from agent_tools.runtime.transport.transport import SocketStdio
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from tests.nursery import Newborn, nursery
 
 

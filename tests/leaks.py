@@ -24,7 +24,8 @@ from typing import Any
 import docker
 from agent_tools.machine.owner import Owner, same_host
 from agent_tools.machine.private_folder import remove_stale_run_dirs
-from agent_tools.runtime.files.work_dir import remove_stale_empty_work_dirs, remove_stale_temp_work_dirs
+from agent_tools.runtime.files.empty_work_dir import remove_stale_empty_work_dirs
+from agent_tools.runtime.files.temp_work_dir import remove_stale_temp_work_dirs
 from tests.nursery import nursery
 
 ROOT = Path(__file__).resolve().parents[1]

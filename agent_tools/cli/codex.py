@@ -19,7 +19,7 @@ from agent_tools.cli.options import PathOption, given, limit_options, notes
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.files.work_dir import make_temp_work_dir
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.sandbox.options import Options
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.stdio import serve

@@ -9,10 +9,11 @@ import click
 
 from agent_tools import settings
 from agent_tools.engines.engine import Guest, SandboxSpec
-from agent_tools.engines.kubernetes import pod as claim
-from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker, reference
+from agent_tools.engines.kubernetes import warm_pods
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes.pod import pod_maker, reference
 from agent_tools.runtime.engines import checked_engine
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.sandbox.options import Options, read_options
 
 DEFAULT_NAMESPACE = "default"
@@ -36,7 +37,7 @@ def pool(size: int, word: str, given: tuple[str, ...]) -> None:
     chosen = KubernetesOptions.read(checked_engine(word), settings.kubernetes_options())
     options = Options.read(read_options(given))
     spec = _sandbox(options, options.image or reference(chosen.image, options.recipe))
-    items = claim.pool(pod_maker(chosen, DEFAULT_NAMESPACE), spec, size)
+    items = warm_pods.pool(pod_maker(chosen, DEFAULT_NAMESPACE), spec, size)
     click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
 
 

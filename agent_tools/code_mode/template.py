@@ -29,7 +29,7 @@ from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.in_thread import in_thread
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 
 if TYPE_CHECKING:
     from agent_tools.runtime.runtime import Runtime

@@ -33,7 +33,7 @@ from agent_tools.errors import EngineError
 from agent_tools.limits import Limits
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 
 # Probes a fresh sandbox, or any running container, and returns all findings by category.

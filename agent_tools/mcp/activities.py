@@ -26,7 +26,7 @@ from agent_tools.containers.failures import NoSandbox
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles
 from agent_tools.results.execution import CommandResult, Execution, Output, Stream
-from agent_tools.runtime.kernel.protocol import Settling
+from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.tools.command_tool import OutputText, StreamName, run_bounded
 

@@ -14,7 +14,7 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.rows import MemoryRows
 from agent_tools.machine.removal import remove_tree
 from agent_tools.mcp.config import McpConfig
-from agent_tools.runtime.files.work_dir import make_temp_work_dir
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.in_thread import to_its_end
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import ReferenceType, ref
 
 from agent_tools.runtime.host_calls.function import serving_loop
-from agent_tools.runtime.stoppable import HasLeft, stays, work_for
+from agent_tools.runtime.run_lock import HasLeft, stays, work_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -6,7 +6,8 @@ from agent_tools import settings
 from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.cluster import load_cluster
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
-from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker, reference
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes.pod import pod_maker, reference
 from agent_tools.runtime.runtime import Runtime
 
 

@@ -33,10 +33,12 @@ from agent_tools.machine.guest_ids import hand_over
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.path_walk import identity
 from agent_tools.machine.private_folder import private_base
+from agent_tools.runtime.files.claims import is_claimed
+from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
+from agent_tools.runtime.files.new_work_dirs import forget_made, is_made_here
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.files.work_dir import EmptyWorkDir, forget_made, is_claimed, is_made_here
-from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.skills.skill import Skill

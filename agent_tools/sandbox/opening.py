@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engines import shared_runtime
-from agent_tools.runtime.files.work_dir import make_temp_work_dir, prepare_work_dir
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import start_errors
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session, fork
 from agent_tools.sandbox.options import Options
 

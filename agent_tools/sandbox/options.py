@@ -20,7 +20,7 @@ from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes
 from agent_tools.other_names import OPTIONS
 from agent_tools.runtime.engines import checked_engine
 from agent_tools.runtime.sandbox.idle_stop import MIN_SECONDS
-from agent_tools.runtime.sandbox.kernels import Ahead, SessionSpec
+from agent_tools.runtime.sandbox.session_spec import Ahead, SessionSpec
 from agent_tools.sandbox.audit import AuditLog
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from agent_tools.machine.removal import empty_folder
 from agent_tools.results.execution import Died, Display, Error, Notice, Output, Restarted, Result, Stream, TimedOut
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.tools.markdown import markdown

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from agent_tools.engines.docker.engine import OutputFrames
+from agent_tools.engines.docker.attached_stdio import OutputFrames
 from tests.fake_cluster.pods import api
 
 PIECE = 32 * 1024  # bytes in one message, as real servers send them

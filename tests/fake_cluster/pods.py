@@ -11,7 +11,7 @@ from typing import Any
 
 import docker
 from agent_tools.engines.context import shipped
-from agent_tools.engines.kubernetes.pod import Profiles
+from agent_tools.engines.kubernetes.seccomp import Profiles
 
 PROFILES = Profiles.of(shipped("docker/seccomp.json").read_text())
 ON_NODE = {profile.path: profile.text for profile in (PROFILES.sealed, PROFILES.loopback)}

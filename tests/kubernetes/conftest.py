@@ -18,7 +18,8 @@ import requests
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.engine import KubernetesEngine
-from agent_tools.engines.kubernetes.pod import KubernetesOptions, pod_maker
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes.pod import pod_maker
 from agent_tools.runtime import engines
 from agent_tools.runtime.kubernetes_runtime import kubernetes_engine
 from agent_tools.runtime.runtime import Runtime

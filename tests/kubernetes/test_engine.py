@@ -17,7 +17,7 @@ from agent_tools import CodeInterpreter, Sandbox
 from agent_tools.engines.engine import Container, Isolation, SandboxSpec
 from agent_tools.engines.kubernetes.api import Api
 from agent_tools.engines.kubernetes.engine import CLAIMED, KubernetesEngine
-from agent_tools.engines.kubernetes.pod import pool
+from agent_tools.engines.kubernetes.warm_pods import pool
 from agent_tools.errors import EngineUnavailable, SandboxStartError
 from agent_tools.machine.owner import Owner
 from agent_tools.results.execution import Died, Restarted

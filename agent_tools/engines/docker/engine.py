@@ -5,11 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
-import ssl
-import struct
-import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +14,7 @@ from typing import Any, BinaryIO
 import requests
 
 from agent_tools.engines.context import REPOSITORY, shipped
+from agent_tools.engines.docker.attached_stdio import AttachedStdio, OutputFrames, conversation, response_of, socket_of
 from agent_tools.engines.docker.connection import (
     DockerConnection,
     EngineInfo,
@@ -46,159 +42,6 @@ from agent_tools.machine.guest_ids import GUEST_UIDS, GuestIds
 from agent_tools.machine.machine import IS_LINUX
 from agent_tools.machine.owner import NAME_LABEL
 from agent_tools.text import one_line, shorten
-
-# A container's attached stdin and stdout as one non-blocking stream.
-
-READ_SIZE = 256 * 1024
-SSH_SECONDS = 5.0  # seconds that an ssh process may take to end
-_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-class AttachedStdio:
-    """The Stdio protocol on the result of the docker SDK's `attach_socket`, over unix sockets, TLS and ssh."""
-
-    def __init__(self, attached: Any, release: Callable[[], None]) -> None:
-        self._release = release
-        self._attached = attached
-        self._process: subprocess.Popen[bytes] | None = getattr(attached, "proc", None)
-        self._socket: socket.socket | None = None
-        self._pid = os.getpid()
-        self._reader = self._writer = -1
-        self._output = OutputFrames()
-        if self._process:  # ssh: two pipes
-            assert self._process.stdin
-            assert self._process.stdout
-            self._reader, self._writer = self._process.stdout.fileno(), self._process.stdin.fileno()
-            os.set_blocking(self._reader, False)
-            os.set_blocking(self._writer, False)
-        else:
-            self._socket = _socket_of(attached)
-            self._socket.setblocking(False)
-            self._reader = self._writer = self._socket.fileno()
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll for reading; -1 once closed."""
-        return self._reader
-
-    def writer(self) -> int:
-        """Return the descriptor to poll for writing: over ssh another pipe. -1 once closed."""
-        return self._writer
-
-    def receive(self) -> bytes | None:
-        """Return bytes from the sandbox's stdout; b'' at the end, None if there are none yet."""
-        while self._reader >= 0:
-            try:
-                data = self._socket.recv(READ_SIZE) if self._socket else os.read(self._reader, READ_SIZE)
-            except _LATER:
-                return None
-            except OSError:
-                break
-            if not data:
-                break
-            if found := self._output.stdout_of(data):
-                return found
-        return b""
-
-    def send(self, data: bytes | bytearray) -> int:
-        """Send bytes without waiting; return how many were sent."""
-        try:
-            return int(self._socket.send(data) if self._socket else os.write(self._writer, data))
-        except _LATER:
-            return 0
-
-    def close(self) -> None:
-        """Hang up."""
-        if self._reader < 0:
-            return
-        self._reader = self._writer = -1
-        if self._process:
-            self._close_pipes(self._process)
-        elif self._socket:
-            _response_of(self._attached).close()
-        if os.getpid() == self._pid:
-            with contextlib.suppress(OSError):
-                self._release()
-
-    def _close_pipes(self, process: subprocess.Popen[bytes]) -> None:
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-        socket.socket.close(self._attached)  # the SDK's class is also an unused socket
-        if os.getpid() != self._pid:  # the process is the parent's to end
-            return
-        process.terminate()
-        try:
-            process.wait(SSH_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _response_of(attached: Any) -> Any:
-    """Return what is to be closed: the response above a file object. As garbage it would print its failure to end."""
-    return getattr(attached, "_response", attached)
-
-
-def _socket_of(attached: Any) -> socket.socket:
-    """Return the socket below http.client's file object."""
-    found = attached if isinstance(attached, socket.socket) else getattr(attached, "_sock", None)
-    if not isinstance(found, socket.socket):
-        raise OSError(f"the docker SDK attached in an unknown way ({type(attached).__name__})")
-    return found
-
-
-# Reads an engine's attached streams: its frames of output, and one short, bounded exchange with a command.
-#
-# Format of the stream: https://docs.docker.com/reference/api/engine/ (attach to a container, stream format).
-
-
-STDOUT = 1
-_HEADER = struct.Struct(">BxxxI")
-
-
-def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) -> bytes:
-    """Send `data`, then read until the end, for at most `seconds` and `most` bytes."""
-    deadline = time.monotonic() + seconds
-    taken = bytearray()
-    with contextlib.suppress(OSError):  # of a command that ends early or times out, the output so far is returned
-        stream.settimeout(seconds)
-        stream.sendall(data)
-        while len(taken) <= most and (left := deadline - time.monotonic()) > 0:
-            stream.settimeout(left)
-            part = stream.recv(65_536)
-            if not part:
-                break
-            taken += part
-    return bytes(taken)
-
-
-class OutputFrames:
-    """Decodes the engine's frames from pieces of any size: stream u8, three zeros, length u32."""
-
-    def __init__(self) -> None:
-        self._left = 0  # bytes left of the current frame
-        self._is_stdout = False
-        self._header = b""
-
-    def stdout_of(self, data: bytes) -> bytes:
-        """Return the stdout bytes in the next bytes of frames."""
-        found, at = bytearray(), 0
-        while at < len(data):
-            if self._left:
-                piece = data[at : at + self._left]
-                if self._is_stdout:
-                    found += piece
-                self._left -= len(piece)
-                at += len(piece)
-            else:
-                piece = data[at : at + _HEADER.size - len(self._header)]
-                self._header += piece
-                at += len(piece)
-                if len(self._header) == _HEADER.size:
-                    stream, self._left = _HEADER.unpack(self._header)
-                    self._is_stdout, self._header = stream == STDOUT, b""
-        return bytes(found)
-
 
 DIAGNOSIS_SECONDS = 5  # seconds to wait for the output of a sandbox that did not start
 CONFLICT = 409  # HTTP status of an engine that is already doing this
@@ -541,8 +384,8 @@ class DockerEngine:
         api = self.connection.api()
         process = api.exec_create(container.id, list(command), stdin=True)["Id"]
         stream = api.exec_start(process, socket=True)
-        with contextlib.closing(_response_of(stream)):
-            raw = conversation(_socket_of(stream), data, seconds, 2 * most)
+        with contextlib.closing(response_of(stream)):
+            raw = conversation(socket_of(stream), data, seconds, 2 * most)
         exit_code: int | None = api.exec_inspect(process)["ExitCode"]
         return exit_code, OutputFrames().stdout_of(raw)[: most + 1]
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
-from agent_tools.engines.kubernetes import pod as claims
+from agent_tools.engines.kubernetes import warm_pods
 from agent_tools.engines.kubernetes.answers import table
 from agent_tools.engines.kubernetes.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, ApiRefused, Json, quoted
 from agent_tools.engines.kubernetes.pod import (
@@ -52,7 +52,7 @@ class KubernetesEngine:
         self.maker = maker
         namespace = quoted(maker.options.namespace)
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
-        self._extensions = f"/apis/{claims.API_VERSION}/namespaces/{namespace}"
+        self._extensions = f"/apis/{warm_pods.API_VERSION}/namespaces/{namespace}"
         self._sandboxes = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{namespace}/sandboxes"
         self._ours = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
 
@@ -92,7 +92,7 @@ class KubernetesEngine:
         with _already_gone():
             if sandbox.id.startswith(CLAIMED):
                 name = sandbox.id.removeprefix(CLAIMED)
-                self.api.ask("DELETE", f"{self._extensions}/{claims.CLAIMS}/{quoted(name)}")
+                self.api.ask("DELETE", f"{self._extensions}/{warm_pods.CLAIMS}/{quoted(name)}")
             else:
                 self.api.ask("DELETE", f"{self.pods}/{quoted(sandbox.id)}", query={"gracePeriodSeconds": "0"})
 
@@ -130,18 +130,18 @@ class KubernetesEngine:
         return name
 
     def _claimed(self, spec: SandboxSpec, name: str, deadline: float) -> str:
-        path = f"{self._extensions}/{claims.CLAIMS}"
-        self._make(path, claims.claim(self.maker, spec, name))
-        progress = await_start(self.api, path, name, claims.progress_of_claim, deadline)
+        path = f"{self._extensions}/{warm_pods.CLAIMS}"
+        self._make(path, warm_pods.claim(self.maker, spec, name))
+        progress = await_start(self.api, path, name, warm_pods.progress_of_claim, deadline)
         _check(progress, self.maker.options.start_timeout)
         sandbox = self.api.ask("GET", f"{self._sandboxes}/{quoted(progress.pod)}")
-        return claims.pod_name_of(sandbox, progress.pod)
+        return warm_pods.pod_name_of(sandbox, progress.pod)
 
     def _has_warm(self, spec: SandboxSpec) -> bool:
         """Return whether a pool has a ready sandbox of this kind: a new pod is faster than an empty pool."""
-        name = claims.pool_name(self.maker, spec)
+        name = warm_pods.pool_name(self.maker, spec)
         try:
-            return claims.has_ready(self.api.ask("GET", f"{self._extensions}/{claims.POOLS}/{quoted(name)}"))
+            return warm_pods.has_ready(self.api.ask("GET", f"{self._extensions}/{warm_pods.POOLS}/{quoted(name)}"))
         except ApiRefused as exc:
             if exc.status == NOT_FOUND:
                 return False
@@ -233,7 +233,7 @@ def _labels(pod: Json) -> Mapping[str, str]:
 
 def _container(pod: Json) -> Container:
     metadata = table(pod.get("metadata"))
-    claimed = table(metadata.get("annotations")).get(claims.CLAIM_ANNOTATION)
+    claimed = table(metadata.get("annotations")).get(warm_pods.CLAIM_ANNOTATION)
     return Container(f"{CLAIMED}{claimed}" if isinstance(claimed, str) else str(metadata.get("name")))
 
 

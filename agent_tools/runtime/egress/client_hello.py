@@ -7,7 +7,7 @@ rejected, too: after it a second ClientHello could name another server.
 
 from __future__ import annotations
 
-from agent_tools.runtime.egress.link import EgressRefused
+from agent_tools.runtime.egress.refusals import EgressRefused
 
 HANDSHAKE, CHANGE_CIPHER_SPEC = 22, 20  # types of records
 CLIENT_HELLO = 1

@@ -19,7 +19,7 @@ from agent_tools import settings
 from agent_tools.engines.network import NetworkPolicy, Target
 from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses
 from agent_tools.machine.event_loop import EventLoop
-from agent_tools.runtime.egress.link import EgressRefused, NotReached
+from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 
 CONNECT_SECONDS = 15.0  # seconds for the lookup of a name and the connection
 LOOKUP_THREADS = 8  # names that are looked up at the same time, of all sandboxes

@@ -26,17 +26,11 @@ from agent_tools.results.execution import NetworkConnection
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings, check_listed
 from agent_tools.runtime.egress.forwarding import Forwarding, HttpExchange, RequestTarget
-from agent_tools.runtime.egress.link import (
-    ClientHungUp,
-    EgressRefused,
-    Entry,
-    Journal,
-    Link,
-    Meter,
-    NotReached,
-    ProxyChannel,
-)
+from agent_tools.runtime.egress.journal import Entry, Journal
+from agent_tools.runtime.egress.link import ClientHungUp, Link, ProxyChannel
+from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.packages import Packages
+from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 
 # One connection of user code, from its first byte to its record.
 

@@ -26,7 +26,9 @@ import h11
 from agent_tools import settings
 from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
 from agent_tools.runtime.egress.dialling import Dialler
-from agent_tools.runtime.egress.link import ClientHungUp, EgressRefused, Meter, NotReached, ProxyChannel
+from agent_tools.runtime.egress.link import ClientHungUp, ProxyChannel
+from agent_tools.runtime.egress.meter import Meter
+from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 
 CHUNK = 64 * 1024
 MAX_ANSWER_HEAD = 64 * 1024

@@ -8,11 +8,7 @@ the guest sends malformed frames, or more than it was granted, the socket is clo
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import cast
 
 from agent_tools.errors import AgentToolsError
@@ -29,118 +25,6 @@ from agent_tools.guest.wire.mux import (
     frames,
     read_credit,
 )
-from agent_tools.limits import EgressLimits
-from agent_tools.results.execution import ConnectionStatus, NetworkConnection
-
-# The record of a sandbox's connections, for executions and for the log: names and numbers only.
-
-log = logging.getLogger("agent_tools.egress")
-
-
-@dataclass(eq=False)
-class Entry:
-    """One open connection. `host` is '' until a name was read; sizes are bytes."""
-
-    host: str = ""
-    port: int = 0
-    received: int = 0
-    sent: int = 0
-    status: ConnectionStatus = "open"
-    reason: str = ""
-    started: float = field(default_factory=time.monotonic)
-    reported: tuple[int, int] | None = None  # sizes that an earlier execution reported
-
-    def refuse(self, refusal: EgressRefused) -> None:
-        """Record why it was not made, or was cut."""
-        self.status = "failed" if isinstance(refusal, NotReached) or self.received or self.sent else "refused"
-        self.reason = refusal.reason
-
-    def since(self) -> NetworkConnection | None:
-        """Return the changes since the last report; None if there are none."""
-        before = self.reported or (0, 0)
-        received, sent = self.received - before[0], self.sent - before[1]
-        if self.reported and not received and not sent and not self.reason:
-            return None
-        self.reported = (self.received, self.sent)
-        duration = time.monotonic() - self.started
-        return NetworkConnection(self.host, self.port, self.status, self.reason, received, sent, duration)
-
-
-class Journal:
-    """The connections of one sandbox. Entries are begun and ended in the loop, and taken by any thread."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._open: list[Entry] = []
-        self._over: list[NetworkConnection] = []
-        self._left_out = 0
-        self.opened = 0  # since the last taking
-
-    def begin(self) -> Entry:
-        """Begin the record of a new connection."""
-        entry = Entry()
-        with self._lock:
-            self.opened += 1
-            self._open.append(entry)
-        return entry
-
-    def end(self, entry: Entry) -> None:
-        """End the record of a connection; the next `take` returns it."""
-        entry.status = "closed" if entry.status == "open" else entry.status
-        with self._lock:
-            self._open.remove(entry)
-            found = entry.since()
-            if found and len(self._over) < self._most:
-                self._over.append(found)
-            elif found:
-                self._left_out += 1
-        log.info(
-            "%s:%d %s%s: %d bytes in, %d bytes out",
-            *(entry.host or "?", entry.port, entry.status, f" ({entry.reason})" if entry.reason else ""),
-            *(entry.received, entry.sent),
-        )
-
-    def count_unread(self) -> None:
-        """Count a connection that was closed before any byte of it was read."""
-        with self._lock:
-            self.opened += 1
-            self._left_out += 1
-
-    def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
-        """Return the connections since the last call, in the order in which they ended, and how many were left out."""
-        with self._lock:
-            going_on = [found for entry in self._open[: self._most] if (found := entry.since())]
-            taken, self._over = (*self._over, *going_on), []
-            left_out, self._left_out, self.opened = self._left_out, 0, 0
-        return taken, left_out
-
-
-# Errors of connections: why one is not made or was cut, as text for the code and for the record.
-
-
-class EgressRefused(AgentToolsError):
-    """A connection is not made, or is cut.
-
-    Attributes:
-        status: the HTTP status of the answer.
-        reason: a few fixed words, for the record.
-        explanation: one sentence for the author of the code; it names nothing that the code did not name.
-    """
-
-    def __init__(self, status: int, reason: str, explanation: str) -> None:
-        super().__init__(explanation)
-        self.status = status
-        self.reason = reason
-        self.explanation = explanation
-
-
-class NotReached(EgressRefused):
-    """A listed host could not be reached, or closed the connection."""
-
-    def __init__(self, reason: str, explanation: str) -> None:
-        super().__init__(502, reason, explanation)
-
 
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest at which its socket is closed: honest guests leave far fewer
 
@@ -320,55 +204,3 @@ class Link(asyncio.Protocol):
         channel = self._channels[number] = ProxyChannel(number, self)
         channel.take(payload)
         self._serve(channel)
-
-
-# The limits of one connection: bytes each way, duration, and idle time.
-
-
-class Meter:
-    """Counts the bytes of a connection, in its record."""
-
-    def __init__(self, entry: Entry, limits: EgressLimits) -> None:
-        self.entry = entry
-        self._limits = limits
-        self._total_in = self._total_out = 0
-        self._latest = time.monotonic()
-
-    def send(self, size: int) -> None:
-        """Count bytes that are about to be sent.
-
-        Raises:
-            EgressRefused: they are too many.
-        """
-        self._latest = time.monotonic()
-        self._total_out += size
-        if self._total_out > self._limits.max_sent:
-            raise _cut(f"more than {self._limits.max_sent:,} bytes out (max_sent)")
-        self.entry.sent += size
-
-    def receive(self, size: int) -> None:
-        """Count received bytes.
-
-        Raises:
-            EgressRefused: they are too many.
-        """
-        self._latest = time.monotonic()
-        self._total_in += size
-        if self._total_in > self._limits.max_received:
-            raise _cut(f"more than {self._limits.max_received:,} bytes in (max_received)")
-        self.entry.received += size
-
-    async def watch(self) -> None:
-        """Wait until the connection has lasted or been idle for too long, then raise EgressRefused."""
-        end = time.monotonic() + self._limits.max_seconds
-        while True:
-            now, idle = time.monotonic(), self._latest + self._limits.idle_timeout
-            if now >= end:
-                raise _cut(f"longer than {self._limits.max_seconds:g} s (max_seconds)")
-            if now >= idle:
-                raise _cut(f"{self._limits.idle_timeout:g} s without a byte (idle_timeout)")
-            await asyncio.sleep(min(end, idle) - now)
-
-
-def _cut(why: str) -> EgressRefused:
-    return EgressRefused(504, why, f"The connection was cut: {why}.")

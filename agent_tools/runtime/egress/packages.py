@@ -36,7 +36,8 @@ from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, 
 from agent_tools.machine.event_loop import EventLoop
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, asked
-from agent_tools.runtime.egress.link import EgressRefused, Meter, NotReached
+from agent_tools.runtime.egress.meter import Meter
+from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 from agent_tools.text import has_more_parts
 
 CHUNK = 256 * 1024

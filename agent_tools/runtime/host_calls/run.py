@@ -18,22 +18,19 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import reprlib
 import sys
 import threading
 import time
 import types
-from collections import Counter
-from collections.abc import Awaitable, Coroutine, Generator, Iterator, Mapping
-from functools import cache
-from itertools import islice
+from collections.abc import Awaitable, Coroutine, Generator, Iterator
 from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
-from agent_tools.limits import MIB, CallLimits
+from agent_tools.limits import MIB
 from agent_tools.results.execution import HostCall, Omitted
+from agent_tools.runtime.host_calls.admission import Admission
 from agent_tools.runtime.host_calls.function import (
     Approve,
     ArgumentError,
@@ -44,6 +41,7 @@ from agent_tools.runtime.host_calls.function import (
     Keywords,
     Status,
 )
+from agent_tools.runtime.host_calls.preview import preview
 from agent_tools.runtime.host_calls.reading import CallReading, IncomingCall
 from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallLoop, CallService
 from agent_tools.text import neutralise
@@ -321,82 +319,6 @@ class _Alarm:
         self._task.cancel()
 
 
-# Admission of calls, decided when only the name of a call has been read.
-
-
-REFUSAL_BYTES = 64 * 1024  # bytes; a longer refused call counts once for each of these
-
-
-class Admission:
-    """The calls of one run, counted. For any thread.
-
-    Attributes:
-        host_seconds: seconds that its functions took together.
-        open: calls that have not ended.
-        open_bytes: the bytes of their messages.
-        refusals: refused calls; long ones count more than once.
-    """
-
-    def __init__(self, functions: Mapping[str, HostFunction], limits: CallLimits) -> None:
-        self._functions = functions
-        self._limits = limits
-        self._lock = threading.Lock()
-        self._made = 0
-        self._made_of: Counter[str] = Counter()
-        self.host_seconds = 0.0
-        self.open = 0
-        self.open_bytes = 0
-        self.refusals = 0
-
-    def check(self, name: str) -> None:
-        """Check whether one more call may be made.
-
-        Raises:
-            CallRefused: it may not.
-        """
-        limits, policy = self._limits, getattr(self._functions.get(name), "policy", None)
-        if policy is None:
-            known = ", ".join(sorted(self._functions)) or "none"
-            raise CallRefused("HostCallNotFound", f"There is no host function {name!r}. Known: {known}.")
-        if self._made >= limits.max_calls:
-            raise CallRefused("HostCallBudgetExceeded", f"All {limits.max_calls} host calls of this run are used up.")
-        if policy.max_calls is not None and self._made_of[name] >= policy.max_calls:
-            raise CallRefused("HostCallBudgetExceeded", f"{name} may be called {policy.max_calls} times in a run.")
-        if self.open >= limits.max_pending + limits.max_concurrent:
-            raise CallRefused("HostCallBudgetExceeded", f"More than {limits.max_pending} host calls are waiting.")
-        if self.host_seconds >= limits.max_host_seconds:
-            raise CallRefused("HostCallBudgetExceeded", f"The {limits.max_host_seconds:g} s of host time are used up.")
-
-    def begin(self, name: str, size: int) -> None:
-        """Count a call that begins.
-
-        Raises:
-            CallRefused: it may not be made.
-        """
-        with self._lock:
-            self.check(name)
-            self._made += 1
-            self._made_of[name] += 1
-            self.open += 1
-            self.open_bytes += size
-
-    def end(self, size: int) -> None:
-        """Count a call that has ended."""
-        with self._lock:
-            self.open -= 1
-            self.open_bytes -= size
-
-    def refuse(self, size: int) -> None:
-        """Count a call that was refused."""
-        with self._lock:
-            self.refusals += 1 + size // REFUSAL_BYTES
-
-    @property
-    def is_full(self) -> bool:
-        """True while no more messages should be read."""
-        return self.open_bytes > self._limits.max_open_bytes or self.refusals > self._limits.max_refusals
-
-
 # Every exception of a host function fails only its own call.
 
 
@@ -427,36 +349,6 @@ def failure(exc: BaseException) -> tuple[str, str]:
         return type(cause).__name__, str(cause)
     except Exception as again:  # noqa: BLE001  (code of the function's)
         return type(cause).__name__, f"its text could not be made ({type(again).__name__})"
-
-
-# The arguments of a call in its record: the beginning of each, on one line.
-
-
-MOST_ARGUMENTS = 6  # arguments shown by position, and the same number by name
-MAX_NAME_CHARS = 40  # of an argument
-
-
-class _Repr(reprlib.Repr):
-    """Shows the beginning of values; dicts are not sorted, which would need all keys."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = most
-
-    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
-
-
-_repr_of = cache(_Repr)  # by limit: making one takes longer than most previews
-
-
-def preview(args: list[Any], kwargs: dict[str, Any], most: int) -> str:
-    """Return the arguments in at most `limit` characters."""
-    shown = _repr_of(most)
-    parts = [shown.repr(each) for each in args[:MOST_ARGUMENTS]]
-    parts += [f"{name[:MAX_NAME_CHARS]}={shown.repr(each)}" for name, each in islice(kwargs.items(), MOST_ARGUMENTS)]
-    text = neutralise(", ".join(parts))
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 async def is_approved(approve: Approve, request: CallRequest) -> bool:

@@ -35,14 +35,8 @@ from agent_tools.runtime.kernel.channel import (
     SandboxEnded,
 )
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why, describe
-from agent_tools.runtime.kernel.protocol import (
-    BackgroundText,
-    KernelMessage,
-    outputs_of,
-    read_error,
-    read_still_running,
-    streams,
-)
+from agent_tools.runtime.kernel.output_limits import BackgroundText
+from agent_tools.runtime.kernel.protocol import KernelMessage, outputs_of, read_error, read_still_running, streams
 from agent_tools.runtime.transport.lifeline import Lifeline
 
 # Numbers the runs of a sandbox, to know which of them a checkpoint includes.

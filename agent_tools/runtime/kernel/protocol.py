@@ -5,36 +5,30 @@ Format: https://jupyter-client.readthedocs.io/en/stable/messaging.html
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
-import struct
 import uuid
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from agent_tools.errors import AgentToolsError, ProtocolViolation
+from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import (
     Cleared,
     Display,
     Error,
-    HostCall,
     Notice,
     Omitted,
     Output,
-    Restarted,
     Result,
     Stream,
-    pictures_of,
 )
 from agent_tools.results.outputs import PICTURE_TYPES
+from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
 from agent_tools.text import has_more_parts, neutralise, one_line, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
@@ -48,7 +42,6 @@ MAX_MIME_TYPES = 16
 MAX_JSON_DEPTH = 64
 MAX_TRACEBACK_LINES = 2_000
 MAX_ERROR_CHARS = 10_000  # of a traceback: the first and the last half
-MAX_IMAGE_PIXELS = 25_000_000  # width times height of one picture
 MAX_NAMES, MAX_NAME_CHARS = 8, 80  # of what still runs after a cell
 NO_CHECKPOINTS = " Until it ends, no checkpoint is taken: a crash would undo this call and those after it."
 _from_json = json.JSONDecoder().decode
@@ -290,303 +283,3 @@ def _joined(value: object) -> str:
     if isinstance(value, list):  # multi-line strings may come as lists
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""
-
-
-# Checks pictures from the guest without decoding them: hostile input can exploit bugs of decoders.
-#
-# PNG: https://www.w3.org/TR/png-3/#5DataRep   JPEG: ITU-T T.81, annex B   GIF: GIF89a specification, 17 and 18
-
-
-PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-JPEG_MAGIC = b"\xff\xd8\xff"
-GIF_MAGICS = (b"GIF87a", b"GIF89a")
-_WHITESPACE = b" \t\n\r\v\f"
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers, which carry the dimensions
-
-
-class PictureRefused(AgentToolsError, ValueError):
-    """A picture cannot be kept; the message says why."""
-
-
-def check_picture(mime: str, encoded: object, limits: Limits) -> bytes:
-    """Return the bytes of a base64 picture of one of PICTURE_TYPES, whose format and size were checked.
-
-    Raises:
-        PictureRefused: it has another format, or is over the limits.
-    """
-    if not isinstance(encoded, str):
-        raise PictureRefused("not base64 text")
-    try:
-        packed = encoded.encode("ascii").translate(None, _WHITESPACE)
-    except UnicodeEncodeError as exc:
-        raise PictureRefused("not base64 text") from exc
-    if len(packed) // 4 * 3 - packed[-2:].count(b"=") > limits.max_image_bytes:
-        raise PictureRefused(f"larger than {limits.max_image_bytes:,} bytes")
-    try:
-        data = base64.b64decode(packed, validate=True)
-    except (binascii.Error, ValueError) as exc:
-        raise PictureRefused("not base64 text") from exc
-    size = _SIZES[mime](data)
-    if size is None:
-        raise PictureRefused(f"not {mime}")
-    if size[0] * size[1] > MAX_IMAGE_PIXELS:
-        raise PictureRefused(f"{size[0]} x {size[1]} pixels, more than {MAX_IMAGE_PIXELS:,}")
-    return data
-
-
-def _png_size(data: bytes) -> tuple[int, int] | None:
-    if not data.startswith(PNG_MAGIC) or data[12:16] != b"IHDR" or len(data) < 33:
-        return None
-    width, height = struct.unpack(">II", data[16:24])
-    return (width, height) if width and height else None
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    if not data.startswith(JPEG_MAGIC):
-        return None
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
-        if marker in _JPEG_FRAMES:
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return (width, height) if width and height else None
-        if length < 2:
-            return None
-        at += 2 + length
-    return None
-
-
-def _gif_size(data: bytes) -> tuple[int, int] | None:
-    if not data.startswith(GIF_MAGICS) or len(data) < 14:
-        return None
-    width, height = struct.unpack("<HH", data[6:10])
-    return (width, height) if width and height else None
-
-
-_SIZES = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/gif": _gif_size}
-
-
-# Limits one call's outputs: keeps the first and last part of a long text, and the first of many pictures.
-#
-# Outputs within the limits are passed on at once; beyond them, the last part is buffered and passed on at the end.
-
-# Of one call.
-MAX_DISPLAYS = 200  # displays and results
-MAX_UPDATES = 2_000  # of displays that are there already
-MAX_CALL_BYTES = 64 * MIB  # of all displays and results
-
-
-def limited(outputs: Iterable[Output], limits: Limits) -> Generator[Output, None, None]:
-    """Pass outputs on within the limits, with exact notes of omissions.
-
-    Repeated clears are left out, so that clears, too, are bounded: two after any other output.
-    """
-    budget = _Budget(limits)
-    last: Output | None = None
-    for output in outputs:
-        for each in budget.passed(output):
-            if not (isinstance(each, Cleared) and isinstance(last, Cleared) and (each.wait or not last.wait)):
-                yield each
-                last = each
-    yield from budget.flush()
-    yield from budget.notes()
-
-
-class _Budget:
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.head_left = limits.max_text_chars - limits.max_text_chars // 2
-        self.tail_size = limits.max_text_chars // 2
-        self.tail: deque[Stream] = deque()
-        self.tail_chars = 0
-        self.chars_dropped = 0
-        self.bytes_left = MAX_CALL_BYTES
-        self.displays = self.updates = self.images = 0
-        self.displays_dropped = self.images_dropped = 0
-        self.notes_passed = self.notes_dropped = 0
-
-    def passed(self, output: Output) -> Iterable[Output]:
-        """Return the outputs that may pass now, after notes and buffered text."""
-        match output:
-            case Stream():
-                return self.stream(output)
-            case Result() | Display():
-                return self.display(output)
-            case Omitted():
-                return self.note(output)
-            case HostCall():  # bounded by the limits on host calls
-                return (output,)
-        return (*self.flush(), output)  # an ending or a notice: few, bounded, and after all earlier text
-
-    def stream(self, output: Stream) -> Iterator[Output]:
-        text = output.text
-        if self.head_left > 0 and text:
-            yield Stream(output.name, text[: self.head_left])
-            text, self.head_left = text[self.head_left :], self.head_left - min(len(text), self.head_left)
-        if text:
-            self._hold(Stream(output.name, text))
-
-    def _hold(self, output: Stream) -> None:
-        """Append to the tail, and drop the excess at its front."""
-        self.tail.append(output)
-        self.tail_chars += len(output.text)
-        while (excess := self.tail_chars - self.tail_size) > 0:
-            first = self.tail.popleft()
-            dropped = min(excess, len(first.text))
-            if dropped < len(first.text):
-                self.tail.appendleft(Stream(first.name, first.text[dropped:]))
-            self.chars_dropped += dropped
-            self.tail_chars -= dropped
-
-    def flush(self) -> Iterator[Output]:
-        """Return the buffered end of the text, after a note of the missing part before it.
-
-        Once the tail was returned there is nothing to flush: text missing after it is noted once, at the end.
-        """
-        if not self.tail:
-            return
-        yield from self._characters()
-        yield from self.tail
-        self.tail_size -= self.tail_chars  # text that was passed on is counted
-        self.tail.clear()
-        self.tail_chars = 0
-
-    def _characters(self) -> Iterator[Output]:
-        if self.chars_dropped:
-            yield Omitted(f"{self.chars_dropped:,} characters")
-        self.chars_dropped = 0
-
-    def note(self, output: Omitted) -> Iterator[Output]:
-        """Return notes on unreadable outputs: the guest can cause any number, so they are counted like displays."""
-        if self.notes_passed >= MAX_DISPLAYS:
-            self.notes_dropped += 1
-            return
-        self.notes_passed += 1
-        yield from self.flush()
-        yield output
-
-    def display(self, output: Result | Display) -> Iterator[Output]:
-        size = sum(len(value if isinstance(value, (str, bytes)) else repr(value)) for value in output.data.values())
-        pictures = len(pictures_of(output))
-        if self.images + pictures > self.limits.max_images:
-            self.images_dropped += pictures
-        elif self._has_no_room_for(output) or size > self.bytes_left:
-            self.displays_dropped += 1
-        else:
-            self.images += pictures
-            if _is_update(output):
-                self.updates += 1
-            else:
-                self.displays += 1
-            self.bytes_left -= size
-            yield from self.flush()
-            yield output
-
-    def _has_no_room_for(self, output: Result | Display) -> bool:
-        if _is_update(output):  # an update replaces what is there, so there may be more of them
-            return self.updates >= MAX_UPDATES
-        return self.displays >= MAX_DISPLAYS
-
-    def notes(self) -> Iterator[Output]:
-        yield from self._characters()
-        if self.notes_dropped:
-            yield Omitted(f"{self.notes_dropped:,} notes like these")
-        if self.images_dropped:
-            yield Omitted(f"{self.images_dropped:,} pictures after the first {self.limits.max_images}")
-        if self.displays_dropped:
-            yield Omitted(f"{self.displays_dropped:,} displayed values")
-
-
-def _is_update(output: Result | Display) -> bool:
-    return isinstance(output, Display) and output.is_update
-
-
-class BackgroundText:
-    """The text of code that runs on between two runs: its first and last part, as of a run."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget it."""
-        self._budget = _Budget(self._limits)
-        self._passed: list[Output] = []
-
-    def add(self, outputs: Iterable[Output]) -> None:
-        """Add outputs. Displays are only named: among those of the next run they would pass for its own."""
-        for output in outputs:
-            match output:
-                case Result() | Display():
-                    self._passed += self._budget.passed(Omitted("a display of background code"))
-                case Error():
-                    self._passed += self._budget.passed(Stream("stderr", f"{output.text}\n"))
-                case Stream() | Omitted():
-                    self._passed += self._budget.passed(output)
-
-    def take(self) -> Iterator[Notice]:
-        """Yield a note with the text, if there is any, and forget it."""
-        if not self._passed:
-            return
-        self._passed += (*self._budget.flush(), *self._budget.notes())
-        text = "".join(
-            each.text if isinstance(each, Stream) else f"\n{each.text}\n"
-            for each in self._passed
-            if isinstance(each, (Stream, Omitted))
-        )
-        self.clear()
-        yield Notice(f"Printed by background code since the previous call:\n{text}")
-
-
-# Outputs are settled as they come: cleared and replaced ones are removed.
-
-
-OURS = (Restarted, Omitted, Notice, HostCall)  # outputs that the code cannot clear
-
-
-class Settling:
-    """Settles outputs as they come: joins stream texts, updates displays in place, and drops cleared ones."""
-
-    def __init__(self) -> None:
-        self._outputs: list[Output] = []
-        self._clears_next = False
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """The outputs that have come so far, settled."""
-        return tuple(self._outputs)
-
-    def add(self, output: Output) -> None:
-        """Settle one more."""
-        if isinstance(output, Cleared):
-            self._clears_next = output.wait
-            if not output.wait:
-                self._clear()
-            return
-        if self._clears_next and not isinstance(output, OURS):
-            self._clears_next = False
-            self._clear()
-        self._settle(output)
-
-    def _clear(self) -> None:
-        self._outputs = [output for output in self._outputs if isinstance(output, OURS)]
-
-    def _settle(self, output: Output) -> None:
-        last = self._outputs[-1] if self._outputs else None
-        if isinstance(output, Stream) and isinstance(last, Stream) and last.name == output.name:
-            self._outputs[-1] = Stream(last.name, last.text + output.text)
-            return
-        if isinstance(output, Display) and output.is_update and output.display_id is not None:
-            for index, earlier in enumerate(self._outputs):
-                if isinstance(earlier, Display) and earlier.display_id == output.display_id:
-                    self._outputs[index] = Display(output.data, output.display_id)
-                    return
-        self._outputs.append(output)
-
-
-def settle(outputs: Iterable[Output]) -> tuple[Output, ...]:
-    """Settle a complete list of outputs."""
-    settling = Settling()
-    for output in outputs:
-        settling.add(output)
-    return settling.outputs

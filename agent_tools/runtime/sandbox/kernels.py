@@ -4,82 +4,26 @@ from __future__ import annotations
 
 import itertools
 import socket
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, get_args
 
-from agent_tools.engines.engine import Isolation
-from agent_tools.engines.volumes import Volume
-from agent_tools.errors import InvalidParams, KernelDied, PreludeError
-from agent_tools.guest.wire.messages import DEFAULT_LIMIT, MessageLimits
+from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
-from agent_tools.limits import Limits
-from agent_tools.results.execution import Cause, Died, Error, TimedOut
+from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel, Runs
-from agent_tools.runtime.kernel.protocol import BackgroundText, KernelMessage
+from agent_tools.runtime.kernel.output_limits import BackgroundText
+from agent_tools.runtime.kernel.protocol import KernelMessage
+from agent_tools.runtime.sandbox.call_line import CallLine
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.transport import Transport, TransportName
-from agent_tools.skills.skill import Skill
+from agent_tools.runtime.transport.transport import Transport
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.host_calls.host_calls import HostCalls
-
-
-# The specification of a session, as a value.
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """Pool options of a session: the number of ready sandboxes, and the modules imported in them."""
-
-    size: int = 0
-    preload: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SessionSpec:
-    """Everything needed to create a session. `work_dir` exists and the guest can write to it.
-
-    `transport` is 'sockets', 'stdio', or 'auto' for the fastest that works.
-    """
-
-    image: str
-    work_dir: Path
-    isolation: Isolation
-    limits: Limits
-    transport: TransportName = "auto"
-    host_calls: HostCalls | None = None
-    prelude: str = ""
-    """Code that every fresh kernel runs before anything else."""
-    ahead: Ahead = Ahead()
-    is_blank: bool = False
-    """True for a sandbox made ahead, whose session and host functions are not known yet."""
-    idle_stop: float = 0.0
-    """Seconds without use after which the processes of the sandbox are stopped until its next use; 0 for never."""
-    checkpoint: bool = False
-    """Whether kernels leave checkpoints, one of which continues when a kernel is killed."""
-    skills: tuple[Skill, ...] = ()
-    """Folders to mount read-only below /skills; none of them ever changes."""
-    volumes: tuple[Volume, ...] = ()
-
-    @property
-    def telling_isolation(self) -> Isolation:
-        """Return the isolation with non-default limits on messages in its environment.
-
-        A sandbox made ahead has them already, from the session that it is made for.
-        """
-        if self.is_blank:
-            return self.isolation
-        calls = self.host_calls.limits.max_message_bytes if self.host_calls else DEFAULT_LIMIT
-        told = MessageLimits(int(self.limits.max_message_bytes), int(calls)).variables()
-        return replace(self.isolation, env={**self.isolation.env, **told}) if told else self.isolation
+    pass
 
 
 class Kernels:
@@ -256,176 +200,3 @@ class Kernels:
 def hindrance(word: object) -> Hindrance:
     """Return the guest's code for the reason why no checkpoint was taken; '' if unknown."""
     return next((each for each in get_args(Hindrance) if each == word), "")
-
-
-# The branches of one kernel, each with its own session, and the limit for a sandbox.
-
-
-class BranchLike(Protocol):
-    """The interface of a branch to its parent."""
-
-    def kill(self, reason: str, cause: Cause) -> None:
-        """End its code, and the code of its branches; its next run restores the variables."""
-        ...
-
-    def close(self) -> None:
-        """End the branch, and its own branches."""
-        ...
-
-
-class BranchLimit:
-    """Limits the branches of a sandbox to `most`. Thread-safe."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._taken = 0
-
-    def take(self) -> None:
-        """Count a new branch.
-
-        Raises:
-            InvalidParams: there are too many.
-        """
-        with self._lock:
-            if self._taken >= self._most:
-                raise InvalidParams(
-                    f"The sandbox has {self._most} forks already (max_branches): close one of them first."
-                )
-            self._taken += 1
-
-    def leave(self) -> None:
-        """Count a closed branch."""
-        with self._lock:
-            self._taken -= 1
-
-
-class KernelBranches:
-    """The branches of one kernel. Thread-safe."""
-
-    def __init__(self, room: BranchLimit) -> None:
-        self.room = room
-        self.had_any = False
-        """Whether code may have run in one."""
-        self._lock = threading.Lock()
-        self._open: list[BranchLike] = []
-        self._is_closed = False
-
-    def add(self, branch: BranchLike) -> None:
-        """Add an open branch; close it at once if `close` was called."""
-        with self._lock:
-            self._open.append(branch)
-            is_late = self._is_closed
-        if is_late:
-            branch.close()
-
-    def remove(self, branch: BranchLike) -> None:
-        """Remove a closed branch; an unknown one is not an error."""
-        with self._lock:
-            self._open = [each for each in self._open if each is not branch]
-
-    def kill(self, reason: str, cause: Cause) -> None:
-        """End the code of all branches."""
-        for branch in self._all():
-            branch.kill(reason, cause)
-
-    def close(self) -> None:
-        """Close all branches, and any that are added later."""
-        with self._lock:
-            self._is_closed = True
-        for branch in self._all():
-            branch.close()
-
-    def _all(self) -> list[BranchLike]:
-        with self._lock:
-            return list(self._open)
-
-
-# The socket for a kernel's host calls: served at once, or kept for a later session.
-
-
-class CallLine:
-    """The socket for host calls of the present kernel. Call it with the session's lock."""
-
-    def __init__(self) -> None:
-        self._kept: socket.socket | None = None
-
-    def connect(self, calls: socket.socket, spec: SessionSpec) -> None:
-        """Serve the socket of a fresh kernel, keep it, or close it if no session will serve it."""
-        self.close()
-        self._kept = calls
-        if not spec.is_blank:
-            self.serve(spec)
-
-    def serve(self, spec: SessionSpec) -> None:
-        """Serve the socket that was kept, if the session has functions."""
-        calls, self._kept = self._kept, None
-        if calls and spec.host_calls:
-            from agent_tools.runtime.host_calls.wire import CallWire  # which imports asyncio; most sessions need none
-
-            spec.host_calls.serve(CallWire(calls, spec.host_calls.limits.max_message_bytes))
-        elif calls:
-            calls.close()
-
-    def close(self) -> None:
-        """Close what is kept."""
-        if self._kept:
-            self._kept.close()
-            self._kept = None
-
-
-# Base of objects that have one kernel at a time: a running sandbox, or a branch.
-
-
-class KernelHolder(ABC):
-    """Operations on the present kernel of a sandbox or branch."""
-
-    kernels: Kernels
-    branches: KernelBranches
-    """Those made of its kernel."""
-    is_removed = False
-    """True once it was ended from here."""
-
-    @abstractmethod
-    def use(self) -> AbstractContextManager[None]:
-        """Continue a sandbox that was stopped as idle, and keep it running during the block."""
-
-    @abstractmethod
-    def start_kernel(self, patience: float) -> Kernel:
-        """Start a kernel within `patience` seconds, and connect to it.
-
-        Raises:
-            KernelDied: it did not start.
-        """
-
-    @property
-    def kernel(self) -> Kernel | None:
-        """The present kernel; None once its connection is closed."""
-        return self.kernels.current
-
-    @property
-    def runs(self) -> Runs:
-        """The runs of its kernels."""
-        return self.kernels.runs
-
-    def go_back(self, run: int, patience: float) -> None:
-        """Replace the live kernel by the checkpoint of this run, or by a fresh kernel for 0.
-
-        Raises:
-            NoCheckpoint: there is none; the kernel is unchanged.
-            KernelDied: it did not start.
-        """
-        with self.use():
-            if run:
-                self.kernels.wake(time.monotonic() + patience, run)
-            else:
-                self.start_kernel(patience)
-
-    def define(self, source: str, seconds: float) -> None:
-        """Run internal code in the kernel. Errors as for `Kernels.define`."""
-        with self.use():
-            self.kernels.define(source, seconds)
-
-    def keep_prelude(self, prelude: str) -> None:
-        """Run this prelude in every later kernel."""
-        self.kernels.prelude = prelude

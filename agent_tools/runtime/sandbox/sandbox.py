@@ -31,14 +31,17 @@ from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Ou
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.archives import Archives
+from agent_tools.runtime.files.claims import Claim, refuse_claimed
 from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.volume_quota import VolumeUser, quota_of
-from agent_tools.runtime.files.work_dir import Claim, refuse_claimed
 from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.sandbox.branches import BranchLimit, KernelBranches
 from agent_tools.runtime.sandbox.idle_stop import IdleStop
-from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches, KernelHolder, Kernels, SessionSpec
+from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
+from agent_tools.runtime.sandbox.kernels import Kernels
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport, choose
 from agent_tools.text import neutralise

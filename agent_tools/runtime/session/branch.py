@@ -22,9 +22,13 @@ from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import KernelBranches, KernelHolder, Kernels, SessionSpec
+from agent_tools.runtime.sandbox.branches import KernelBranches
+from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
+from agent_tools.runtime.sandbox.kernels import Kernels
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
-from agent_tools.runtime.transport.transport import SocketStdio, StdioTransport
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from agent_tools.runtime.transport.transport import StdioTransport
 
 
 class KernelBranch(KernelHolder):

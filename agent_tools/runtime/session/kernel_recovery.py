@@ -12,8 +12,8 @@ from agent_tools.results.execution import Died, Output, Restarted, TimedOut
 from agent_tools.results.variables import LOST
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox
 
 StartSandbox = Callable[[Engine, SessionSpec, Quota], AnySandbox]

@@ -44,12 +44,14 @@ from agent_tools.runtime.files.workspace import watch_changes
 from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
 from agent_tools.runtime.kernel.channel import NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel, RunKind
-from agent_tools.runtime.kernel.protocol import Settling, limited
-from agent_tools.runtime.sandbox.kernels import SessionSpec, hindrance
+from agent_tools.runtime.kernel.output_limits import limited
+from agent_tools.runtime.kernel.settling import Settling
+from agent_tools.runtime.run_lock import RunLock
+from agent_tools.runtime.sandbox.kernels import hindrance
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.branch import AnySandbox, KernelBranch
 from agent_tools.runtime.session.kernel_recovery import KernelRecovery, StartSandbox
-from agent_tools.runtime.stoppable import RunLock
 from agent_tools.text import one_line
 
 # The variables of a session: checkpoints to go back to, and archives of files and variables.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_tools.bodies.json_body import BodyRefused
-from agent_tools.gateway.chat import read_chat_request
+from agent_tools.gateway.chat_request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.recognised import MAX_MARKS, ConversationFingerprint, Sender
 from agent_tools.gateway.http import parsed

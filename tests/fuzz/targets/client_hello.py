@@ -6,7 +6,7 @@ The first byte of the input is the size of a piece, 0 for all at once (see piece
 from __future__ import annotations
 
 from agent_tools.runtime.egress.client_hello import HelloReader, SecondHello
-from agent_tools.runtime.egress.link import EgressRefused
+from agent_tools.runtime.egress.refusals import EgressRefused
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of

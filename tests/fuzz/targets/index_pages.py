@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agent_tools.runtime.egress.link import NotReached
 from agent_tools.runtime.egress.packages import METADATA, read_page
+from agent_tools.runtime.egress.refusals import NotReached
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

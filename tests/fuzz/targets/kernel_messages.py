@@ -13,7 +13,9 @@ from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import IOPUB, MessageError, MessageReader
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Execution
-from agent_tools.runtime.kernel.protocol import limited, outputs_of, read_error, read_message, settle
+from agent_tools.runtime.kernel.output_limits import limited
+from agent_tools.runtime.kernel.protocol import outputs_of, read_error, read_message
+from agent_tools.runtime.kernel.settling import settle
 from agent_tools.tools.markdown import markdown
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target

@@ -11,7 +11,7 @@ import h11
 
 from agent_tools.engines.network import NetworkPolicy, Target, read_target
 from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, _request_for
-from agent_tools.runtime.egress.link import EgressRefused
+from agent_tools.runtime.egress.refusals import EgressRefused
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts
 from tests.fuzz.oracle import Target as FuzzTarget

@@ -11,11 +11,11 @@ import socket
 import struct
 import time
 
-from agent_tools.engines.docker.engine import AttachedStdio
+from agent_tools.engines.docker.attached_stdio import AttachedStdio
 from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
 from agent_tools.runtime.kernel.escalation import describe_exit
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.transport import Relay
+from agent_tools.runtime.transport.relay import Relay
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from agent_tools.gateway.responses.job import RemoteTools, ResponseJob
+from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.plan import choose, find, plan
+from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import EventLog

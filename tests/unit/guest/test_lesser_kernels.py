@@ -16,7 +16,7 @@ import pytest
 from agent_tools.engines.engine import Isolation
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Died, Execution
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 

@@ -15,7 +15,7 @@ import pytest
 from agent_tools.engines.engine import Container, Isolation
 from agent_tools.limits import Limits
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.transport.transport import TransportName
 from tests.doubles import ProcessEngine

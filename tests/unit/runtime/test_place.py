@@ -13,7 +13,10 @@ import pytest
 from agent_tools.engines.engine import Guest
 from agent_tools.machine.path_walk import identity
 from agent_tools.machine.removal import remove_tree
-from agent_tools.runtime.files.work_dir import Claim, EmptyWorkDir, forget_made, prepare_work_dir
+from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
+from agent_tools.runtime.files.new_work_dirs import forget_made
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.pool import MOST_ENTRIES, take_place
 
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))

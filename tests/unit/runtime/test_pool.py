@@ -16,11 +16,11 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineUnavailable, PreludeError
 from agent_tools.limits import Limits
 from agent_tools.machine.background import do_now
+from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.files.work_dir import EmptyWorkDir
 from agent_tools.runtime.pool import Kind, Pool
-from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
 from tests.doubles import ProcessEngine
 from tests.waiting import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 
-from agent_tools.runtime.stoppable import caller, work_for
+from agent_tools.runtime.run_lock import caller, work_for
 
 
 def test_a_thread_works_for_the_task_that_awaits_it_and_its_own_threads_do_not() -> None:

@@ -15,7 +15,7 @@ from agent_tools.errors import EngineUnavailable, SessionClosed
 from agent_tools.limits import Limits
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import Runtime
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agent_tools.cli.chat import MAX_BLOCK, MarkdownWriter
+from agent_tools.cli.markdown_writer import MAX_BLOCK, MarkdownWriter
 
 TEXT = """# Sales
 

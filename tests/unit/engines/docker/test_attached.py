@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.engines.docker.engine import OutputFrames, conversation
+from agent_tools.engines.docker.attached_stdio import OutputFrames, conversation
 
 FOREVER = 10.0
 

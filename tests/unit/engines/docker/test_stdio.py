@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.engines.docker.engine import AttachedStdio
+from agent_tools.engines.docker.attached_stdio import AttachedStdio
 
 STDOUT, STDERR = 1, 2
 

@@ -10,7 +10,8 @@ from lightkube.config.kubeconfig import KubeConfig
 
 from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
 from agent_tools.engines.kubernetes.cluster import Cluster
-from agent_tools.engines.kubernetes.pod import KubernetesOptions, PodMaker, pod_maker
+from agent_tools.engines.kubernetes.options import KubernetesOptions
+from agent_tools.engines.kubernetes.pod import PodMaker, pod_maker
 from agent_tools.limits import GIB
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from agent_tools import settings
-from agent_tools.engines.kubernetes.pod import KubernetesOptions
+from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MIB
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.engines.engine import GUEST_SESSION
-from agent_tools.engines.kubernetes.pod import claim, pool, pool_name
+from agent_tools.engines.kubernetes.warm_pods import claim, pool, pool_name
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError

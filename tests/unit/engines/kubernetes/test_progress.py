@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.engines.kubernetes.pod import progress_of_claim
 from agent_tools.engines.kubernetes.progress import progress_of
+from agent_tools.engines.kubernetes.warm_pods import progress_of_claim
 
 RUNNING = {"phase": "Running", "containerStatuses": [{"state": {"running": {"startedAt": "now"}}}]}
 

@@ -30,7 +30,7 @@ from agent_tools.errors import (
 )
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import Died, Restarted
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 from tests.nodes import LOCAL, FixedNodes, engine_over, new_node

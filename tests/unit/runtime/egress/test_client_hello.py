@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_tools.runtime.egress.client_hello import HelloReader, SecondHello
-from agent_tools.runtime.egress.link import EgressRefused
+from agent_tools.runtime.egress.refusals import EgressRefused
 from tests.unit.runtime.egress import hellos
 from tests.unit.runtime.egress.hellos import NAME, NOTICE, hello, record, server_name
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_tools.runtime.egress.dialling import Hop, Surroundings
-from agent_tools.runtime.egress.link import NotReached
+from agent_tools.runtime.egress.refusals import NotReached
 from agent_tools.settings import next_hop
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.hellos import hello, server_name

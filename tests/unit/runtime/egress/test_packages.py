@@ -18,8 +18,8 @@ import pytest
 from agent_tools.engines.network import PACKAGE_HOSTS, NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.event_loop import join, leave
-from agent_tools.runtime.egress.link import NotReached
 from agent_tools.runtime.egress.packages import DRAFT, MAX_PARTS, PackageCache, Page, Pages, read_page
+from agent_tools.runtime.egress.refusals import NotReached
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.network import Hop, Network, Server, certificate
 

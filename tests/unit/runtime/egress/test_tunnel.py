@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from agent_tools.runtime.egress.client_hello import UNRECOGNIZED_NAME
-from agent_tools.runtime.egress.link import Journal
+from agent_tools.runtime.egress.journal import Journal
 from tests.unit.runtime.egress import hellos
 from tests.unit.runtime.egress.conftest import Keep, OpenNetwork
 from tests.unit.runtime.egress.hellos import hello, record, server_name

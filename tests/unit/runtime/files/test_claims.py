@@ -16,8 +16,9 @@ from agent_tools.engines.engine import Isolation
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.machine.private_folder import private_base, remove_stale_run_dirs
-from agent_tools.runtime.files.work_dir import Claim, prepare_work_dir
-from agent_tools.runtime.sandbox.kernels import SessionSpec
+from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 
@@ -121,7 +122,7 @@ def test_no_folder_is_made_inside_one_that_is_held(top: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from agent_tools.runtime.files.work_dir import Claim
+from agent_tools.runtime.files.claims import Claim
 Claim(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -11,7 +11,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
-from agent_tools.runtime.files.work_dir import EmptyWorkDir, remove_stale_empty_work_dirs
+from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir, remove_stale_empty_work_dirs
 from tests.doubles import ProcessEngine
 
 guest_of = ProcessEngine().guest

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_tools.machine.path_walk import identity
-from agent_tools.runtime.files.work_dir import MOST, forget_made, is_made_here, note_made, prepare_work_dir
+from agent_tools.runtime.files.new_work_dirs import MOST, forget_made, is_made_here, note_made
+from agent_tools.runtime.files.work_dir import prepare_work_dir
 from tests.doubles import ProcessEngine
 
 

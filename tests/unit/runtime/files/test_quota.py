@@ -29,8 +29,8 @@ from agent_tools.runtime.files.quota import (
     Quota,
     QuotaWatch,
 )
-from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from tests.doubles import ProcessEngine
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.runtime.files.work_dir import make_temp_work_dir, remove_stale_temp_work_dirs
+from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir, remove_stale_temp_work_dirs
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.runtime.host_calls.run import MOST_ARGUMENTS, preview
+from agent_tools.runtime.host_calls.preview import MOST_ARGUMENTS, preview
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from agent_tools.guest.wire.frames import SHORT_HEAD, CallReader, pack
 from agent_tools.guest.wire.values import encode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall
+from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.function import CallRefused
 from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, CallReading, IncomingCall
-from agent_tools.runtime.host_calls.run import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.wire import CallWire
 
 

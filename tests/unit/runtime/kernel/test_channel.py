@@ -38,7 +38,8 @@ from agent_tools.runtime.kernel.channel import (
 )
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.transport import Relay, SocketStdio
+from agent_tools.runtime.transport.relay import Relay
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from tests.fake_kernel import CONTROL, IOPUB, SHELL, STDIN, message, sizes
 
 LIMIT = 16 * MIB

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent_tools.limits import MIB, Limits
-from agent_tools.runtime.kernel.protocol import PictureRefused, check_picture
+from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
 
 LIMITS = Limits()
 

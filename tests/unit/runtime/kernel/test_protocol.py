@@ -26,8 +26,8 @@ from agent_tools.runtime.kernel.protocol import (
     read_bundle,
     read_error,
     read_message,
-    settle,
 )
+from agent_tools.runtime.kernel.settling import settle
 
 LIMITS = Limits()
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

@@ -3,7 +3,7 @@ import tracemalloc
 import pytest
 
 from agent_tools.results.execution import Cleared, Display, Omitted, Output, Restarted, Stream
-from agent_tools.runtime.kernel.protocol import Settling, settle
+from agent_tools.runtime.kernel.settling import Settling, settle
 
 OUT, ERR = Stream("stdout", "a"), Stream("stderr", "e")
 NOTE = Omitted("5 characters")

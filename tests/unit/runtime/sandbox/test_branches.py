@@ -4,7 +4,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.results.execution import Cause
-from agent_tools.runtime.sandbox.kernels import BranchLimit, KernelBranches
+from agent_tools.runtime.sandbox.branches import BranchLimit, KernelBranches
 
 
 class Told:

@@ -13,8 +13,8 @@ from agent_tools.engines.engine import Guest, Isolation
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Stream
-from agent_tools.runtime.sandbox.kernels import SessionSpec
 from agent_tools.runtime.sandbox.sandbox import refuse_access_lists
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from tests.fake_kernel import FakeEngine, answer_honestly
 from tests.under_attack import tools_to_attack
 

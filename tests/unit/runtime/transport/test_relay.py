@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW, Mux
-from agent_tools.runtime.transport.transport import MAX_WORDS, Relay, SocketStdio
+from agent_tools.guest.wire.words import MAX_WORDS
+from agent_tools.runtime.transport.relay import Relay
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 

@@ -16,7 +16,8 @@ import pytest
 
 from agent_tools.guest.wire.mux import MAX_OUT, WINDOW, Mux
 from agent_tools.machine import event_loop
-from agent_tools.runtime.transport.transport import Relay, SocketStdio
+from agent_tools.runtime.transport.relay import Relay
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 from tests.waiting import until
 
 FOREVER = 20.0  # seconds: only a failing test waits this long

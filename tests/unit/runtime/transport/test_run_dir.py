@@ -13,7 +13,7 @@ from agent_tools.errors import EngineError
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
 from agent_tools.runtime.transport.lifeline import Listener
-from agent_tools.runtime.transport.transport import RunDir
+from agent_tools.runtime.transport.run_dir import RunDir
 
 
 @pytest.fixture(autouse=True)

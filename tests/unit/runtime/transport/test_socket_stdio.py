@@ -2,7 +2,7 @@
 
 import socket
 
-from agent_tools.runtime.transport.transport import SocketStdio
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
 
 
 def test_it_never_waits_and_tells_the_end() -> None:

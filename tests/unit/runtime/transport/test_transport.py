@@ -22,14 +22,8 @@ from agent_tools.engines.oci_runtime import Wall
 from agent_tools.guest.wire.mux import Mux
 from agent_tools.guest.wire.sockets import SO_PASSRIGHTS
 from agent_tools.guest.wire.words import Files, Kill, SocketOrder, Start
-from agent_tools.runtime.transport.transport import (
-    SocketStdio,
-    SocketTransport,
-    StdioTransport,
-    Transport,
-    TransportName,
-    choose,
-)
+from agent_tools.runtime.transport.socket_stdio import SocketStdio
+from agent_tools.runtime.transport.transport import SocketTransport, StdioTransport, Transport, TransportName, choose
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 ME = (os.getuid(), os.getgid())
