@@ -316,7 +316,7 @@ class Containers(Generic[Config]):
 
         Does not count as use and takes no place.
         """
-        live = self.places.look(id_)
+        live = self.places.pin_if_running(id_)
         try:
             yield live.interpreter.as_sandbox if live else None
         finally:
@@ -329,7 +329,7 @@ class Containers(Generic[Config]):
 
         A place that runs code is needed only if the sandbox has to be started. Errors as for `acquire`.
         """
-        if live := self.places.look(id_):
+        if live := self.places.pin_if_running(id_):
             try:
                 yield live.interpreter.as_sandbox, ""
             finally:
@@ -362,7 +362,7 @@ class Containers(Generic[Config]):
         since = time.monotonic()
         while True:
             try:
-                live = self.places.take(id_, partial(self._called, id_))
+                live = self.places.take_sandbox(id_, partial(self._called, id_))
             except NoSandbox:
                 if (left := since + patience - time.monotonic()) <= 0:
                     raise
@@ -376,7 +376,7 @@ class Containers(Generic[Config]):
         return self.places.start(id_, interpreter)
 
     def _called(self, id_: str) -> TakenSandbox | None:
-        row = self.leases.take(id_, self.clock())
+        row = self.leases.take_lease(id_, self.clock())
         return TakenSandbox(partial(self._interpreter, row), row.generation, row.has_run) if row else None
 
     def _fill_pool(self) -> None:
@@ -418,12 +418,12 @@ class Containers(Generic[Config]):
 
     def _stop(self, row: ContainerRecord) -> None:
         self.places.drop(row.id, row.generation)
-        self.gave_up(row.id)
+        self.sandbox_gone(row.id)
 
-    def gave_up(self, id_: str) -> None:
+    def sandbox_gone(self, id_: str) -> None:
         """Release a container without a sandbox to other processes."""
         with suppress(self._rows.failure):  # others may take it once this process has ended
-            self.leases.give_up(id_)
+            self.leases.release_lease(id_)
 
     def was_parked(self, id_: str) -> None:
         """Count the saved variables of a container, or delete them if the container has ended."""

@@ -44,7 +44,7 @@ class ContainerLeases:
         if name := self.holder_elsewhere(row):
             raise ContainerElsewhere(name)
 
-    def take(self, id_: str, now: float) -> ContainerRecord | None:
+    def take_lease(self, id_: str, now: float) -> ContainerRecord | None:
         """Acquire a container for a call; return its previous row, with the new generation.
 
         Return None if another process has just changed its row.
@@ -63,7 +63,7 @@ class ContainerLeases:
         is_taken = self._rows.change(ContainerRecord, id_, as_it_was, **taken)
         return replace(row, generation=generation) if is_taken else None
 
-    def give_up(self, id_: str) -> None:
+    def release_lease(self, id_: str) -> None:
         """Release a container that has no sandbox in this process any more."""
         self._rows.change(ContainerRecord, id_, {"gateway": self.holder}, gateway="")
 

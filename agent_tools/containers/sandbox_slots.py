@@ -36,7 +36,7 @@ class SlotOwner(Protocol):
 
     clock: Callable[[], float]
 
-    def gave_up(self, id_: str) -> None:
+    def sandbox_gone(self, id_: str) -> None:
         """Record that a container has no sandbox any more; other processes may take it. Raises nothing."""
 
     def was_parked(self, id_: str) -> None:
@@ -66,7 +66,7 @@ class Places:
         self.parked = 0
         self._threads = ThreadPoolExecutor(max(self.room.kept, 1), "gateway-start")
 
-    def take(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
+    def take_sandbox(self, id_: str, called: Callable[[], TakenSandbox | None]) -> LiveContainer | None:
         """Acquire a container, which keeps its place until each use is released; None if another process just took it.
 
         `called` acquires its lease, and raises if the container has ended.
@@ -87,7 +87,7 @@ class Places:
             live = LiveContainer(made, taken.generation, holders=1, saved_at=self._clock())
             return self._entered(id_, live, taken.has_run)
 
-    def look(self, id_: str) -> LiveContainer | None:
+    def pin_if_running(self, id_: str) -> LiveContainer | None:
         """Acquire a container that has a sandbox now; None if it has none."""
         with self._change:
             live = self._live.get(id_)
@@ -323,7 +323,7 @@ class Places:
                 self._variables.keep(id_, live.interpreter, "parked")
         finally:
             live.interpreter.close()
-            self._owner.gave_up(id_)
+            self._owner.sandbox_gone(id_)
             self._turns.end(id_)
         with suppress(AgentToolsError):
             self._owner.was_parked(id_)

@@ -73,14 +73,14 @@ def create_app(
         Route(WELL_KNOWN + "{door:path}", resource_metadata, methods=["GET"]),
         *map(_route, mounts),
     ]
-    give_up = runtime.stop if owns_runtime else lambda: None
+    end_waits = runtime.stop if owns_runtime else lambda: None
     public = [mount.path + path for mount in mounts for path in mount.public]
     trees = [f"{mount.path}/" for mount in mounts if mount.has_tree]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(GatewayMiddleware, owned=[mount.path for mount in mounts], public=public, trees=trees)],
         exception_handlers={HTTPException: _unknown},
-        lifespan=partial(_lifespan, partial(Services, config, runtime, tracing), mounts, give_up),
+        lifespan=partial(_lifespan, partial(Services, config, runtime, tracing), mounts, end_waits),
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host
     return app
@@ -99,11 +99,11 @@ def create_second_app(app: Starlette) -> Starlette:
 
 @contextlib.asynccontextmanager
 async def _lifespan(
-    make: Callable[[], Services], mounts: Sequence[Mount], give_up: Callable[[], None], app: Starlette
+    make: Callable[[], Services], mounts: Sequence[Mount], end_waits: Callable[[], None], app: Starlette
 ) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
     app.state.services, app.state.mounted = services, {}
-    app.state.jobs = Jobs(services.config, services.pool, services.containers.queue, give_up)
+    app.state.jobs = Jobs(services.config, services.pool, services.containers.queue, end_waits)
     app.state.sockets = ResponseSockets(services.config)
     services.end_jobs_of, app.state.jobs.failed = app.state.jobs.end_of, services.job_failed
     services.metrics.queue.set_function(lambda: services.containers.queue.waiting)

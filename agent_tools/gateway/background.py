@@ -29,7 +29,7 @@ class BackgroundResponses:
         self._lock = threading.Lock()
         self._unstored: set[str] = set()  # ended here, but not in the store
 
-    def give_up(self, id_: str) -> None:
+    def mark_unstored(self, id_: str) -> None:
         """Note that a response ended unstored; it is marked as failed once the store works again. Raises nothing."""
         with self._lock:
             self._unstored.add(id_)

@@ -92,7 +92,7 @@ _Kind = TypeVar("_Kind", bound=Job)
 class Jobs:
     """The active jobs: admitted, followed, abandoned, and ended with the gateway. For one event loop.
 
-    `queue` is the one for sandboxes. When the gateway stops, `give_up` is called to end the waits of jobs.
+    `queue` is the one for sandboxes. When the gateway stops, `end_waits` is called to end the waits of jobs.
 
     Attributes:
         failed: called with the owner and the failure of each job that failed.
@@ -103,12 +103,12 @@ class Jobs:
         config: GatewayConfig,
         pool: Executor,
         queue: SandboxQueue,
-        give_up: Callable[[], None] = lambda: None,
+        end_waits: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._pool = pool
         self._queue = queue
-        self._give_up = give_up
+        self._end_waits = end_waits
         self._most = config.most_of_key(config.max_responses)
         self._waiting: list[Ticket] = []  # of jobs, in the order in which they came
         self._held: Counter[str] = Counter()
@@ -224,7 +224,7 @@ class Jobs:
         ends = [asyncio.ensure_future(run_in_threadpool(job.cancel.set)) for job in jobs]  # none waits for another
         if ends:
             await asyncio.wait(ends, timeout=CANCEL_SECONDS)
-        await run_in_threadpool(self._give_up)
+        await run_in_threadpool(self._end_waits)
         await self._quiet(LAST_WORDS)
         await asyncio.gather(*ends, return_exceptions=True)
 

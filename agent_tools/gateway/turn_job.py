@@ -58,7 +58,7 @@ class TurnJob(Job):
         """
         compute = self._services.compute
         with (
-            self.cancel.ending(partial(_give_up, tools)),
+            self.cancel.ending(partial(_stop_waiting, tools)),
             closing(turn.run(messages, self.cancel)) as steps,
             ExitStack() as running,
         ):
@@ -116,9 +116,9 @@ def limited_turn(
     )
 
 
-def _give_up(tools: Sequence[HostedTool]) -> None:
+def _stop_waiting(tools: Sequence[HostedTool]) -> None:
     for tool in tools:
-        tool.lease.give_up()
+        tool.lease.stop_waiting()
 
 
 def _warm_up(tools: Sequence[HostedTool], name: str) -> None:

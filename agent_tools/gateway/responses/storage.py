@@ -96,7 +96,7 @@ class ResponseStorage:
         """Mark a response that goes on in the background and has not been stored as failed. Raises nothing."""
         if self._is_active:
             self._is_active = False
-            self._services.background.give_up(self._id)
+            self._services.background.mark_unstored(self._id)
 
     def _record(self, snapshot: Snapshot, more: int = 0) -> StoredResponse:
         """Return the row; `more` are the bytes that are stored beside it."""

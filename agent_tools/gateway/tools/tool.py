@@ -75,7 +75,7 @@ class ContainerLease:
 
         Raises:
             ContainersError: the container cannot be made, or is over; or every sandbox is in use.
-            ToolServiceError: `give_up` was called before it was ready.
+            ToolServiceError: `stop_waiting` was called before it was ready.
         """
         interpreter = self._take()
         self.warm_up()
@@ -121,9 +121,9 @@ class ContainerLease:
             if interpreter.sandbox is None and self._starting is None:
                 self._starting = self.containers.start_soon(self.container_id, interpreter)
 
-    def give_up(self) -> None:
+    def stop_waiting(self) -> None:
         """End the wait for a starting sandbox; the start continues for the container's next use. For any thread."""
-        with suppress(InvalidStateError):  # it was given up before
+        with suppress(InvalidStateError):  # it was stopped before
             self._given_up.set_result(None)
 
     def take_note(self) -> str:

@@ -282,9 +282,9 @@ class Egress:
         """True while the code has connections."""
         return bool(self._tasks)
 
-    def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
         """Return the connections since the last call, and how many were left out."""
-        return self._journal.take()
+        return self._journal.take_connections()
 
     def close(self) -> None:
         """End every connection."""

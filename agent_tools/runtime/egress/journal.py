@@ -83,7 +83,7 @@ class Journal:
             self.opened += 1
             self._left_out += 1
 
-    def take(self) -> tuple[tuple[NetworkConnection, ...], int]:
+    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
         """Return the connections since the last call, in the order in which they ended, and how many were left out."""
         with self._lock:
             going_on = [found for entry in self._open[: self._most] if (found := entry.since())]

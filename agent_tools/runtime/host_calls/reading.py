@@ -45,10 +45,10 @@ class CallReading:
         self._freed = asyncio.Event()
         self._under_way: set[Aside] = set()
 
-    def give_up(self) -> None:
+    def cancel_decoding(self) -> None:
         """Cancel all decoding. Any thread may call it."""
         for beside in list(self._under_way):
-            beside.give_up()
+            beside.cancel()
 
     @asynccontextmanager
     async def arguments(self, call: IncomingCall) -> AsyncIterator[Arguments]:
@@ -68,7 +68,7 @@ class CallReading:
             taken = budget.made
             yield found
         finally:
-            beside.give_up()
+            beside.cancel()
             self._under_way.discard(beside)
             current.reset(token)
             self._free(taken)
@@ -145,7 +145,7 @@ class Aside:
         """True once the result is not needed any more."""
         return self._over.is_set()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """End the work at its next check."""
         self._over.set()
 
@@ -159,7 +159,7 @@ class Aside:
         try:
             return await asyncio.wrap_future(self.threads.submit(context.run, work, *args))
         except asyncio.CancelledError:
-            self.give_up()
+            self.cancel()
             raise
         except GivenUp as exc:
             raise CallRefused("HostCallError", "The call is over.", "cancelled") from exc

@@ -108,7 +108,7 @@ class CallRun:
         try:
             self._loop.call_soon_threadsafe(self._start, call)
         except RuntimeError:  # the loop is closed
-            self._give_up(call)
+            self._end_as_cancelled(call)
 
     def cancel(self, number: int) -> None:
         """Cancel a call whose answer the guest does not need any more."""
@@ -126,7 +126,7 @@ class CallRun:
     def end(self) -> None:
         """Cancel pending calls and wait a short time for them."""
         self.has_ended = True
-        self._reading.give_up()
+        self._reading.cancel_decoding()
         self._service.read_on(True)
         if not self._admission.open:
             return
@@ -144,7 +144,7 @@ class CallRun:
 
     def _start(self, call: IncomingCall) -> None:
         if self.has_ended or call.number in self._tasks:
-            self._give_up(call)
+            self._end_as_cancelled(call)
             return
         work = self._perform(call)
         work.send(None)
@@ -152,7 +152,7 @@ class CallRun:
         if not task.done():
             self._tasks[call.number] = task
 
-    def _give_up(self, call: IncomingCall) -> None:
+    def _end_as_cancelled(self, call: IncomingCall) -> None:
         """Handle a cancelled call: by the code, by the run's end, or by the host function itself."""
         self._finish(call, "cancelled")
         self._service.fail(call.number, "HostCallError", f"The call of {call.name} was cancelled.")
@@ -175,7 +175,7 @@ class CallRun:
             self._service.send(answer)
             self._own.spin.begin()
         except asyncio.CancelledError:
-            self._give_up(call)
+            self._end_as_cancelled(call)
             raise
         finally:
             self._tasks.pop(call.number, None)

@@ -441,7 +441,7 @@ class Kernel:
             ended = Ended(ended.how, Why.CONDEMNED, self._condemned.detail, self._condemned.cause)
         self._ended = ended
         if isinstance(ended.how, Silent):
-            self.lifeline.give_up()
+            self.lifeline.mark_dead()
 
 
 def _interleaved(outputs: Iterable[Output], beside: Beside) -> Iterator[Output]:

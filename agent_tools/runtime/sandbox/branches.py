@@ -29,7 +29,7 @@ class BranchLimit:
         self._lock = threading.Lock()
         self._taken = 0
 
-    def take(self) -> None:
+    def take_slot(self) -> None:
         """Count a new branch.
 
         Raises:

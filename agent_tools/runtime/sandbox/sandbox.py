@@ -226,7 +226,7 @@ class RunningSandbox(KernelHolder):
 
     def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
         """Return the network connections since the last call, and how many more there were."""
-        return self._egress.take() if self._egress else ((), 0)
+        return self._egress.take_connections() if self._egress else ((), 0)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[[], Iterator[Output]]]:
@@ -283,7 +283,7 @@ class RunningSandbox(KernelHolder):
         """Return a connection to a fresh file server of the guest; None once the sandbox has ended."""
         sockets = self._transport.open(Files(next(self._orders)), self._lifeline)
         if sockets is None:
-            self._lifeline.give_up()
+            self._lifeline.mark_dead()
             return None
         return Conversation(sockets[0], max_parts, lambda: self._lifeline.send(Rouse()))
 

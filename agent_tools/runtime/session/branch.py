@@ -51,7 +51,7 @@ class KernelBranch(KernelHolder):
         self._root: RunningSandbox = parent.root
         self.branches: KernelBranches = KernelBranches(parent.branches.room)
         with ExitStack() as undo:
-            parent.branches.room.take()
+            parent.branches.room.take_slot()
             undo.callback(parent.branches.room.leave)
             if self.spec.host_calls:
                 undo.callback(self.spec.host_calls.close)

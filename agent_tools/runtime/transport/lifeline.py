@@ -106,7 +106,7 @@ class Lifeline:
         """Record how the way to the sandbox broke."""
         self.lost = reason
 
-    def give_up(self) -> None:
+    def mark_dead(self) -> None:
         """Treat the sandbox as ended: it does not answer any more."""
         self.has_ended = True
 

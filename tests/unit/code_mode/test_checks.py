@@ -165,7 +165,7 @@ def test_a_check_lets_other_threads_have_their_turn() -> None:
     check.of(value)
     assert len(seen) == MANY
     seen.clear()
-    beside.give_up()
+    beside.cancel()
     with pytest.raises(GivenUp):
         check.of(value)
     assert not seen

@@ -40,7 +40,7 @@ class Owner:
         assert self.rows_answer.wait(60)
         return True
 
-    def gave_up(self, id_: str) -> None:
+    def sandbox_gone(self, id_: str) -> None:
         """Nobody else is there."""
 
     def was_parked(self, id_: str) -> None:
@@ -77,9 +77,9 @@ def pool(owner: Owner) -> Iterator[ThreadPoolExecutor]:
 
 
 def test_no_other_container_waits_for_the_rows(places: Places, owner: Owner, pool: ThreadPoolExecutor) -> None:
-    slow = pool.submit(places.take, "slow", owner.slowly_taken)
+    slow = pool.submit(places.take_sandbox, "slow", owner.slowly_taken)
     assert owner.is_asked.wait(60)
-    other = places.take("other", owner.taken)
+    other = places.take_sandbox("other", owner.taken)
     assert other
     assert places.running() == {}
     places.release("other", other)
@@ -90,12 +90,12 @@ def test_no_other_container_waits_for_the_rows(places: Places, owner: Owner, poo
 
 
 def test_one_that_is_ended_is_not_taken_meanwhile(places: Places, owner: Owner, pool: ThreadPoolExecutor) -> None:
-    first = places.take("a", owner.taken)
+    first = places.take_sandbox("a", owner.taken)
     assert first
     places.release("a", first)
     ending = pool.submit(places.end, "a", owner.ask, even_if_in_use=False)
     assert owner.is_asked.wait(60)
-    taking = pool.submit(places.take, "a", lambda: owner.taken(2))
+    taking = pool.submit(places.take_sandbox, "a", lambda: owner.taken(2))
     assert places.is_in_use("a")
     assert not taking.done()
     owner.rows_answer.set()
@@ -106,11 +106,11 @@ def test_one_that_is_ended_is_not_taken_meanwhile(places: Places, owner: Owner, 
 
 
 def test_those_that_are_being_taken_count(places: Places, owner: Owner, pool: ThreadPoolExecutor) -> None:
-    slow = [pool.submit(places.take, id_, owner.slowly_taken) for id_ in ("a", "b")]
+    slow = [pool.submit(places.take_sandbox, id_, owner.slowly_taken) for id_ in ("a", "b")]
     while len(places._turns.taken) < len(slow):
         time.sleep(0.01)
     with pytest.raises(NoSandbox):
-        places.take("c", owner.taken)
+        places.take_sandbox("c", owner.taken)
     owner.rows_answer.set()
     assert all(each.result(60) for each in slow)
 
@@ -121,28 +121,28 @@ def test_one_that_could_not_be_taken_holds_nobody_up(places: Places, owner: Owne
 
     for _ in range(3):
         with pytest.raises(LookupError):
-            places.take("a", away)
-    assert places.take("a", lambda: None) is None
-    assert places.take("a", owner.taken)
-    assert places.take("b", owner.taken)
+            places.take_sandbox("a", away)
+    assert places.take_sandbox("a", lambda: None) is None
+    assert places.take_sandbox("a", owner.taken)
+    assert places.take_sandbox("b", owner.taken)
 
 
 def test_what_is_attended_takes_no_place_of_code(places: Places, owner: Owner) -> None:
     shells = []
     for id_ in ("a", "b"):
-        live = places.take(id_, owner.taken)
+        live = places.take_sandbox(id_, owner.taken)
         assert live
         live.woken.result(60)
         shells.append(places.attend(id_, 1))
         places.release(id_, live)
-    first, second = (places.take(id_, owner.taken) for id_ in ("a", "b"))
+    first, second = (places.take_sandbox(id_, owner.taken) for id_ in ("a", "b"))
     assert first
     assert second
     with pytest.raises(NoSandbox):
-        places.take("c", owner.taken)
+        places.take_sandbox("c", owner.taken)
     for id_, live in (("a", first), ("b", second)):
         places.release(id_, live)
-    third = places.take("c", owner.taken)  # the one unused for longest makes room
+    third = places.take_sandbox("c", owner.taken)  # the one unused for longest makes room
     assert third
     third.woken.result(60)
     assert [each.is_parked for each in shells] == [True, False]
@@ -152,28 +152,28 @@ def test_what_is_attended_takes_no_place_of_code(places: Places, owner: Owner) -
 def test_the_lowest_rank_makes_room_first(places: Places, owner: Owner) -> None:
     lives = {}
     for id_, rank in (("command", 2), ("shell", 1)):
-        live = places.take(id_, owner.taken)
+        live = places.take_sandbox(id_, owner.taken)
         assert live
         live.woken.result(60)
         lives[id_] = places.attend(id_, rank)
         places.release(id_, live)
-    other = places.take("other", owner.taken)
+    other = places.take_sandbox("other", owner.taken)
     assert other
     other.woken.result(60)
     assert {id_: live.is_parked for id_, live in lives.items()} == {"command": False, "shell": True}
 
 
 def test_a_look_starts_nothing_and_takes_no_place(places: Places, owner: Owner) -> None:
-    assert places.look("a") is None
-    live = places.take("a", owner.taken)
+    assert places.pin_if_running("a") is None
+    live = places.take_sandbox("a", owner.taken)
     assert live
     live.woken.result(60)
-    assert places.look("a") is None  # no sandbox was started
+    assert places.pin_if_running("a") is None  # no sandbox was started
     live.interpreter.start()
-    looks = [places.look("a") for _ in range(3)]
+    looks = [places.pin_if_running("a") for _ in range(3)]
     places.release("a", live)
     used_at = live.used_at
-    taken = [places.take(id_, owner.taken) for id_ in ("b",)]
+    taken = [places.take_sandbox(id_, owner.taken) for id_ in ("b",)]
     assert all(taken)
     for look in looks:
         assert look is live

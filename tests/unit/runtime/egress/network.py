@@ -148,7 +148,7 @@ class Network:
         found: list[Any] = []
         deadline = time.monotonic() + PATIENCE
         while len(found) < count and time.monotonic() < deadline:
-            found += [each for each in self.egress.take()[0] if each.status != "open"]
+            found += [each for each in self.egress.take_connections()[0] if each.status != "open"]
             time.sleep(0.01)
         return found
 

@@ -146,7 +146,7 @@ def test_connections_of_a_run_are_limited_and_counted(open_network: OpenNetwork)
     network = open_network([NAME], limits={"max_opened": 3})
     answers = [network.say(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n")[:12] for _ in range(5)]
     assert answers == [b"HTTP/1.1 403"] * 3 + [b"HTTP/1.1 503"] * 2
-    records, left_out = network.egress.take()
+    records, left_out = network.egress.take_connections()
     assert (len(records), left_out) == (3, 2)
     assert network.say(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n").startswith(b"HTTP/1.1 403")
 
@@ -157,7 +157,7 @@ def test_connections_beyond_the_records_are_counted() -> None:
         entry = journal.begin()
         entry.status = "refused"
         journal.end(entry)
-    records, left_out = journal.take()
+    records, left_out = journal.take_connections()
     assert (len(records), left_out) == (2, 3)
 
 
@@ -169,7 +169,7 @@ def test_requests_on_a_kept_connection_count_like_connections(keep: Keep, open_n
     back = network.say(*[request] * 3, request * 3)
     assert (back.count(b"HTTP/1.1 200"), back.count(b"HTTP/1.1 503"), server.connections) == (3, 1, 3)
     assert back.endswith(b"This run has opened too many connections (max_opened).\n")
-    records, left_out = network.egress.take()
+    records, left_out = network.egress.take_connections()
     assert (len(records), left_out) == (3, 1)
     assert network.say(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
@@ -190,15 +190,15 @@ def test_a_connection_that_goes_on_is_told_as_open_and_its_bytes_once(keep: Keep
     with network.connect() as code:
         code.sendall(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\nHost: x\r\n\r\nabc".encode())
         until(lambda: b"".join(server.got) == b"abc")
-        ((found,), _) = network.egress.take()
+        ((found,), _) = network.egress.take_connections()
         assert (found.status, found.bytes_out) == ("open", 3)
-        assert network.egress.take() == ((), 0)
+        assert network.egress.take_connections() == ((), 0)
         code.sendall(b"de")
         until(lambda: b"".join(server.got) == b"abcde")
-        ((found,), _) = network.egress.take()
+        ((found,), _) = network.egress.take_connections()
         assert (found.status, found.bytes_out) == ("open", 2)
         code.sendall(b"f")
         until(lambda: b"".join(server.got) == b"abcdef")
     until(lambda: not network.egress.is_busy)
-    ((found,), _) = network.egress.take()
+    ((found,), _) = network.egress.take_connections()
     assert (found.status, found.bytes_out) == ("closed", 1)

@@ -24,12 +24,12 @@ class Told:
 
 def test_there_is_room_for_so_many() -> None:
     room = BranchLimit(2)
-    room.take()
-    room.take()
+    room.take_slot()
+    room.take_slot()
     with pytest.raises(InvalidParams, match=r"2 forks already \(max_branches\): close one of them first"):
-        room.take()
+        room.take_slot()
     room.leave()
-    room.take()
+    room.take_slot()
 
 
 def test_all_are_told_and_those_that_are_gone_are_not() -> None:

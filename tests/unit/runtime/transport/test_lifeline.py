@@ -211,7 +211,7 @@ def test_a_report_and_the_end_after_it_are_told_in_one_look(lifeline: Lifeline, 
 
 def test_a_sandbox_that_was_given_up_is_an_end_and_not_heard(lifeline: Lifeline, guest: socket.socket) -> None:
     guest.send(b"exit 1 0 0 0 /tmp 0 0")
-    lifeline.give_up()
+    lifeline.mark_dead()
     assert lifeline.has_ended
     assert lifeline.receive(5) == []
 
