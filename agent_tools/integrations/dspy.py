@@ -102,7 +102,7 @@ class AgentToolsInterpreter:
         if self._submitted:
             return FinalOutput(self._submitted[-1])
         _raise_error(execution)
-        return execution.stdout + (execution.result.text if execution.result else "") or None
+        return execution.stdout + execution.shown or None
 
     def _define(self) -> None:
         """Define SUBMIT and the tools, when there are others than before."""

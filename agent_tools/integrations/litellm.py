@@ -65,8 +65,8 @@ def _result(execution: Execution) -> CodeExecutionResult:
         {each.suffix.lstrip(".").replace("jpg", "jpeg"): base64.b64encode(each.data).decode()}
         for each in execution.pictures
     ]
-    if execution.result and execution.result.text:
-        results.append({"text": execution.result.text, "is_main_result": True})
+    if execution.shown:
+        results.append({"text": execution.shown, "is_main_result": execution.result is not None})
     return CodeExecutionResult(
         stdout=execution.stdout,
         stderr=execution.stderr,

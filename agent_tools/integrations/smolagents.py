@@ -152,10 +152,10 @@ _KINDS = {"string", "integer", "number", "boolean", "array", "object", "null"}
 
 
 def _output(execution: Execution) -> Any:
-    """Return the value of the last expression, else the last figure."""
+    """Return the value of the last expression, else the last figure, else what else was shown."""
     if execution.result:
         return execution.result.text if execution.value is None else execution.value
-    return _picture(execution.images[-1]) if execution.images else None
+    return _picture(execution.images[-1]) if execution.images else execution.shown or None
 
 
 def _picture(data: bytes) -> PIL.Image.Image:

@@ -213,6 +213,12 @@ class Execution:
         return next((output for output in self.outputs if isinstance(output, Result)), None)
 
     @property
+    def shown(self) -> str:
+        """The texts of the result, and of displays without a picture, one below the other; '' if there are none."""
+        found = (output for output in self.outputs if isinstance(output, (Result, Display)))
+        return "\n".join(each.text for each in found if isinstance(each, Result) or not pictures_of(each))
+
+    @property
     def error(self) -> Error | TimedOut | Died | None:
         """The exception, time-out or death that ended the code early, if one did."""
         return next((output for output in self.outputs if isinstance(output, (Error, TimedOut, Died))), None)

@@ -80,7 +80,7 @@ class _Session:
 
 def _text(done: Execution) -> str:
     """Return the output, value and error of code as text, as a notebook shows it."""
-    parts = [done.stdout, done.stderr, done.result.text if done.result else "", done.error.text if done.error else ""]
+    parts = [done.stdout, done.stderr, done.shown, done.error.text if done.error else ""]
     figures = [f"[{len(done.pictures)} figures, which cannot be shown here]"] if done.pictures else []
     shown = "\n".join(part.rstrip("\n") for part in (*parts, *figures, *done.notes) if part.strip())
     return shown or "[no output: use print()]"

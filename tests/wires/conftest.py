@@ -14,6 +14,9 @@ from agent_tools.wires import WIRES, mount_of
 from tests.gateway.conftest import Gateway, NewGateway, new_gateway, process_runtime
 
 __all__ = ["new_gateway", "process_runtime"]
+CHART = """from IPython.display import display
+display({"application/vnd.plotly.v1+json": {"data": []}, "text/plain": "[A chart]"}, raw=True)"""
+"""As plotly's `show` where no picture can be drawn."""
 MOUNTS = [mount_of(name) for name in WIRES]
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.gateway.asking import until
-from tests.wires.conftest import Served
+from tests.wires.conftest import CHART, Served
 
 SEEN = "Session not found", "File not found"
 
@@ -35,6 +35,7 @@ def test_a_session_keeps_files_and_variables(served: Served) -> None:
     assert (again["session_id"], again["stdout"], again["files"]) == (first["session_id"], "42 a\n", [])
     shell = run(here, 'cat a.txt; echo "$1" > b.txt', "bash", session_id=first["session_id"], args=["b c"])
     assert (shell["stdout"], [each["name"] for each in shell["files"]]) == ("a", ["b.txt"])
+    assert run(here, CHART, files=first["files"])["stdout"] == "[A chart]\n"
     failed = run(here, "import sys; print(sys.argv[1]); 1 / 0", files=first["files"], args=["arg"])
     assert failed["stdout"] == "arg\n"
     assert "ZeroDivisionError" in failed["stderr"]

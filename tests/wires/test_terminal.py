@@ -23,7 +23,7 @@ from agent_tools.wires.terminal.callers import ROUTES as OPERATIONS
 from agent_tools.wires.terminal.callers import resolved
 from tests.gateway.asking import until
 from tests.skills import skill_folder
-from tests.wires.conftest import Served
+from tests.wires.conftest import CHART, Served
 
 PNG = base64.b64encode(
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\6\0\0\0\x1f\x15\xc4\x89\0\0\0\nIDATx\x9cc\0\1\0\0\5\0\1\r\n-\xb4\0\0\0\0"
@@ -238,6 +238,7 @@ def test_python_keeps_variables_and_shows_pictures(served: Served) -> None:
     assert (told["ok"], told["stdout"], told["figures"]) == (True, "p\n", [f"data:image/png;base64,{PNG}"])
     assert told["files"] == [{"path": "new.txt", "size": 1}]
     assert python(client, "x + 1")["result"] == "42"
+    assert python(client, CHART)["result"] == "[A chart]"
     failed = python(client, "1 / 0")
     assert (failed["ok"], "ZeroDivisionError" in failed["error"]) == (False, True)
     assert "NameError" in python(served.client(chat="2"), "x")["error"]

@@ -14,7 +14,7 @@ from mcp import ClientSession
 from mcp.client.sse import sse_client
 
 from tests.gateway.asking import until
-from tests.wires.conftest import Served
+from tests.wires.conftest import CHART, Served
 from tests.wires.test_terminal import PNG
 
 Call = Callable[..., Awaitable[str]]
@@ -73,6 +73,7 @@ def test_a_figure_is_mentioned_since_it_cannot_be_shown(served: Served) -> None:
             shown = f"display(Image(base64.b64decode('{PNG}')))"
             code = f"import base64\nfrom IPython.display import Image, display\n{shown}"
             assert "[1 figures, which cannot be shown here]" in await said(opened, code)
+            assert await said(opened, CHART) == "[A chart]"
 
     asyncio.run(main())
 

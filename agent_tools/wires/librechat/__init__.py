@@ -205,7 +205,7 @@ def _printed(sandbox: Sandbox, done: Execution, note: str) -> tuple[str, str]:
     for picture in done.pictures:
         kind = picture.mime.rpartition("/")[2].partition("+")[0]
         sandbox.write_file(f"figure-{secrets.token_hex(4)}.{kind}", picture.data)
-    stdout = done.stdout + (f"{done.result.text}\n" if done.result else "")
+    stdout = done.stdout + (f"{done.shown}\n" if done.shown else "")
     notes = "".join(f"{each}\n" for each in (note, *done.notes) if each)
     return stdout, done.stderr + (f"{done.error.text}\n" if done.error else "") + notes
 

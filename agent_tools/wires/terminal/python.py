@@ -41,7 +41,7 @@ async def run_python(
         "ok": done.ok,
         "stdout": done.stdout,
         "stderr": done.stderr,
-        "result": done.result.text if done.result else None,
+        "result": done.shown or None,
         "error": done.error.text if done.error else None,
         "files": [{"path": each.name, "size": each.size} for each in done.changes[:MAX_FILES]],
         "figures": figures,

@@ -58,6 +58,13 @@ def test_an_execution_gives_its_streams_and_result() -> None:
     assert execution.result is result
 
 
+def test_what_was_shown_without_a_picture_is_text_beside_the_result() -> None:
+    chart = Display({"application/vnd.plotly.v1+json": {}, "text/plain": "[A chart]"})
+    picture = Display({"image/png": b"1", "text/plain": "<Figure>"})
+    assert Execution((chart, picture, Result({"text/plain": "1"}))).shown == "[A chart]\n1"
+    assert Execution((picture, Stream("stdout", "x"))).shown == ""
+
+
 def test_images_are_given_once_in_order() -> None:
     first, second = Display({"image/png": b"1"}), Result({"image/jpeg": b"2"})
     assert Execution((first, OUT, second, first)).images == (b"1", b"2")
