@@ -112,7 +112,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write
         "mcp": Lazy("Serve MCP, for Claude, Cursor, VS Code and others."),
         "codex": Lazy("Be the sandbox of Codex: codex config.", "codex"),
         "worker": Lazy("Be the sandbox of Claude Managed Agents: worker claude.", "claude-agents"),
-        "jupyter": Lazy("Run notebooks in sandboxes: in JupyterLab, VS Code, papermill and others."),
+        "jupyter": Lazy("Run notebooks in sandboxes: in JupyterLab, VS Code, papermill and others.", "jupyter"),
         "image": Lazy("Build, pull, save, load, push or remove the sandbox's image."),
         "bundle": Lazy("Write all that a machine without a network needs into a folder."),
         "skills": Lazy("Check Agent Skills: skills check FOLDER."),
