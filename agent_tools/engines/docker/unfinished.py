@@ -1,12 +1,13 @@
 """Containers whose creation or start has not ended: each is removed, whatever ends this process.
 
 Theory of operation
-    A started sandbox ends with its lifeline. A container that was created and not started has none yet, and an engine
-    keeps it for good. So the names of all that are being made are noted before the engine hears of them. If a creation
-    fails, or times out, this process removes the container as soon as it appears. If this process is killed, a shell
-    does that (`Guard`). It holds the other end of a socket pair, reads all names from it at each change, and replaces
-    itself by a Python that removes the rest; without a rest it ends. It is no child of this process, and a signal to
-    this process's group does not reach it. It lives while something is being made, and starts in 2 ms.
+    A started sandbox ends with its lifeline. A container that was created and not started has none yet, and an
+    engine keeps it for good. So the names of all that are being made are noted before the engine hears of them. If
+    a creation fails, or times out, this process removes the container as soon as it appears. If this process is
+    killed while it makes one, a shell removes it (`Guard`). The shell holds the other end of a socket pair, reads
+    all names from it at each change, and replaces itself by a Python that removes the rest; without a rest it ends.
+    It is no child of this process, and a signal to this process's group does not reach it. It lives while something
+    is being made, and starts in 2 ms.
 """
 
 from __future__ import annotations
@@ -86,8 +87,7 @@ class Unfinished:
             self._made.pop(name, None)
             if is_created is not None:
                 self._made[name] = is_created
-            unsure = {f"{each}{_UNSURE}" for each in self._doubtful}
-            self._guard.tell(unsure | {each if sure else f"{each}{_UNSURE}" for each, sure in self._made.items()})
+            self._guard.tell({each if is_sure else f"{each}{_UNSURE}" for each, is_sure in self._made.items()})
 
 
 def _removed(connection: DockerConnection, names: Collection[str]) -> dict[str, bool]:
@@ -154,7 +154,7 @@ def _started() -> socket.socket:
     ours, theirs = socket.socketpair()
     with contextlib.ExitStack() as undo, theirs:
         undo.callback(ours.close)
-        command = ["/bin/sh", "-c", _BEGIN, "sh", sys.executable, "-c", _REMOVE]
+        command = ["/bin/sh", "-c", _BEGIN, "sh", sys.executable, "-P", "-c", _REMOVE]
         subprocess.run(command, check=True, cwd="/", start_new_session=True, stdin=theirs.fileno())
         undo.pop_all()
     return ours

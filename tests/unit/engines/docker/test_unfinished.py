@@ -58,18 +58,15 @@ def test_the_guard_knows_each_container_until_it_is_started() -> None:
     assert guard.told == [{"a."}, {"a"}, {"a", "b."}, {"a"}, set()]
 
 
-def test_a_container_whose_creation_failed_is_known_until_it_appeared_and_was_removed() -> None:
+def test_a_container_whose_creation_failed_is_removed_once_it_appears_and_keeps_no_guard() -> None:
     guard, engine = NotedGuard(), Engine()
     made = Unfinished(engine, guard)  # type: ignore[arg-type]
     with made.made("a"):
         made.doubt("a")
-    assert guard.told == [{"a."}, {"a."}]
+    assert guard.told == [{"a."}, set()]
     engine.names.add("a")
     made.remove()
-    with made.made("b"):
-        pass
     assert engine.removed == ["a"]
-    assert guard.told[-1] == set()
 
 
 def test_the_rest_is_removed_at_once_or_as_it_appears() -> None:
