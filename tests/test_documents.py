@@ -192,6 +192,7 @@ def run_line(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not command:
         return
     assert command[0] == "agent-tools", f"{line}: nothing says who runs this"
+    importlib.import_module("mcp.client.stdio")  # keeps the standard error of the moment in which it is imported
     done = CliRunner().invoke(
         cli, [*command[1:], *(["--print-settings"] if command[1] == "serve" else [])], input=given
     )
