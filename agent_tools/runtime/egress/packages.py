@@ -27,7 +27,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import h11
@@ -54,6 +54,7 @@ _INDEX, _FILES = PACKAGE_HOSTS
 _PAGE = re.compile(r"/simple/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/")
 _FILE_URL = re.compile(rf"https://{re.escape(_FILES)}(/[^?#\s]{{1,1000}})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+T = TypeVar("T")
 _KEPT = ("filename", "requires-python", "yanked", "size", "upload-time")
 
 
@@ -222,8 +223,9 @@ class Packages:
                 await _show_page(exchange, await self._page(meter, dialler, origin))
         elif origin.target.host == _FILES and (sha256 := self._pages.hash_of(origin.path)):
             async with self._turns.setdefault(sha256, asyncio.Lock()):
-                path = self._cache.find(sha256) or await self._fetched(meter, dialler, origin, sha256)
-            await _show_file(exchange, path)
+                path = await self._on_disk(self._cache.find, sha256)
+                path = path or await self._fetched(meter, dialler, origin, sha256)
+            await self._show_file(exchange, path)
         else:
             raise EgressRefused(404, "not of the index", "This is neither a page of the index nor a file of a page.")
 
@@ -243,11 +245,24 @@ class Packages:
         return text
 
     async def _fetched(self, meter: Meter, dialler: Dialler, origin: RequestTarget, sha256: str) -> Path:
-        with contextlib.closing(self._cache.begin()) as draft:
+        with contextlib.closing(await self._on_disk(self._cache.begin)) as draft:
             async with contextlib.aclosing(_content(dialler, meter, origin, "*/*")) as pieces:
                 async for data in pieces:
-                    draft.write(data)
-            return self._cache.keep(draft, sha256)
+                    await self._on_disk(draft.write, data)
+            return await self._on_disk(self._cache.keep, draft, sha256)
+
+    async def _show_file(self, exchange: HttpExchange, path: Path) -> None:
+        with await self._on_disk(lambda: path.open("rb")) as file:
+            size = os.fstat(file.fileno()).st_size
+            fields = [("Content-Type", "application/octet-stream"), ("Content-Length", str(size))]
+            await exchange.answer(h11.Response(status_code=200, headers=fields))
+            while data := await self._on_disk(file.read, CHUNK):
+                await exchange.answer(h11.Data(data=data))
+            await exchange.answer(h11.EndOfMessage())
+
+    async def _on_disk(self, work: Callable[..., T], *args: Any) -> T:
+        """Do work on files in the one thread for it: a slow disk stops packages, and no sandbox's other traffic."""
+        return await self._loop.beside("agent-tools-packages", 1, partial(work, *args))
 
 
 def read_page(content: bytes | bytearray) -> Page:
@@ -324,13 +339,3 @@ async def _show_page(exchange: HttpExchange, text: bytes) -> None:
     await exchange.answer(h11.Response(status_code=200, headers=fields))
     await exchange.answer(h11.Data(data=text))
     await exchange.answer(h11.EndOfMessage())
-
-
-async def _show_file(exchange: HttpExchange, path: Path) -> None:
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        fields = [("Content-Type", "application/octet-stream"), ("Content-Length", str(size))]
-        await exchange.answer(h11.Response(status_code=200, headers=fields))
-        while data := file.read(CHUNK):
-            await exchange.answer(h11.Data(data=data))
-        await exchange.answer(h11.EndOfMessage())

@@ -167,21 +167,24 @@ def test_a_page_of_too_many_parts_is_not_parsed(network: Network, index: Index, 
     assert network.taken()[0].reason == "a page of too many parts"
 
 
-def test_other_requests_are_answered_while_a_page_is_parsed(network: Network) -> None:
+@pytest.mark.parametrize(("thread", "url"), [("agent-tools-pages", PAGE_URL), ("agent-tools-packages", FILE_URL)])
+def test_other_requests_are_answered_while_a_page_is_parsed_or_the_disk_is_slow(
+    network: Network, thread: str, url: str
+) -> None:
     me, release = object(), threading.Event()
     shared = join(me)
     try:
-        parsed_first = asyncio.run_coroutine_threadsafe(
-            shared.beside("agent-tools-pages", 1, release.wait), shared.loop
-        )
+        if url == FILE_URL:
+            assert get(network, PAGE_URL)[0] == 200
+        done_first = asyncio.run_coroutine_threadsafe(shared.beside(thread, 1, release.wait), shared.loop)
         with ThreadPoolExecutor(1) as threads:
-            page = threads.submit(get, network, PAGE_URL)
+            answer = threads.submit(get, network, url)
             assert get(network, "http://pypi.org/other/")[0] == 404
-            with pytest.raises(FutureTimeout):  # it waits for its turn to be parsed
-                page.result(0.5)
+            with pytest.raises(FutureTimeout):  # it waits for its turn
+                answer.result(0.5)
             release.set()
-            assert page.result()[0] == 200
-        assert parsed_first.result()
+            assert answer.result()[0] == 200
+        assert done_first.result()
     finally:
         release.set()
         leave(shared, me)
