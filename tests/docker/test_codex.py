@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from agent_tools.machine.machine import start_time
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import docker_runtime as runtime_of_docker
 from tests.gateway.asking import until
+from tests.unit.runtime.egress.network import Hop, Server
 from tests.wires.exec_client import ExecClient, encoded
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
@@ -144,7 +145,36 @@ def test_the_audit_log_has_the_commands(project: Path, tmp_path: Path) -> None:
     assert lines[0]["code"] == '["false"]'
 
 
-def test_http_requests_go_through_the_allowlist(project: Path) -> None:
+def test_http_requests_go_through_the_allowlist(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, answer = (
+        "http://api.example:80/a?b=c",
+        b"HTTP/1.1 201 Created\r\nX-A: \xe9\r\nContent-Length: 3\r\n\r\n\0\xffz",
+    )
+    with closing(Server(answer, takes=lambda got: got.endswith(b"body"))) as server, closing(Hop(server)) as hop:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{hop.port}")  # the host's own way out leads to the server
+        with served(project, "--allow", "api.example:80") as client:
+            given = {
+                "method": "PUT",
+                "url": url,
+                "headers": [{"name": "X-B", "value": "1"}],
+                "bodyBase64": encoded(b"body"),
+            }
+            found = client.call("http/request", requestId="1", **given)
+            assert (found["status"], found["bodyBase64"]) == (201, encoded(b"\0\xffz"))
+            assert {"name": "X-A", "value": "\xe9"} in found["headers"]
+            streamed = client.call("http/request", requestId="2", streamResponse=True, **given)
+            assert (streamed["status"], streamed["bodyBase64"]) == (201, "")
+            client.call("environment/status")
+    assert [each["params"] for each in client.events] == [
+        {"requestId": "2", "seq": 1, "deltaBase64": encoded(b"\0\xffz"), "done": True}
+    ]
+    head, _, body = server.got[0].partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n")[0], body) == (b"PUT /a?b=c HTTP/1.1", b"body")
+    assert b"x-b: 1" in head.lower()
+    assert hop.got[0].startswith(b"CONNECT api.example:80 ")
+
+
+def test_http_requests_to_names_that_are_not_listed_fail(project: Path) -> None:
     with served(project, "--allow", "example.org") as client:
         for url in ("http://127.0.0.1:1/", "file:///etc/passwd"):
             code, message = client.call("http/request", method="GET", url=url, requestId="1")

@@ -54,7 +54,8 @@ class ExecClient:
         events = self.of(id_)
         assert [each["params"]["seq"] for each in events] == list(range(1, len(events) + 1))
         printed = b"".join(base64.b64decode(each["params"].get("chunk", "")) for each in events)
-        return printed, events[-2]["params"]["exitCode"]
+        (exited,) = (each for each in events if each["method"] == "process/exited")
+        return printed, exited["params"]["exitCode"]
 
     def of(self, id_: str) -> list[dict[str, Any]]:
         return [each for each in self.events if each["params"].get("processId") == id_]
