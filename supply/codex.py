@@ -13,16 +13,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
 
 from agent_tools.machine.machine import start_time
 from agent_tools.machine.owner import Owner
 from agent_tools.runtime.runtime import docker_runtime
-from supply.wires import node_folder
+from supply.wires import gateway, node_folder
 from tests.wires.exec_client import ExecClient
 
 MODEL = "gpt-5.5"  # the name of a model to which Codex gives apply_patch
@@ -44,7 +48,7 @@ def main() -> int:
     codex = codex_program()
     version = subprocess.run([codex, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="agent-tools-try-") as folder:
-        for attempt in (compare, converse, two_at_once, kill_the_client, kill_the_server, register, measure):
+        for attempt in (compare, converse, two_at_once, kill_the_client, kill_the_server, forward, measure):
             top = Path(folder) / attempt.__name__
             top.mkdir()
             attempt(codex, top)
@@ -220,21 +224,31 @@ def call(name: str, **given: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def codex_run(codex: Path, top: Path, steps: Sequence[Step], *, is_local: bool = False) -> Iterator[tuple[Model, Any]]:
-    """Start `codex exec` in a project with a scripted model; give the model and the process."""
+def codex_run(
+    codex: Path,
+    top: Path,
+    steps: Sequence[Step],
+    *,
+    is_local: bool = False,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[tuple[Model, Any]]:
+    """Start `codex exec` in a project with a scripted model; give the model and the process.
+
+    Its commands run in a sandbox, or for `is_local` on this machine, or where `variables` of the environment say.
+    """
     home, project = top / "home", top / "project"
     home.mkdir(parents=True, exist_ok=True)
     project.mkdir(exist_ok=True)
     (project / "old.txt").write_text("one\n")
     model = Model(steps)
-    if not is_local:
+    if not is_local and not variables:
         config = subprocess.run([*OURS, "config"], capture_output=True, text=True, check=True).stdout
         (home / "environments.toml").write_text(config)
     (home / "config.toml").write_text(
         f'model = "{MODEL}"\nmodel_provider = "p"\nsandbox_mode = "danger-full-access"\n[model_providers.p]\n'
         f'name = "p"\nbase_url = "http://127.0.0.1:{model.server_address[1]}/v1"\nwire_api = "responses"\n'
     )
-    environment = {**os.environ, "CODEX_HOME": str(home), "OPENAI_API_KEY": "sk-secret-of-the-host"}
+    environment = {**os.environ, "CODEX_HOME": str(home), "OPENAI_API_KEY": "sk-secret-of-the-host", **variables}
     arguments = [str(codex), "exec", "--skip-git-repo-check", "Go."]
     model.began = time.monotonic()
     with (top / "log").open("wb") as log:
@@ -332,31 +346,96 @@ def kill_the_server(codex: Path, top: Path) -> None:
         print(f"   Codex: {model.outputs[-1][:200] if model.outputs else (top / 'log').read_text()[-200:]!r}")
 
 
-def register(codex: Path, top: Path) -> None:
-    """`codex exec-server forward` registers with a stand-in of the service by its key; its relay is not tried."""
-    seen: list[tuple[str, str, Any]] = []
+class Registry(ThreadingHTTPServer):
+    """A stand-in of the registration service and its relay, which passes on what the two ends encrypt for each other.
 
-    class Registry(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
+    From codex-rs/exec-server/src/environment_registry.rs of https://github.com/openai/codex.
+    """
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            seen.append((self.path, self.headers["authorization"], body))
-            self.send_error(403)
+    daemon_threads = True
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as registry:
-        threading.Thread(target=registry.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{registry.server_address[1]}"
-        given = ["--remote", url, "--environment-id", "env_1", "--connect", "ws://127.0.0.1:9/codex/box/KEY"]
-        environment = {**os.environ, "CODEX_HOME": str(top), "CODEX_API_KEY": "sk-of-the-host"}
-        run = [str(codex), "exec-server", "forward", *given]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(run, env=environment, capture_output=True, timeout=20)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Registration)
+        self.relay = serve(self._passed_on, "127.0.0.1", 0, max_size=None)
+        self.ends: dict[str, ServerConnection] = {}
+        self.are_there = threading.Event()
+        self.seen: list[tuple[str, str, Any]] = []
+        self.frames: list[str | bytes] = []
+        for server in (self, self.relay):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def _passed_on(self, end: ServerConnection) -> None:
+        assert end.request
+        name = end.request.path.strip("/")
+        self.ends[name] = end
+        if len(self.ends) == 2:
+            self.are_there.set()
+        self.are_there.wait()
+        other = next(each for key, each in self.ends.items() if key != name)
+        with contextlib.suppress(ConnectionClosed):
+            for frame in end:
+                self.frames.append(frame)
+                other.send(frame)
+
+    def answer(self, step: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to an end's registration, or to the question whether the other may use it."""
+        if step == "validate":
+            return {"valid": body["harness_key_authorization"] == "authorized"}
+        key = next(given["executor_public_key"] for _, _, given in self.seen if "executor_public_key" in given)
+        return {
+            "environment_id": "env_1",
+            "url": f"ws://127.0.0.1:{self.relay.socket.getsockname()[1]}/{step}",
+            "security_profile": "noise_hybrid_ik_v1",
+            "executor_registration_id": "registration_1",
+            "executor_public_key": key,
+            "harness_key_authorization": "authorized",
+        }
+
+
+class _Registration(_Handler):
+    server: Registry  # type: ignore[assignment]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.seen.append((self.path, self.headers["authorization"], body))
+        self._send(json.dumps(self.server.answer(self.path.split("/")[-1], body)).encode(), "application/json")
+
+
+def forward(codex: Path, top: Path) -> None:
+    """Codex runs a command through `codex exec-server forward`, a stand-in of the service, and the gateway."""
+    home = top / "forward"
+    home.mkdir()
+    with contextlib.ExitStack() as stack:
+        registry = stack.enter_context(Registry())
+        url, key = stack.enter_context(gateway(top, ["--wire", "codex"]))
+        address = f"http://127.0.0.1:{registry.server_address[1]}"
+        place = ["--connect", f"{url.replace('http', 'ws', 1)}/codex/box/{key}"]
+        run = [str(codex), "exec-server", "forward", "--remote", address, "--environment-id", "env_1", *place]
+        environment = {**os.environ, "CODEX_HOME": str(home), "CODEX_API_KEY": "sk-of-the-executor"}
+        forwarding = stack.enter_context(
+            subprocess.Popen(run, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        stack.callback(forwarding.kill)
+        until(lambda: registry.ends)
+        look = "id -u | grep -vqx 0; pwd; tail -n +3 /proc/net/dev | cut -d: -f1 | xargs; env | grep -c sk-"
+        where = {
+            "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": address,
+            "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID": "env_1",
+            "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": "sk-of-the-client",
+        }
+        steps = [command(look, workdir="/workspace"), command("head -c 300000 /dev/zero | wc -c", workdir="/workspace")]
+        with codex_run(codex, top / "client", steps, variables=where) as (model, process):
+            assert process.wait(180) == 0, (top / "client" / "log").read_text()[-3_000:]
         registry.shutdown()
-    path, key, body = seen[0]
-    assert (path, key) == ("/cloud/environment/env_1/register", "Bearer sk-of-the-host")
-    assert body["security_profile"].startswith("noise")
+        registry.relay.shutdown()
+    assert "/workspace\nlo\n0\n" in model.outputs[0], model.outputs
+    assert "300000\n" in model.outputs[1], model.outputs
+    assert [(path.split("/")[-1], given) for path, given, _ in registry.seen] == [
+        ("register", "Bearer sk-of-the-executor"),
+        ("connect", "Bearer sk-of-the-client"),
+        ("validate", "Bearer sk-of-the-executor"),
+    ]
+    assert not any(b"/workspace" in frame for frame in registry.frames if isinstance(frame, bytes))
 
 
 def measure(codex: Path, top: Path) -> None:

@@ -68,10 +68,16 @@ class Connections:
         config = uvicorn.Config(_InConnection(app), http="h11", **options)
         log = logging.getLogger("uvicorn.error")
         log.setLevel(max(log.getEffectiveLevel(), logging.INFO))  # at DEBUG it has the messages of WebSockets
+        log.addFilter(_without_paths)
         config.load()
         kind: Any = partial(ClientConnection, self, config.http_protocol_class)
         config.http_protocol_class = kind
         return config
+
+
+def _without_paths(record: logging.LogRecord) -> bool:
+    """Leave out uvicorn's line for each WebSocket, whose path may hold a key. The access log has one without."""
+    return '"WebSocket %s"' not in str(record.msg)
 
 
 _connection: ContextVar[ClientConnection] = ContextVar("connection")

@@ -193,6 +193,7 @@ def test_a_name_of_a_key_is_a_container(served: Served, client: Client) -> None:
 def test_a_socket_needs_a_key_which_no_log_has(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     caplog.set_level("INFO", "websockets.client")  # the client's own
+    caplog.set_level("INFO", "uvicorn.error")  # as `serve` has it
     url = f"{served.gateway.url.replace('http', 'ws', 1)}/codex/box"
     for refused in (url, f"{url}/wrong", f"{url}{'n' * 200}/{served.keys['plain']}"):
         with pytest.raises(InvalidStatus):
