@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ PAGES = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """Documents outside docs/ that are pages of the site."""
 FOUND_FIRST = ("options.md", "limits.md")
 
+_REPOSITORY = re.compile(r"(?:https://(?=[^:]*$)|git@)([\w.-]+)[:/]([\w./-]+?)(?:\.git)?/?")
+"""The address of a repository, as git has it: no port, user or password."""
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _REMOTE = re.compile(
@@ -101,9 +104,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name the version at the foot of each page."""
-    config.copyright = f"agent_tools {__version__}"
+    """Name the version at the foot of each page, and link the repository that the checkout is from."""
+    ask = ["git", "-C", str(ROOT), "config", "--get", "remote.origin.url"]
+    asked = subprocess.run(ask, capture_output=True, text=True, check=False)
+    config.copyright = footer(asked.stdout.strip())
     return config
+
+
+def footer(remote: str) -> str:
+    """Return the text at the foot of each page, with a link if the address of the repository is a public one's."""
+    found = _REPOSITORY.fullmatch(remote)
+    link = f' · <a href="https://{found[1]}/{found[2]}">source</a>' if found else ""
+    return f"agent_tools {__version__}{link}"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent_tools.version import __version__
 from supply import site
 
 PAGES = {page.relative_to(site.DOCS).as_posix() for page in site.DOCS.rglob("*.md")}
@@ -88,3 +90,22 @@ def test_links_to_other_servers_and_files_of_the_site_may_stay(text: str) -> Non
 def test_every_picture_is_small() -> None:
     pictures: list[Path] = sorted((site.DOCS / "images").iterdir())
     assert [each.name for each in pictures if each.stat().st_size > 120_000] == []
+
+
+@pytest.mark.parametrize(
+    ("remote", "link"),
+    [
+        ("https://github.com/o/n.git", "https://github.com/o/n"),
+        ("git@gitlab.example:a/b/c.git", "https://gitlab.example/a/b/c"),
+        ("https://git.example/o/n/", "https://git.example/o/n"),
+        ("https://user:password@git.example/o/n", ""),
+        ("https://git.example:8443/o/n", ""),
+        ("ssh://git@git.example/o/n", ""),
+        ("/srv/clone", ""),
+        ("", ""),
+    ],
+)
+def test_the_foot_of_a_page_has_the_version_and_links_the_repository(remote: str, link: str) -> None:
+    text = site.footer(remote)
+    assert text.startswith(f"agent_tools {__version__}")
+    assert re.findall(r'href="(.*?)"', text) == ([link] if link else [])
