@@ -19,6 +19,7 @@ _MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]{1,100})'", 
 _FILE = re.compile(r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^'\n]{1,300})'$", re.MULTILINE)
 _UNREACHED = re.compile(r"Temporary failure in name resolution|Name or service not known|Network is unreachable")
 _MAGIC = re.compile(r"^    [!%].*\n *\^+\nSyntaxError: invalid syntax$", re.MULTILINE)
+_PIP = re.compile(r"^(\S{1,200} cannot be installed here: .{1,500})$", re.MULTILINE)
 _HOST = re.compile(r"host='([A-Za-z0-9.-]{1,253})'")
 _WORDS = (
     (
@@ -61,6 +62,8 @@ def next_step(sandbox: Sandbox, stderr: str) -> str:
         if Path(name).is_file():
             return f"{name!r} is on this machine, not in the sandbox: -f {name} copies it there, beside the script."
         return _advice(sandbox, f"open({name!r})")
+    if found := _PIP.search(text):
+        return for_shell(found[1])
     if _MAGIC.search(text):
         return "`run` is Python, without ! and %: `agent-tools repl` has them, and --package NAME adds a package."
     if _UNREACHED.search(text):

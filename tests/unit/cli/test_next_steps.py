@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
-from agent_tools.cli.next_steps import for_shell
+from agent_tools.cli.next_steps import for_shell, next_step
 from agent_tools.guest.kernel.next_steps import NO_NETWORK, NO_PROGRAMS, of_module, of_program
 
 PIP = (
@@ -30,3 +32,8 @@ def test_sentences_for_operators_are_in_the_words_of_the_command_line(text: str,
     assert shown in for_shell(text)
     assert "operator" not in for_shell(text)
     assert for_shell("other text") == "other text"
+
+
+def test_what_pip_says_in_a_script_is_in_the_words_of_the_command_line() -> None:
+    ended = f"{PIP}\nTraceback (most recent call last):\nsubprocess.CalledProcessError: Command 'pip' returned 1"
+    assert next_step(Mock(), ended).endswith("start it again with --package NAME, or with --allow pypi.")
