@@ -14,17 +14,21 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent_tools import AsyncSandbox
+from agent_tools.engines.volumes import read_volumes
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import extra
 from agent_tools.integrations.memory_folders import MemoryFolder
 from agent_tools.limits import KIB, MIB
 from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
+from agent_tools.machine.removal import remove_tree
+from agent_tools.runtime.engines import shared_runtime
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.audit import AuditLog
 
@@ -155,11 +159,18 @@ class SessionBox:
 
     def __init__(self, context: AgentToolContext, cfg: dict[str, Any], files: Sequence[str], seconds: float) -> None:
         self.when_closed: Callable[[], object] = lambda: None
-        self._sandbox = AsyncSandbox(cfg)
         self._files = files
         self._seconds = seconds
-        self._read_only = context.read_only_roots
-        self._memories = [MemoryFolder(root, is_read_only=root in self._read_only) for root in context.allowed_roots]
+        self._copies: Path | None = None
+        with suppress(AgentToolsError):  # what is wrong with the engine is the first call's error
+            if context.allowed_roots and shared_runtime(cfg.get("engine")).guest().shares_files:
+                self._copies = Path(tempfile.mkdtemp(prefix=f"{Owner.current().token}-", dir=private_base()))
+        self._memories = [
+            MemoryFolder(root, root in context.read_only_roots, self._new_copies(f"memory-{number}"))
+            for number, root in enumerate(context.allowed_roots)
+        ]
+        mounted = [each.volume for each in self._memories if each.volume]
+        self._sandbox = AsyncSandbox({**cfg, "volumes": [*read_volumes(cfg.get("volumes") or ()), *mounted]})
         self._shell: AsyncProcess | None = None
         self._end: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -187,7 +198,18 @@ class SessionBox:
         if self._end:
             self._end.cancel()
         await self._sandbox.close()
+        if self._copies:
+            remove_tree(self._copies)
         self.when_closed()
+
+    def _new_copies(self, name: str) -> Path | None:
+        """Make a folder that the user of the sandbox can write to, and no other: its parent is private."""
+        if self._copies is None:
+            return None
+        folder = self._copies / name
+        folder.mkdir()
+        folder.chmod(0o777)
+        return folder
 
     def _called(self, method: Call) -> Call:
         """Return a tool that starts the container if needed, keeps memories in step, and fails with words."""

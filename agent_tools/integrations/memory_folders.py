@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_tools import AsyncSandbox
+from agent_tools.engines.volumes import Volume
 from agent_tools.limits import KIB
 from agent_tools.results.execution import FileInfo
 
-FOLDER = "memory"  # in the sandbox's folder
+FOLDER = "memory"  # in the sandbox's folder, of stores that are not mounted
 MARKER = ".anthropic-"  # what names of the vendor's own files begin with
 MAX_FILES, MAX_BYTES, MAX_LEVELS = 2_000, 256 * KIB, 16  # of a store, of a file, of folders
+_MOUNT_PATH = re.compile(r"/mnt/memory/[a-z0-9][a-z0-9-]{0,254}")
+"""What the API makes of a store's name (`mount_path`), and tells the model."""
 
 
 @dataclass
@@ -22,12 +26,21 @@ class MemoryFolder:
 
     Attributes:
         root: the folder on the host, whose path the model knows.
+        copies: an empty folder of the host for the sandbox's copies; None if the engine shares no folders.
     """
 
     root: Path
     is_read_only: bool
+    copies: Path | None = None
     _known: dict[str, bytes] = field(default_factory=dict)
     _facts: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    @property
+    def volume(self) -> Volume | None:
+        """The volume by which the path that the model knows is one in the sandbox; None if it cannot be."""
+        if self.copies is None or not _MOUNT_PATH.fullmatch(str(self.root)):
+            return None
+        return Volume(self.copies.name, str(self.copies), True, MAX_FILES * MAX_BYTES, str(self.root))
 
     def inside(self, path: str) -> str | None:
         """Return a path below the host's folder as the sandbox takes it; None for any other."""
@@ -71,7 +84,7 @@ class MemoryFolder:
 
     @property
     def _folder(self) -> str:
-        return f"{FOLDER}/{self.root.name}"
+        return str(self.root) if self.volume else f"{FOLDER}/{self.root.name}"
 
     async def _listed(self, sandbox: AsyncSandbox, folder: str, found: dict[str, FileInfo], level: int) -> bool:
         """Find files below a folder, none of them a link; return whether these are all. Code may lie about names."""

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import queue
+import secrets
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -402,7 +404,16 @@ def test_skills_are_read_only(api: Api, worker: Working) -> None:
     s.end()
 
 
-def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: Path, is_mounted: bool) -> None:
+    top, inside = tmp_path, "memory"
+    if is_mounted:  # as the API names them
+        inside = str(top := Path("/mnt/memory"))
+        try:
+            top.mkdir(exist_ok=True)
+        except PermissionError:
+            pytest.skip("the SDK makes folders in /mnt/memory, which this user may not")
+    notes, facts = (f"{name}-{secrets.token_hex(4)}" for name in ("notes", "facts"))
     api.memories["memstore_1"] = {"/notes.md": "old\n"}
     api.memories["memstore_2"] = {"/fixed.md": "fixed\n"}
     stores = [
@@ -411,25 +422,27 @@ def test_memory_stores_survive_as_a_folder(api: Api, worker: Working, tmp_path: 
             "memory_store_id": f"memstore_{number}",
             "name": name,
             "access": access,
-            "mount_path": str(tmp_path / name),
+            "mount_path": str(top / name),
         }
-        for number, name, access in ((1, "notes", "read_write"), (2, "facts", "read_only"))
+        for number, name, access in ((1, notes, "read_write"), (2, facts, "read_only"))
     ]
     s = api.queue("sesn_1", resources=stores)
-    assert s.call("read", file_path=f"{tmp_path}/notes/notes.md") == (False, "old\n")
-    assert s.call("write", file_path=f"{tmp_path}/notes/new.md", content="new\n")[0] is False
-    assert (
-        s.call("bash", command="echo more >> memory/notes/notes.md; ln -s /etc/passwd memory/notes/link; ls memory")[1]
-        == "facts\nnotes"
-    )
-    assert s.call("write", file_path=f"{tmp_path}/facts/fixed.md", content="x")[0] is True
-    assert s.call("bash", command="echo x > memory/facts/fixed.md")[0] is False
+    assert s.call("read", file_path=f"{top}/{notes}/notes.md") == (False, "old\n")
+    assert s.call("write", file_path=f"{top}/{notes}/new.md", content="new\n")[0] is False
+    change = f"cd {inside}; echo more >> {notes}/notes.md; ln -s /etc/passwd {notes}/link; find {notes} {facts} -type f"
+    found = [f"{facts}/fixed.md", f"{notes}/new.md", f"{notes}/notes.md"]
+    assert sorted(s.call("bash", command=change)[1].split()) == found
+    assert s.call("write", file_path=f"{top}/{facts}/fixed.md", content="x")[0] is True
+    assert s.call("bash", command=f"echo x > {facts}/fixed.md")[0] is False
     s.end()
     assert api.stopped.get(timeout=60) == "work_sesn_1"
     assert api.memories == {
         "memstore_1": {"/notes.md": "old\nmore\n", "/new.md": "new\n"},
         "memstore_2": {"/fixed.md": "fixed\n"},
     }
+    if is_mounted:
+        with suppress(OSError):  # as a rule: others have folders there
+            top.rmdir()
 
 
 def test_a_session_that_is_stopped_or_lost_ends(api: Api, worker: Working) -> None:

@@ -104,3 +104,16 @@ def test_paths_below_the_folder_are_known(folder: MemoryFolder) -> None:
     assert folder.inside(str(folder.root)) == "memory/notes"
     assert folder.inside(f"{folder.root}/../other") is None
     assert folder.inside("notes/a") is None
+
+
+def test_a_path_that_the_api_makes_of_a_name_is_the_same_inside(tmp_path: Path) -> None:
+    mounted = MemoryFolder(Path("/mnt/memory/my-notes"), False, tmp_path)
+    assert mounted.volume
+    assert (mounted.volume.target, mounted.volume.source) == ("/mnt/memory/my-notes", str(tmp_path))
+    assert mounted.inside("/mnt/memory/my-notes/x/../y") == "/mnt/memory/my-notes/y"
+    assert mounted.inside("/mnt/memory/my-notes/../other") is None
+
+
+@pytest.mark.parametrize("root", ["/mnt/memory", "/mnt/memory/..", "/mnt/memory/a/b", "/mnt/data", "/etc", "/"])
+def test_nothing_is_mounted_at_another_path(tmp_path: Path, root: str) -> None:
+    assert MemoryFolder(Path(root), False, tmp_path).volume is None
