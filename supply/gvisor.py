@@ -31,8 +31,10 @@ FLAGS = ("--platform=systrap", "--network=none", "--host-uds=all")
 TESTS = (
     "tests/docker/test_isolation.py",
     "tests/docker/test_hostile.py",
+    "tests/docker/test_exhaustion.py",
     "tests/docker/test_checkpoints.py",
     "tests/docker/test_going_back.py",
+    "tests/docker/test_forking.py",
     "tests/docker/test_pool.py",
     "tests/docker/test_egress.py",
     "tests/contract",

@@ -49,9 +49,9 @@ def records(data, size):
 OPEN = b"HTTP/1.1 200 Connection established\r\n\r\n"
 ALERT = OPEN + bytes((21, 3, 3, 0, 2, 2, 112))
 NOT_LISTED, MALFORMED, INSIDE = b"HTTP/1.1 403 ", b"HTTP/1.1 400 ", b"HTTP/1.1 403 localhost has a private"
-NO_WAY = b"OSError [Errno 101]"
+NO_WAY = (b"OSError [Errno 101]", b"OSError [Errno 113]")  # Linux's, and gVisor's
 
-ATTACKS: dict[str, tuple[str, bytes]] = {
+ATTACKS: dict[str, tuple[str, bytes | tuple[bytes, ...]]] = {
     # names that are not on the list
     "a name that is not listed": ("ask('example.org:443')", NOT_LISTED),
     "a name below a listed one": ("ask('x.pypi.org:443')", NOT_LISTED),

@@ -65,6 +65,9 @@ class Disconnected:
 Event = Union[Arrived, Reported, SandboxEnded, Broken, Disconnected]
 
 
+AT_LIMIT = ", at its memory limit: raise `memory`, or preload less"
+
+
 class NoCheckpoint(KernelDied):
     """There is no copy of the kernel that could continue. Its text is the guest's code for the reason."""
 
@@ -109,8 +112,8 @@ class KernelChannel:
                         raise NoCheckpoint(traceback.removeprefix(NO_COPY).strip())
                     case Reported(Failed(_, traceback)):
                         raise KernelDied(f"it failed to start: {neutralise(traceback)}")
-                    case Reported(Exit()):
-                        raise KernelDied("it ended at its start")
+                    case Reported(Exit(oom=oom)):
+                        raise KernelDied(f"it ended at its start{AT_LIMIT if oom else ''}")
                     case SandboxEnded():
                         raise KernelDied("the sandbox ended before its kernel was ready")
         raise KernelDied("it did not become ready in time")

@@ -433,7 +433,8 @@ def test_a_kernel_that_hangs_up_in_its_first_message_is_never_ready(new_rig: Cal
 
 
 STARTS = {
-    "its exit": (lambda rig: rig.init.send(b"exit 3 1 0 0 /tmp 0 0"), "it ended at its start"),
+    "its exit": (lambda rig: rig.init.send(b"exit 3 1 0 0 /tmp 0 0"), "it ended at its start$"),
+    "its memory limit": (lambda rig: rig.init.send(b"exit 3 0 9 1 /tmp 0 0"), "at its memory limit: raise `memory`"),
     "a failure": (
         lambda rig: rig.init.send(write(Failed(3, "\x1b[31mTraceback: x"))),
         "it failed to start: Traceback: x",
