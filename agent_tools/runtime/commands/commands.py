@@ -16,7 +16,7 @@ from agent_tools.errors import InvalidParams, SandboxGone, SessionBusy
 from agent_tools.guest.wire.commands import CommandError, Spec
 from agent_tools.guest.wire.sockets import await_either, await_input
 from agent_tools.limits import MIB, Limits
-from agent_tools.machine.event_loop import READ, WRITE, EventLoop, join, leave
+from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.rounds import rounds
 from agent_tools.results.execution import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process
@@ -156,7 +156,8 @@ class Commands:
                 raise InvalidParams(f"{exc}. Pass data by stdin or as a file.") from exc
             raise
         self._running.add(process)
-        process.drive = Drive(release=lambda: self._release(process), resume=self._resume)
+        process.set_drive(Drive(resume=self._resume))
+        process.when_over(lambda: self._release(process))
         return process
 
     def _link(self) -> socket.socket:
@@ -178,10 +179,6 @@ class BackgroundCommand:
         self._process = process
         self._lock = threading.RLock()
         self._events = 0  # watched by the loop
-        self._is_over = False
-        self._loop: EventLoop | None = None
-        self._release = process.drive.release
-        process.drive = replace(process.drive, rouse=self.watch, forget=self._forget, release=self._end)
         try:
             self._loop = join(self)
         except RuntimeError:  # no thread can be started
@@ -189,13 +186,15 @@ class BackgroundCommand:
             raise
         if process.deadline is not None:
             rounds().add(self)
+        process.set_drive(replace(process.drive, rouse=self.watch, forget=self._forget))
+        process.when_over(self._end)
         self.watch()
 
     def watch(self) -> None:
         """Watch the socket for the events that the command waits for now. For any thread."""
         with self._lock:
             events = (0 if self._process.is_ahead else READ) | (WRITE if self._process.has_more_to_say else 0)
-            if self._loop is None or self._is_over or events == self._events:
+            if self._process.is_over or events == self._events:
                 return
             if events:
                 self._loop.watch(self._process.fileno(), events, self, is_new=not self._events)
@@ -224,15 +223,12 @@ class BackgroundCommand:
     def _forget(self) -> None:
         """Stop watching: the socket is about to be closed."""
         with self._lock:
-            self._is_over = True
-            if self._loop and self._events:
+            if self._events:
                 self._loop.forget(self._process.fileno())
 
     def _end(self) -> None:
         rounds().remove(self)
-        if self._loop:
-            leave(self._loop, self)
-        self._release()
+        leave(self._loop, self)
 
 
 def _feed(process: Process, source: BinaryIO) -> None:

@@ -60,8 +60,6 @@ class Drive:
     """There are new bytes to send."""
     forget: Callable[[], None] = lambda: None
     """The command's socket is about to be closed."""
-    release: Callable[[], None] = lambda: None
-    """It is over."""
     resume: Callable[[], object] = lambda: None
     """Code may have stopped the processes that serve commands: continue them."""
 
@@ -94,6 +92,7 @@ class Process:
         """The event by which the caller ends the command, or None."""
         self.drive = Drive()
         self._watchers: dict[Callable[[], object], bool] = {}
+        self._endings: list[Callable[[], object]] = []
         self._pace: int | None = None
         abandon_after_fork(self)
 
@@ -134,13 +133,9 @@ class Process:
 
     def when_over(self, call: Callable[[], object]) -> None:
         """Call `call` once at the end, in the driver thread, or here if the command has ended. It must not wait."""
-
-        def changed() -> None:
-            if self._is_over and self._watchers.pop(changed, False):  # for one thread only
-                call()
-
-        self._watchers[changed] = True
-        changed()
+        with self._changed:
+            self._endings.append(call)
+        self._tell_end()
 
     def write_stdin(self, data: bytes, timeout: float | None = None) -> None:
         """Write to stdin; wait up to `timeout` seconds while the command does not read.
@@ -251,6 +246,12 @@ class Process:
         """True if the guest has not ended it in its time."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
+    def set_drive(self, drive: Drive) -> None:
+        """Set the callbacks of a command until its end."""
+        with self._changed:
+            if not self._is_over:
+                self.drive = drive
+
     def fileno(self) -> int:
         """Return the descriptor of the socket; -1 once the command has ended."""
         return self._link.fileno()
@@ -267,8 +268,9 @@ class Process:
         """End the command if the guest has not ended it in time."""
         if self.is_late:
             self._is_overdue = True
+            resume = self.drive.resume
             self._close("it exceeded its time limit, and the sandbox did not end it")
-            self.drive.resume()  # code may have stopped the process that should end it
+            resume()  # code may have stopped the process that should end it
 
     def abandon(self) -> None:
         """In a forked child: close inherited descriptors."""
@@ -351,11 +353,19 @@ class Process:
             self._duration = time.monotonic() - self._started
             with contextlib.suppress(OSError):
                 self._link.shutdown(socket.SHUT_RDWR)  # wakes waiting threads
-            self.drive.forget()
+            drive, self.drive = self.drive, Drive()  # its callbacks refer to the command: a cycle would keep the output
+            drive.forget()
             self._link.close()
             self._changed.notify_all()
-        self.drive.release()
+        self._tell_end()
         self._tell_watchers()
+
+    def _tell_end(self) -> None:
+        if self._is_over:
+            with self._changed:
+                endings, self._endings = self._endings, []
+            for call in endings:
+                call()
 
     def _tell_watchers(self) -> None:
         for changed in list(self._watchers):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -56,3 +58,37 @@ def test_a_sandbox_that_is_gone_is_told_as_such() -> None:
     for connect in (connecting(), connecting((Started(7),))):
         with pytest.raises(SandboxGone):
             run(connect, is_gone=True)
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_gc")
+@pytest.mark.parametrize("timeout", [None, 600.0])
+@pytest.mark.parametrize("way", ["foreground", "to its end", "killed"])
+def test_an_ended_command_is_freed_with_its_last_reference(way: str, timeout: float | None) -> None:
+    ours, theirs = socket.socketpair()
+    freed = threading.Event()
+    weakref.finalize(ours, freed.set)  # the command has the only reference to its socket
+    links = [ours]
+    del ours
+    commands = Commands(Limits(), links.pop, lambda: False)
+    done = b"".join(map(wire.write_event, DONE))
+    with theirs:
+        if way == "foreground":
+            theirs.sendall(done)
+            commands.run(Request("command", timeout=timeout), None, threading.Event())
+        else:
+            process = commands.start(Request("command", timeout=timeout))
+            process.when_over(process.result)
+            if way == "killed":
+                process.kill()
+            else:
+                theirs.sendall(done)
+            process.wait(30)
+            del process
+        assert freed.wait(30)
