@@ -30,14 +30,14 @@ async def in_thread(
     import anyio  # slow to import, and not needed without async calls
 
     task = ("task", anyio.get_current_task().id)
-    is_done = False
+    is_done = anyio.Event()  # ends the child task; cancelling it would leave a cycle of frames and its traceback
     outcome: list[Future[T]] = []
 
     async def cancel_with_us() -> None:
         try:
-            await anyio.sleep_forever()
+            await is_done.wait()
         finally:
-            if not is_done:
+            if not is_done.is_set():
                 cancel()
 
     loop = None
@@ -46,18 +46,16 @@ async def in_thread(
             loop = asyncio.get_running_loop()
 
     async def settle() -> None:
-        nonlocal is_done
         waiting = anyio.CapacityLimiter(math.inf)  # it may wait for a lock, and must not use up a limited thread
         outcome.append(await anyio.to_thread.run_sync(_settled, work, loop, (task, has_left), limiter=waiting))
-        is_done = True
-        group.cancel_scope.cancel()
+        is_done.set()
 
     with anyio.CancelScope(shield=is_shielded):
         async with anyio.create_task_group() as group:  # a child task waits: asyncio's own cancelling ignores shields
             group.start_soon(cancel_with_us)
             group.start_soon(settle)
         await anyio.lowlevel.checkpoint_if_cancelled()
-    return outcome[0].result()
+    return outcome.pop().result()  # if it raises, no frame of the traceback refers to the exception
 
 
 async def to_its_end(work: Callable[[], object]) -> None:
@@ -101,4 +99,7 @@ def _settled(work: Callable[[], T], loop: AbstractEventLoop | None, caller: tupl
         done.set_result(work())
     except Exception as exc:  # noqa: BLE001  (raised again by whoever asked for the work)
         done.set_exception(exc)
-    return done
+    try:
+        return done
+    finally:
+        del done  # the traceback of its exception refers to this frame
