@@ -206,18 +206,17 @@ def _space(text: str, place: int) -> int:
 
 
 class CallPieces:
-    """Takes the pieces of a reply's calls. `taken` counts their text, and returns it; `more` takes unknown fields."""
+    """Takes the pieces of a reply's calls; `more` takes unknown fields."""
 
-    def __init__(self, taken: Callable[[str], str], more: ServerFields) -> None:
+    def __init__(self, more: ServerFields) -> None:
         self._more = more
         self.calls: list[_PartialCall] = []
-        self._taken = taken
         self._by_position: dict[object, _PartialCall] = {}
         self._by_id: dict[object, _PartialCall] = {}
         self._current: _PartialCall | None = None
 
-    def add(self, piece: Json) -> Iterator[Delta]:
-        """Yield the deltas of a piece.
+    def add(self, piece: Json, taken: Callable[[str], str]) -> Iterator[Delta]:
+        """Yield the deltas of a piece; `taken` counts its text, and returns it.
 
         Raises:
             ModelError: there are too many calls, or too much of one.
@@ -239,7 +238,7 @@ class CallPieces:
         self._more.add(call.index, more)
         if text:
             yield from call.begin()
-            if fragment := call.write(self._taken(text)):
+            if fragment := call.write(taken(text)):
                 yield ArgumentsDelta(call.index, fragment)
 
     def finish(self) -> Iterator[Delta]:
@@ -327,7 +326,7 @@ class ChunkReader:
         self._hear = hear
         self._limit = self._left = limit
         self._more = ServerFields()
-        self._pieces = CallPieces(self._taken, self._more)
+        self._pieces = CallPieces(self._more)
         self._thinking = ThinkingSplitter(thinking)
         self._logprobs: list[Json] = []  # of text that is held back
         self._usage: Usage | None = None
@@ -400,9 +399,9 @@ class ChunkReader:
             yield RefusalDelta(self._taken(_text(refusal)))
         pieces = delta.get("tool_calls") or ()
         for piece in filter(None, [pieces] if isinstance(pieces, Mapping) else pieces):
-            yield from self._pieces.add(piece)
+            yield from self._pieces.add(piece, self._taken)
         if delta.get("function_call"):  # how calls were sent before tools
-            yield from self._pieces.add({"function": delta["function_call"]})
+            yield from self._pieces.add({"function": delta["function_call"]}, self._taken)
         self.reason = choice.get("finish_reason") or self.reason
 
     def _content(self, content: Any) -> Iterator[Delta]:
@@ -412,7 +411,7 @@ class ChunkReader:
                 if thought := _thought(part.get("thinking") or part):
                     yield ReasoningDelta(self._taken(thought))
             elif isinstance(part, Mapping) and part.get("name"):
-                yield from self._pieces.add(part)
+                yield from self._pieces.add(part, self._taken)
             elif text := _text(part):
                 yield from self._said(self._thinking.feed(self._taken(text)))
         if self._thinking.is_thinking:

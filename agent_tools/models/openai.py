@@ -274,8 +274,8 @@ def _has_results(messages: Sequence[Json]) -> bool:
 
 def _count(limit: int, response: Any) -> None:
     """Count an answer's bytes at the source of all reading: errors and unfinished lines are counted, too."""
-    arriving = response.iter_bytes
-    response.iter_bytes = lambda *args, **kwargs: Bounded(arriving(*args, **kwargs), limit)
+    arriving: Any = weakref.WeakMethod(response.iter_bytes)  # no cycle keeps the request after the last reference
+    response.iter_bytes = lambda *args, **kwargs: Bounded(arriving()(*args, **kwargs), limit)
 
 
 def _openai() -> Any:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -416,3 +418,15 @@ def test_a_reply_without_an_end_of_thinking_is_the_answer_after_all() -> None:
     cut = ChunkReader(thinking="opened")
     found = [*cut.read({"choices": [{"delta": {"content": "I do"}, "finish_reason": "length"}]}), *cut.finish()]
     assert found == [ReasoningDelta("I do"), Finish("length")]
+
+
+def test_a_reader_is_freed_with_its_last_reference() -> None:
+    gc.disable()
+    try:
+        reader = ChunkReader()
+        list(reader.read({"choices": [{"delta": piece("f", "{}"), "finish_reason": "stop"}]}))
+        kept = weakref.ref(reader)
+        del reader
+        assert kept() is None
+    finally:
+        gc.enable()

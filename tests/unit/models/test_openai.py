@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import logging
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -174,6 +176,21 @@ def test_bytes_are_counted_as_they_arrive(make: Callable[[], Answer], words: str
         with pytest.raises(ModelError, match=words):
             list(model.reply(HI))
         model.close()
+
+
+def test_an_answer_and_its_request_are_freed_with_the_last_reference() -> None:
+    with Recorder(lambda seen: Answer()) as server:
+        model = OpenAIModel("m", Endpoint(server.base_url, "k"))
+        gc.disable()
+        try:
+            answer = model.posted("/chat/completions", {})
+            assert b"".join(answer.iter_bytes()) == b"{}"
+            kept = weakref.ref(answer.request)
+            del answer
+            assert kept() is None
+        finally:
+            gc.enable()
+            model.close()
 
 
 SAID = {"choices": [{"index": 0, "delta": {"content": "abc"}}]}
