@@ -46,14 +46,10 @@ class Member(Protocol):
 
 
 class _Members(selectors.DefaultSelector):
-    """A selector for asyncio that advances members itself: a callback of asyncio for each would cost more.
+    """A selector for asyncio that advances members itself: a callback of asyncio for each would cost more."""
 
-    `drop` lets go of a member that could not end.
-    """
-
-    def __init__(self, drop: Callable[[Member], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._drop = drop
         self._has_more: set[Member] = set()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -81,7 +77,8 @@ class _Members(selectors.DefaultSelector):
                 member.fail()
             except Exception:  # noqa: BLE001  (likewise)
                 _log.exception("Closing a failed sandbox failed, too.")
-                self._drop(member)
+                if loop := _place().loop:
+                    leave(loop, member)
 
 
 class EventLoop(LoopThread):
@@ -91,7 +88,7 @@ class EventLoop(LoopThread):
         import asyncio  # slow to import, and not needed before the first member
 
         self._pid = os.getpid()
-        self._selector = _Members(lambda member: leave(self, member))
+        self._selector = _Members()
         self._helpers: dict[str, ThreadPoolExecutor] = {}
         self.members: set[object] = set()
         super().__init__("agent-tools-events", asyncio.SelectorEventLoop(self._selector))
