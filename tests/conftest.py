@@ -29,7 +29,6 @@ from tests.leaks import ALL_KINDS, Scratch, nothing_left
 from tests.nursery import nursery
 
 iri_grammars.put_off()  # before anything imports jsonschema
-pytest_plugins = ["tests.workers"]
 collect_ignore = ["integrations"]  # which scripts/try integrations runs, with an environment of its own
 SHARED_BY_ALL = {
     "docker_engine",
@@ -79,11 +78,23 @@ def _fixtures_of(item: pytest.Item) -> Sequence[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only root can do, for other users."""
+    """Leave out what only root can do, for other users; put the longest files first where workers share the tests."""
     if os.getuid() != 0:
         left_out = [item for item in items if item.get_closest_marker("needs_root")]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+    if hasattr(config, "workerinput"):
+        from tests.scheduling import turn_of
+
+        items.sort(key=lambda item: turn_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand the tests to the workers file by file."""
+    from tests.scheduling import ByFileAndPair  # pytest-xdist is only there where tests run on several workers
+
+    return ByFileAndPair(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
