@@ -1,4 +1,4 @@
-"""Containers whose creation or start has not ended: each is removed, whatever ends this process.
+"""Containers whose creation or start has not ended: each is removed, also if this process is killed.
 
 Theory of operation
     A started sandbox ends with its lifeline. A container that was created and not started has none yet, and an
@@ -105,7 +105,7 @@ def _removed(connection: DockerConnection, names: Collection[str]) -> dict[str, 
 
 
 def remove_rest(words: Collection[str], connection: DockerConnection | None = None) -> None:
-    """Remove the containers that a killed process was making: those that may still appear as soon as they do."""
+    """Remove the containers that a killed process was creating, also those that appear later."""
     connection = connection or DockerConnection(LOOK_SECONDS)
     rest, pause = {word.rstrip(_UNSURE) for word in words}, FIRST_PAUSE
     deadline = time.monotonic() + REST_SECONDS
@@ -137,7 +137,7 @@ class Guard:
             self.close()
 
     def close(self) -> None:
-        """Let go of it: it removes what it was told last."""
+        """Close the connection to it: it removes the containers that it was told of last."""
         if self._finalizer:
             self._finalizer()
         self._ours = self._finalizer = None

@@ -98,7 +98,7 @@ async def stop_container(request: Request) -> Response:
 
 
 async def limit_key(request: Request) -> Response:
-    """POST /page/operator/limit: set both limits of a `key`; one that is not given is the gateway's. Volumes stay."""
+    """POST /page/operator/limit: set both limits of a `key`; without a value the gateway's holds. Volumes stay."""
     return await _change_key(request, "key_limited")
 
 
