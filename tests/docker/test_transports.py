@@ -270,8 +270,9 @@ def make_certificates(folder: Path) -> None:
     """A throw-away authority, and one certificate that is the engine's and its client's."""
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
     new_key = "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    may_sign = "-addext keyUsage=critical,keyCertSign"  # Python 3.13 wants that said
     for command in (
-        f"{new_key} -x509 -days 1 -subj /CN=authority -keyout ca-key.pem -out ca.pem",
+        f"{new_key} -x509 -days 1 -subj /CN=authority {may_sign} -keyout ca-key.pem -out ca.pem",
         f"{new_key} -subj /CN=engine -keyout key.pem -out request.pem",
         "x509 -req -days 1 -in request.pem -CA ca.pem -CAkey ca-key.pem -CAcreateserial -extfile names -out cert.pem",
     ):
