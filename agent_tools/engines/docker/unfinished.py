@@ -94,12 +94,13 @@ def _removed(connection: DockerConnection, names: Collection[str]) -> dict[str, 
     """Remove the containers of these names; return whether each was there, as far as the engine answered."""
     looked: dict[str, bool] = {}
     failures = (docker.errors.DockerException, requests.RequestException, OSError, EngineError)
-    with contextlib.suppress(*failures), contextlib.ExitStack() as undo:
+    if not names:
+        return looked
+    with contextlib.suppress(*failures), contextlib.closing(connection.new_client(LOOK_SECONDS)) as client:
         for name in names:
-            api = undo.enter_context(contextlib.closing(connection.new_client(LOOK_SECONDS))).api
-            found = api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]})
+            found = client.api.containers(all=True, filters={"label": [f"{NAME_LABEL}={name}"]})
             for each in found:
-                api.remove_container(each["Id"], force=True, v=True)
+                client.api.remove_container(each["Id"], force=True, v=True)
             looked[name] = bool(found)
     return looked
 
