@@ -3,8 +3,9 @@
 One rule for all of them, whatever template they are of: a token has no white space but between its attributes, stands
 between brackets, and says with its name what it frames. So no list of tokens is needed.
 
-    tags        <tool_call>  </invoke>  <function=f>  <invoke name="f">
-    with bars   <|channel|>  <tool_call|>  <｜tool▁sep｜>  <|/tool_call|>
+    tags        <tool_call>  </invoke>  <function=f>  <invoke name="f">  < invoke name="f">
+    with bars   <|channel|>  <tool_call|>  <｜tool▁sep｜>  <|/tool_call|>  <｜｜x｜｜ invoke name="f">
+    elements    <|open|>call tool="f"<|sep|>  <|close|>call<|sep|>
     capitals    [TOOL_CALLS]  [/THINK]  [EOS]
     symbols     ◁think▷  ]<]minimax[>[  [e~[  [|endofturn|]  and >>> at the beginning of a line
 """
@@ -15,19 +16,22 @@ import re
 
 MAX_TOKEN = 300  # characters of a token
 _BAR = r"[|｜]"
-TAG = rf"<{_BAR}?/?{_BAR}?[^\W\d][^<>\n]{{0,250}}>"
+_HEAD = rf"<(?!\|(?:open|close)\|){_BAR}{{0,2}}/?{_BAR}{{0,2}}"
+TAG = rf"{_HEAD}(?: (?=\w+ \w+=))?[^\W\d][^<>\n]{{0,250}}>"
+_ELEMENT = r"<\|(?:open|close)\|>[^<>\n]{1,250}<\|sep\|>"
 _CAPITALS = r"\[/?[A-Z][A-Z0-9]{1,30}(?:[_ ][A-Z0-9]{1,30}){0,4}\]"
 ODD = (
     r"[\[\]<>]{2,4}\w{1,30}[\[\]>]{2,4}|[\[\]]!?\w{0,9}~!?\w{0,9}[\[\]]|\[\|/?\w{1,30}\|\]"
     r"|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]"
 )
-TOKEN = re.compile(rf"{TAG}|{_CAPITALS}|{ODD}|(?<![^\n])>>>(?=\w)")
+TOKEN = re.compile(rf"{TAG}|{_ELEMENT}|{_CAPITALS}|{ODD}|(?<![^\n])>>>(?=\w)")
 OPENING = re.compile(
-    r"<(?=[|｜/]|[^\W\d]|\Z)|\[(?=[/A-Z!~|]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
+    r"<(?=[|｜/]|[^\W\d]|\Z| (?:\Z|\w+(?: \w+=|\Z)))|\[(?=[/A-Z!~|]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
 )
 """What a token may begin with."""
 _PARTIAL = re.compile(
-    rf"<{_BAR}?/?{_BAR}?(?:[^\W\d][^<>\n]{{0,250}})?|\[/?(?:[A-Z][A-Z0-9_ ]{{0,120}})?"
+    rf"{_HEAD}(?:[^\W\d][^<>\n]{{0,250}})?|< (?:\w{{1,30}}(?: \w{{0,30}}(?:=[^<>\n]{{0,250}})?)?)?"
+    r"|<\|(?:open|close)\|(?:>[^<>\n]{0,250}(?:<\|?s?e?p?\|?)?)?|\[/?(?:[A-Z][A-Z0-9_ ]{0,120})?"
     r"|\[\|/?\w{0,30}\|?|[\[\]<>]{1,4}\w{0,30}[\[\]<>]{0,4}|[\[\]]!?\w{0,9}~?!?\w{0,9}|[\u2190-\u2bff]/?\w{0,30}|>{1,3}"
 )
 
@@ -47,18 +51,21 @@ def token_before(text: str, end: int) -> str:
     """Return the token that ends at a place; '' if there is none."""
     opening = {">": "<", "]": "[", "[": "["}.get(text[end - 1 : end], "")
     start = text.rfind(opening, max(0, end - MAX_TOKEN), end - 1) if opening else -1
+    if text[start:end] == "<|sep|>":  # of an element
+        start = text.rfind(opening, max(0, end - MAX_TOKEN), start)
     return text[start:end] if start >= 0 and TOKEN.fullmatch(text, start, end) else ""
 
 
 def name_of(token: str) -> str:
     """Return the name that a token has, without brackets and bars; for a tag without its attributes."""
-    return re.split(r"[\s=]", token.strip("<>[]|｜/◁▷"), maxsplit=1)[0].strip("|｜/")
+    plain = re.sub(r"^<\|(?:open|close)\|>|<\|sep\|>$", "", token).strip("<>[]|｜/◁▷")
+    return re.split(r"[\s=]", plain.lstrip(), maxsplit=1)[0].strip("|｜/")
 
 
 def is_closing(token: str) -> bool:
     """Return whether a token ends what another one begins."""
-    return token[1:3].strip("|｜").startswith("/") or bool(
-        re.search(r"(?:^|[_▁])(?:end|suffix)(?:$|[_▁])", name_of(token), re.IGNORECASE)
+    return token[1:4].strip("|｜").startswith("/") or bool(
+        token.startswith("<|close|>") or re.search(r"(?:^|[\W_])(?:end|suffix)(?:$|[\W_])", name_of(token), re.I)
     )
 
 

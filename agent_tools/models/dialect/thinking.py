@@ -34,24 +34,32 @@ from agent_tools.models.dialect.framing import (
 )
 from agent_tools.models.dialect.profile import Thinking
 
-_SECTION_END = "<|end|>"
-_STARTS = ("", "<|start|>assistant")
-SECTIONS = (
-    *((f"{start}<|channel|>analysis<|message|>", _SECTION_END) for start in _STARTS),
-    ("<|channel>thought", "<channel|>"),
-)
-"""Headings of sections that are reasoning, of several tokens, and their ends."""
-
-HEADINGS = tuple(f"{start}<|channel|>{name}<|message|>" for start in _STARTS for name in ("final", "commentary"))
-"""Headings of sections that are answers."""
+_SECTION_END = re.compile(r"<\|(?:end|eom|end_message)\|>")
+_CHANNELS = {
+    **{f"<|channel|>{space}analysis": True for space in ("", " ")},
+    **{f"<|channel|>{space}{name}": False for space in ("", " ") for name in ("final", "commentary")},
+    **{" to=self": True, " to=user": False},
+}
+HEADINGS = {
+    f"{start}{channel}<|message|>".lstrip(): is_thought
+    for start in ("", "<|start|>assistant", "<|start|> assistant")
+    for channel, is_thought in _CHANNELS.items()
+}
+"""Headings of sections, of several tokens, and whether the section is reasoning; an answer otherwise."""
+_WORD_SECTION = "<|channel>thought"
+_ROLE = re.compile(r"<\|[^<>|]{1,30}\|>(<\|[^<>|]{1,30}\|>|(?:<(?:\|[^<>|]{0,30}\|?)?)?\Z)")
+"""A token, and the one right behind it as far as it has come: the first may be of a role."""
 
 _THOUGHT = re.compile(r"think|thought|reason|inner", re.IGNORECASE)
-_ANSWER = re.compile(r"answer|response|final|solution", re.IGNORECASE)
+_ANSWER = re.compile(r"answer|response|final|solution|(?<=_)text$", re.IGNORECASE)
 _BARE_SECTION = "analysis"
 _BARE_END = re.compile(r"assistant(?:final|(?=commentary))")
+_WORD_END = re.compile(r"<channel\|>")
 """What is left of sections where a server drops the tokens: `analysisI think.assistantfinalIt is 42.`"""
-_OF_A_CALL = re.compile(r"tool|.call|function|action|plugin", re.IGNORECASE)
-_PLAIN_ENDS = ("</s>", "<|call|>")
+_OF_A_CALL = re.compile(r"tool|.call|function|action|plugin|invoke|param|(?<![a-z])arg", re.IGNORECASE)
+_PLAIN_ENDS = re.compile(r"</(?:\w+_)?s>|<\|call\|>")
+_OPENED = re.compile(rf"<s>|<[^/<>\n]{{0,20}}(?:{_OF_A_CALL.pattern})", re.IGNORECASE)
+"""A tag that an answer speaks of: its closing one at the end belongs to it."""
 _END = re.compile(r"(?:^|_)(?:eo[st]|end|stop)(?:$|_)", re.IGNORECASE)
 
 
@@ -69,7 +77,7 @@ def is_end_mark(token: str) -> bool:
     """Return whether a token may stand at a reply's end without a meaning: one of a template, but of no call."""
     name = name_of(token)
     if token.startswith("</") or _OF_A_CALL.search(name):
-        return token in _PLAIN_ENDS
+        return _PLAIN_ENDS.fullmatch(token) is not None
     is_of_template = token[1] in "|\uff5c" or token[-2] in "|\uff5c" or token[:1] not in "<[" or "~" in token
     return is_of_template or _END.search(name) is not None
 
@@ -94,9 +102,10 @@ class ThinkingSplitter:
         self._mode = mode
         self.learned: Thinking | Literal[""] = ""
         self._state: _State = "start"
-        self._closing = ""  # the text that ends this reasoning; '' for any token that does
+        self._closing: re.Pattern[str] | None = None  # what ends this reasoning; None for any token that does
+        self._in_bars = False  # the end of a section ends it, too
         self._wrapper = ""  # the name of the token around the answer
-        self._has_strike = False  # the answer has `<s>`, so `</s>` is no end mark
+        self._has_opened = False  # the answer has a tag, so the closing one is no end mark
         self._pending = ""
         self._marks: list[str] = []  # whole end marks, with white space between them, that may be at the end
         self._thought: list[str] = []
@@ -138,7 +147,9 @@ class ThinkingSplitter:
         if self._state == "inside" and self._pending:
             self._thought.append(self._pending)
             yield ReasoningDelta(self._rest())
-        elif self._pending.strip():  # blank lines are no answer: many models write some before a call
+        elif _ROLE.fullmatch(self._pending):
+            yield from self._say()
+        if self._pending.strip():  # blank lines are no answer: many models write some before a call
             yield from _answer(self._separator + "".join(self._marks) + self._rest())
 
     def _start(self) -> None:
@@ -146,32 +157,49 @@ class ThinkingSplitter:
         if self._state == "between":
             self._pending = begun
         otherwise: _State = "inside" if self._mode == "opened" and self._state == "start" else "over"
-        pair = next((pair for pair in SECTIONS if begun.startswith(pair[0])), None)
         heading = next((heading for heading in HEADINGS if begun.startswith(heading)), "")
         token = token_at(begun, 0)
         is_bare = begun.startswith(_BARE_SECTION) and begun[len(_BARE_SECTION) :][:1].isupper()
+        in_words = _BARE_SECTION if is_bare else _WORD_SECTION if begun.startswith(_WORD_SECTION) else ""
         if len(self._pending) - len(begun) > MAX_BLANK_CHARS:
             self._state = otherwise
-        elif pair or is_bare or opens_thought(token):
-            opening, self._closing = pair or (_BARE_SECTION if is_bare else token, _BARE_SECTION if is_bare else "")
-            self._state, self._pending = "inside", begun[len(opening) :].lstrip()
+        elif in_words or opens_thought(token) or HEADINGS.get(heading):
+            self._closing = _BARE_END if is_bare else _WORD_END if in_words else None
+            self._in_bars = bool(heading) or token.startswith("<|")
+            self._state, self._pending = "inside", begun[len(in_words or heading or token) :].lstrip()
         elif heading:
             self._state, self._in_section = "over", True
-            self._pending = begun[len(heading) :]
-        elif token and not is_closing(token) and self._wraps_answer(token):
-            self._state, self._wrapper, self._pending = "over", _ANSWER.findall(token)[-1], begun[len(token) :].lstrip()
-        elif begun and not self._may_open(begun):
+            self._pending = begun[len(heading) :].lstrip()
+        elif token and is_closing(token) and (ends_thought(token) or _OF_A_CALL.search(token)):
+            self._state = "between" if ends_thought(token) else self._state  # of nothing that was opened
+            self._pending = begun[len(token) :].lstrip()
+        elif wrapper := self._wrapper_of(token):
+            self._state, self._wrapper, self._pending = "over", wrapper, begun[len(token) :].lstrip()
+        elif (role := _ROLE.match(begun)) and (opens_thought(role[1]) or self._wrapper_of(role[1])):
+            self._pending = begun[role.start(1) :]
+        elif begun and not self._may_open(begun) and not self._is_empty(token, begun):
             self._state, self._in_section = otherwise, False
 
-    def _wraps_answer(self, token: str) -> bool:
-        return _ANSWER.search(name_of(token)) is not None and ("|" in token or self._state == "between")
+    def _is_empty(self, token: str, begun: str) -> bool:
+        """Pass the token of a call that is closed at once; return whether it is, or may still be."""
+        closing, rest = f"</{token[1:]}", begun[len(token) :].lstrip()
+        if not token or is_closing(token) or not _OF_A_CALL.search(token) or len(begun) > 2 * MAX_TOKEN:
+            return False
+        if rest.startswith(closing):
+            self._pending = rest[len(closing) :].lstrip()
+        return rest.startswith(closing) or closing.startswith(rest)
+
+    def _wrapper_of(self, token: str) -> str:
+        """Return the word by which a token says that it wraps an answer; '' for any other token."""
+        name = name_of(token) if token[:1] == "<" else token.strip("[]")
+        is_marked = "|" in token or token[:1] == "[" or self._state == "between"
+        found = _ANSWER.findall(name) if is_marked and not is_closing(token) else ()
+        return found[-1] if found else ""
 
     def _may_open(self, begun: str) -> bool:
         """Return whether a beginning may still become the opening of reasoning, or of an answer."""
-        openings = (*HEADINGS, *(pair[0] for pair in SECTIONS), _BARE_SECTION)
-        return any(each.startswith(begun) for each in openings) or (
-            not token_at(begun, 0) and may_become_token(begun, 0)
-        )
+        is_literal = any(each.startswith(begun) for each in (*HEADINGS, _WORD_SECTION, _BARE_SECTION))
+        return is_literal or bool(_ROLE.fullmatch(begun) or (not token_at(begun, 0) and may_become_token(begun, 0)))
 
     def _think(self) -> Iterator[Said]:
         before = self._pending
@@ -190,18 +218,21 @@ class ThinkingSplitter:
 
     def _end_of_thought(self, text: str) -> tuple[int, int]:
         """Return where the end of this reasoning begins and ends; (0, 0) if it has not come."""
-        if self._closing == _BARE_SECTION:
-            found = _BARE_END.search(text)
-            return found.span() if found else (0, 0)
         if self._closing:
-            start = text.find(self._closing)
-            return (start, start + len(self._closing)) if start >= 0 else (0, 0)
-        closing = next((token for token in TOKEN.finditer(text) if ends_thought(token[0])), None)
-        return closing.span() if closing else (0, 0)
+            found = self._closing.search(text)
+        else:
+            found = next((token for token in TOKEN.finditer(text) if self._ends_thought(token[0])), None)
+        return found.span() if found else (0, 0)
+
+    def _ends_thought(self, token: str) -> bool:
+        return ends_thought(token) or (self._in_bars and _SECTION_END.fullmatch(token) is not None)
 
     def _say(self) -> Iterator[Said]:
-        text, end, after = self._pending.partition(_SECTION_END) if self._in_section else (self._pending, "", "")
-        self._has_strike = self._has_strike or "<s>" in text
+        found = _SECTION_END.search(self._pending) if self._in_section else None
+        text, end, after = self._pending, "", ""
+        if found:
+            text, end, after = text[: found.start()], found[0], text[found.end() :]
+        self._has_opened = self._has_opened or _OPENED.search(text) is not None
         start, partial = self._marks_at(text)
         if end and partial < len(text):  # no beginning of a mark after all
             start = partial = len(text)
@@ -233,14 +264,16 @@ class ThinkingSplitter:
             while end and text[end - 1].isspace():
                 end -= 1
             token = token_before(text, end)
-            if not token or not self._is_mark(token):
+            before = text[: end - len(token)][-1:] or self._before
+            if not token or not (self._is_mark(token) or (before == "\n" and _THOUGHT.search(token))):
                 return (0 if self._marks and not end else start), partial
             start = end = end - len(token)
 
     def _is_mark(self, token: str) -> bool:
-        if self._has_strike and token in _PLAIN_ENDS:
+        is_of_call = is_closing(token) and _OF_A_CALL.search(token) is not None
+        if self._has_opened and (is_of_call or token.startswith("</")):
             return False
-        return is_end_mark(token) or bool(self._wrapper and is_closing(token) and self._wrapper in token)
+        return is_of_call or is_end_mark(token) or bool(self._wrapper and is_closing(token) and self._wrapper in token)
 
     def _rest(self) -> str:
         rest, self._pending = self._pending, ""
@@ -252,7 +285,7 @@ def _answer(text: str) -> Iterator[Said]:
         yield TextDelta(text)
 
 
-def _beginning(text: str, closing: str = "") -> int:
+def _beginning(text: str, closing: re.Pattern[str] | None = None) -> int:
     """Return the place from which a text's end may be the beginning of a token, or of the end of reasoning."""
     start = behind = max(0, len(text) - MAX_TOKEN)
     for found in OPENING.finditer(text, behind):
@@ -264,7 +297,7 @@ def _beginning(text: str, closing: str = "") -> int:
             break
     else:
         start = len(text)
-    last = len("assistantcommentary") if closing == _BARE_SECTION else 0
+    last = len("assistantcommentary") if closing is _BARE_END else 0
     for length in range(min(last, len(text)), 0, -1):
         if any(word.startswith(text[-length:]) for word in ("assistantfinal", "assistantcommentary")):
             return min(start, len(text) - length)
