@@ -21,19 +21,29 @@ from typing import Literal
 
 from agent_tools.agents.turn.call_reader import (
     MAX_WORDS,
+    LABEL,
     PYTHON_LIST,
     WORD,
     declared_name,
     interpreter_names,
     token_name,
 )
-from agent_tools.models.dialect.framing import OPENING, TOKEN, behind_tokens, may_become_token
+from agent_tools.models.dialect.framing import (
+    OPENING,
+    TOKEN,
+    behind_tokens,
+    is_closing,
+    may_become_token,
+    name_of,
+)
 
 MAX_UNDECIDED = 1_000  # characters that are held back while they may still become a call
 
 _NEXT = re.compile(rf"(?P<fence>(?<![^\n])[ \t]{{0,9}}`{{1,3}})|{OPENING.pattern}")
 _FENCE = re.compile(r"[ \t]{0,9}```([^\n`]{0,40})(\n?)")
 _OF_CALLS = ("tool_call", "tool_code")
+_OF_NAMES = re.compile(r"name|id$|type|^tool$", re.IGNORECASE)
+_LABELS = ("tool calls", "function calls", "calls", "calling tool")
 _LANGUAGES = ("", "json", *_OF_CALLS)
 _SEPARATORS = re.compile(r"[\s;,]+")
 _KEY = re.compile(r'[{,]\s*"([^"\\]*)"\s*:\s*')
@@ -95,7 +105,7 @@ class Gate:
                     return start
                 self._in_fence ^= fence is not None
                 place = fence.end() if fence else found.end()
-            elif self._in_fence or text[start - 1 : start] == "`":
+            elif self._in_fence or text[start - 1 : start] in ("`", '"', "'", "“"):
                 place = start + 1
             elif self._may_begin(text, start, is_framed=True):
                 return start
@@ -120,12 +130,16 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
         if token := TOKEN.match(text, place):
             if token_name(token[0], declared):
                 return True
-            if words and token[0].startswith("</"):
+            if words and token[0].startswith("</") and not _OF_NAMES.search(name_of(token[0])):
                 return False  # words between tags
-            place, is_framed = token.end(), True
+            place, is_framed, words = token.end(), True, words * (not is_closing(token[0]))
         elif skipped := _SEPARATORS.match(text, place) or PYTHON_LIST.match(text, place):
             place = skipped.end()
         elif may_become_token(text, place):
+            return None
+        elif (is_framed or not place) and (label := LABEL.match(text, place)):
+            place, is_framed = label.end(), True
+        elif (is_framed or not place) and _may_become_label(text[place:]):
             return None
         elif text[place] == "`":
             behind = _behind_fence(text, place, is_framed=is_framed)
@@ -142,6 +156,11 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
         else:
             return False
     return None
+
+
+def _may_become_label(text: str) -> bool:
+    begun = text[:60].strip("*[ \n:").lower().replace("_", " ")
+    return bool(begun) and len(text) < 60 and any(each.startswith(begun) for each in _LABELS)
 
 
 def _behind_fence(text: str, place: int, *, is_framed: bool) -> int | None:

@@ -20,23 +20,33 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.agents.turn.loose_json import LooseReader, json_of
 from agent_tools.messages import FunctionCall
 from agent_tools.models.base import MAX_CALLS, Json
-from agent_tools.models.dialect.framing import ODD, TAG, TOKEN, is_closing, name_of, token_at, token_before
+from agent_tools.models.dialect.framing import (
+    ODD,
+    TAG,
+    TOKEN,
+    is_closing,
+    may_become_token,
+    name_of,
+    token_at,
+    token_before,
+)
 
 MAX_NAME_CHARS = 200
 MAX_WORDS = 3  # words of a frame before a name
 _CONTENT_TYPES = ("json", "commentary", "analysis", "final", "code")  # what remains where a server drops the tokens
 _INTERPRETER_NAMES = frozenset(
-    (
-        *("code_interpreter", "code_execution", "execute_code", "execute_python", "ipython", "jupyter", "python"),
-        *("python3", "python_interpreter", "run_code", "run_python"),
-    )
-)
+    f"{verb}{noun}{rest}"
+    for verb in ("", "run_", "exec_", "execute_")
+    for noun in ("python", "python3", "ipython", "jupyter", "code")
+    for rest in ("", "_code", "_interpreter", "_code_interpreter", "_execution", "_exec", "_repl", "_tool", "_runner")
+) - {"code"}
 _NAME_PART = re.compile(r"[^\W_](?:[\w-]*[^\W_])?")
 _JSON_TYPES = frozenset(("integer", "number", "boolean", "object", "array", "null"))
 Types = Mapping[str, frozenset[str]]
@@ -61,9 +71,9 @@ def declared_name(name: str, declared: Mapping[str, object]) -> str:
     return interpreters[0] if len(interpreters) == 1 and not meant and folded & _INTERPRETER_NAMES else name
 
 
-def interpreter_names(declared: Mapping[str, object]) -> frozenset[str]:
-    """Return the further names that mean the function that runs code, if there is only one."""
-    return _INTERPRETER_NAMES if sum(map(bool, declared.values())) == 1 else frozenset()
+def interpreter_names(declared: Mapping[str, object]) -> tuple[str, ...]:
+    """Return words of the further names that mean the function that runs code, if there is only one."""
+    return ("python", "jupyter", "code_", "_code") if sum(map(bool, declared.values())) == 1 else ()
 
 
 @dataclass(frozen=True)
@@ -85,10 +95,15 @@ def read_calls(text: str, declared: Mapping[str, object], schemas: Mapping[str, 
 
 
 SEPARATORS = re.compile(r"[\s;,)}\]]+")
+LABEL = re.compile(r"[*\s]{0,9}(?:(?:tool|function)[ _])?calls?[:*\s]{0,9}(?=```|[{<])", re.IGNORECASE)
+"""What a server leaves of a token before calls, or a model writes for one."""
 FENCE_LINE = re.compile(r"(?<![^\n])[ \t]*```[a-z_]*[ \t]*(?:\r?\n|\Z)|```[ \t]*(?=[\n<]|\Z)")
+_PASSED = (FENCE_LINE, SEPARATORS, LABEL)
 WORD = re.compile(r"\w[\w./:=-]{0,199}")
-PYTHON_LIST = re.compile(r"\[\s{0,9}(?=[^\W\d][\w.]{0,199}\()")
-_ATTRIBUTE = re.compile(r"""(?:\b(?:name|function|tool)\s{0,3}=\s{0,3}|[^\s="']=)["']?([\w.:/-]{1,200})["']?""")
+PYTHON_LIST = re.compile(r"\[\s{0,9}(?:[A-Za-z]{1,20} [a-z]{1,20}:\s?)?(?=[^\W\d][\w.]{0,199}\()")
+_ATTRIBUTE = re.compile(
+    r"""(?:\b(?:name|function|tool)\s{0,3}[=:]\s{0,3}|[^\s="']=)["'“]?([\w.:/-]{1,200})["'”]?"""
+)
 _ATTRIBUTES = re.compile(r"""\s([\w-]{1,200})=["']([^"']*)["']""")
 _STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
 _WORDS_BETWEEN = re.compile(
@@ -96,12 +111,14 @@ _WORDS_BETWEEN = re.compile(
 )
 _FENCE_END = "\n```"
 _RESULT = re.compile(r"response|result|output|observation", re.IGNORECASE)
+_NEXT_TURN = re.compile(r"<\|\w{0,9}start\w{0,9}\|>(?!assistant)")
 _KEY_TAG = re.compile(r"key|name", re.IGNORECASE)
+_NAME_END = re.compile(r"key|name|</(?:tool|function)>", re.IGNORECASE)
 _KEY = re.compile(r"\s*([\w.-]{1,200})\s*(?=<)")
 _UNCLOSED_END = re.compile(rf"\s*(?=(?:{ODD})?</(?!\w*param)|(?:{ODD})?<[|｜])", re.IGNORECASE)
 _ODD_END = re.compile(rf"(?:{ODD})\Z")
 _CODE_END = re.compile(r"\s*(?:<[|｜][^<>\s]{1,60}>|<[^<>\s]{1,60}[|｜]>|</s>|\Z)")
-_NAMED = re.compile(r"name|tool|function|action|recipient", re.IGNORECASE)
+_NAMED = re.compile(r"name|tool|function|action|recipient|type", re.IGNORECASE)
 _GIVEN = re.compile(r"(?:arg(?:ument)?s?|kwargs|param(?:eter)?s?|inputs?|payload)$", re.IGNORECASE)
 _LINE_TOKEN = re.compile(rf"(?:\A|(?<=\n))[ \t]*(?:{TAG})")
 _PROSE = re.compile(r"\s*[A-Za-z']+(?:,? [a-z']+){2,}\b(?! *[=(\[.])")
@@ -157,16 +174,15 @@ class _Reader:
         """Go to the next call; return whether there is one."""
         while self.place < len(self.text):
             token = self._token()
-            if not token and (
-                found := FENCE_LINE.match(self.text, self.place) or SEPARATORS.match(self.text, self.place)
-            ):
-                self.place = found.end()
+            if not token and (found := next(filter(None, (each.match(self.text, self.place) for each in _PASSED)), None)):
+                self.place, self.is_framed = found.end(), self.is_framed or found.re is LABEL
                 continue
             if not token or self._names(token):
-                return True
+                return not (has_calls and may_become_token(self.text, self.place))  # cut at the end
             self.is_framed = True
-            if has_calls and not is_closing(token) and _RESULT.search(token):
-                return False  # of a result that the model made up
+            is_result = not is_closing(token) and _RESULT.search(token)
+            if has_calls and (is_result or _NEXT_TURN.match(self.text, self.place)):
+                return False  # of what the model made up
             self.place += len(token)
         return False
 
@@ -196,14 +212,14 @@ class _Reader:
                 self.is_framed = True
                 return [FunctionCall(name, self._arguments(name, token))]
             if token:
-                self.place += len(token)
+                self.place = self._space(self.place + len(token))
                 self.is_framed = True
             elif found := PYTHON_LIST.match(self.text, self.place):
                 self.place = found.end()
             elif first in ("{", "["):
                 return self._of_json()
             elif word := WORD.match(self.text, self.place):
-                self.place = word.end()
+                self.place = word.end() + self.text.startswith(">{", word.end())
                 if name := self._declared(word[0]):
                     prompt = ">>>" if self.text.startswith(">>>", word.start() - 3) else ""
                     return [FunctionCall(name, self._arguments(name, prompt))]
@@ -222,14 +238,15 @@ class _Reader:
         behind = self._space(self.place)
         following = WORD.match(self.text, behind)
         is_plain = following is not None and not re.search(r"[=:]", following[0])
+        is_named = self.is_framed and following and "\n" in self.text[self.place : behind]
         is_json = following is None and not self.is_framed and self.text[behind : behind + 1] in ("{", "[")
-        if behind > self.place and (is_plain or is_json):
+        if behind > self.place and (is_plain or is_json) and not (is_named and self._declared(following[0])):
             raise ValueError("prose")
         self.place = behind
 
     def _space(self, place: int) -> int:
-        while self.text[place : place + 1].isspace():
-            place += 1
+        while self.text[place : place + 1].isspace() or self.text.startswith("\\n", place):  # also escaped twice
+            place += 1 + (self.text[place] == "\\")
         return place
 
     # The arguments behind a name.
@@ -242,7 +259,7 @@ class _Reader:
         while True:
             behind = self._space(self.place)
             first, found = self.text[behind : behind + 1], TOKEN.match(self.text, behind)
-            if first == "{" and (value := self._object(behind)) is not None:
+            if first == "{" and (value := self._object(name, behind)) is not None:
                 return value
             if first == "(" and behind == self.place and not token:
                 return self._python(name)
@@ -261,7 +278,7 @@ class _Reader:
 
     def _ends(self, token: str, head: str) -> bool:
         """Return whether a token ends the call; one of a key or a name between tags does not."""
-        return is_closing(token) and bool(head or not _KEY_TAG.search(token))
+        return is_closing(token) and bool(head or not _NAME_END.search(token))
 
     def _passes_word(self, place: int, *, has_frame: bool) -> bool:
         """Pass a word between name and arguments, such as `json` or an id, if a token or the arguments follow it."""
@@ -271,8 +288,8 @@ class _Reader:
         self.place = words.end()
         return True
 
-    def _object(self, place: int) -> str | None:
-        """Return the JSON object at a place; None for text that may be code."""
+    def _object(self, name: str, place: int) -> str | None:
+        """Return the JSON object at a place, or in the call that it is; None for text that may be code."""
         reader = LooseReader(self.text, place)
         try:
             value = reader.value()
@@ -283,6 +300,9 @@ class _Reader:
         if not isinstance(value, dict):
             return None
         self.place, self.is_repaired = reader.place, self.is_repaired or reader.is_repaired
+        if value.get("name") == name:
+            with suppress(ValueError):
+                return next(self._of_object(value, 0)).arguments
         return self.text[place : reader.place].strip() if not reader.is_repaired else json_of(value)
 
     def _python(self, name: str) -> str:
@@ -311,6 +331,8 @@ class _Reader:
         if not closing:
             found = _CODE_END.search(self.text, place)
             end = found.start() if found else len(self.text)
+            if "=" in token and not self.text[end:].strip():
+                raise ValueError("code without an end")
         code = self.text[self.place if closing else place : end].strip("\n")
         has_frame = _LINE_TOKEN.search(code) or token_before(code, len(code.rstrip()))  # which no code has
         last = code.rstrip().rpartition("\n")[2]
@@ -337,7 +359,8 @@ class _Reader:
         if found := _ATTRIBUTE.search(token):
             return found[1] if found[1] in types or found[1] not in self.declared else ""
         name = name_of(token)
-        return name if name in types else token if _KEY_TAG.search(name) else ""
+        is_key = "arg" in name and _KEY.match(self.text, self._space(self.place) + len(token))
+        return name if name in types else token if is_key or _KEY_TAG.search(name) else ""
 
     def _tagged(self, types: Types) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -359,10 +382,13 @@ class _Reader:
         if key is None:
             raise ValueError("a tag without a key")
         self.place = key.end()
-        for _ in range(2):
+        for _ in range(4):
             token = self._token()
             self.place = self._space(self.place + len(token))
-            if token and not is_closing(token):
+            if "type" in name_of(token):  # of the value
+                self._text_of(token)
+                self.place = self._space(self.place)
+            elif token and not is_closing(token):
                 return key[1], token
         raise ValueError("a key without a value")
 
@@ -370,9 +396,11 @@ class _Reader:
         """Return the text up to the tag that closes this one."""
         while self.text.startswith(token, self.place):  # it comes twice
             self.place += len(token)
-        name = re.split(r"[\s=>]", token[1:], maxsplit=1)[0]  # with its prefix
+        name = re.split(r"[\s=>]", token[1:].lstrip(), maxsplit=1)[0]  # with its prefix
         start, closing = self.place, f"</{name}>"
         end = self._find(closing, start)
+        if end < 0 and name.endswith("name"):  # the tag was written as one word
+            end = self._find(closing := f"</{name.removesuffix('name')}>", start)
         if end >= 0:
             self.place = end + len(closing)
         elif (found := _UNCLOSED_END.search(self.text, start)) is not None:

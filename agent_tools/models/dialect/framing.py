@@ -22,7 +22,7 @@ _ELEMENT = r"<\|(?:open|close)\|>[^<>\n]{1,250}<\|sep\|>"
 _CAPITALS = r"\[/?[A-Z][A-Z0-9]{1,30}(?:[_ ][A-Z0-9]{1,30}){0,4}\]"
 ODD = (
     r"[\[\]<>]{2,4}\w{1,30}[\[\]>]{2,4}|[\[\]]!?\w{0,9}~!?\w{0,9}[\[\]]|\[\|/?\w{1,30}\|\]"
-    r"|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]"
+    r"|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]:?"
 )
 TOKEN = re.compile(rf"{TAG}|{_ELEMENT}|{_CAPITALS}|{ODD}|(?<![^\n])>>>(?=\w)")
 OPENING = re.compile(
@@ -59,7 +59,7 @@ def token_before(text: str, end: int) -> str:
 def name_of(token: str) -> str:
     """Return the name that a token has, without brackets and bars; for a tag without its attributes."""
     plain = re.sub(r"^<\|(?:open|close)\|>|<\|sep\|>$", "", token).strip("<>[]|｜/◁▷")
-    return re.split(r"[\s=]", plain.lstrip(), maxsplit=1)[0].strip("|｜/")
+    return re.split(r"[\s=]", plain.lstrip(), maxsplit=1)[0].strip("|｜/:")
 
 
 def is_closing(token: str) -> bool:

@@ -80,7 +80,7 @@ def test_calls_in_a_text(text: str, calls: tuple[FunctionCall, ...]) -> None:
         (f"I will. <|python_tag|>{CALL}", "I will. "),
         ("Write <tool_call> first. " + "It is a tag. " * 50, "Write <tool_call> first. " + "It is a tag. " * 50),
         ("<function=un of> <|channel|>final<|message|>.", "<function=un of> <|channel|>final<|message|>."),
-        ("a <tool_box> b < c", "a <tool_box> b < c"),
+        ("a <tool_box> b < c, d", "a <tool_box> b < c, d"),
     ],
 )
 def test_what_the_gate_lets_through(text: str, shown: str) -> None:
