@@ -107,7 +107,7 @@ _CODE_KEYS = frozenset(
     (
         *("script", "source", "source_code", "python_code", "python", "program", "snippet", "code_snippet", "cell"),
         *("code_block", "code_string"),
-        *("input", "content", "text", "arguments", "parameters", "args", "kwargs"),
+        *("input", "content", "text", "value", "properties", "arguments", "parameters", "args", "kwargs"),
     )
 )
 _MAX_WRAPPED = 4  # objects around the code
@@ -242,7 +242,7 @@ def _read_object(text: str) -> Reading | None:
     if not text.startswith("{"):
         return None
     try:
-        found = read_json(text, _has_sound_code)
+        found = _closed(text) or read_json(text, _has_sound_code)
     except ValueError as exc:
         if _CLAIMS_CODE_KEY.match(text):
             raise InvalidParams(
@@ -264,8 +264,17 @@ def _read_object(text: str) -> Reading | None:
     return reading
 
 
+def _closed(text: str) -> JsonReading | None:
+    """Return an object that lacks only its last brace; None for other text."""
+    with suppress(ValueError, RecursionError):
+        return None if text.endswith("}") else JsonReading(_only_value(text + "}"))
+    return None
+
+
 def _decoded_once(text: str) -> str:
     """Return the object with code that was encoded twice, as some servers do; other text as it is."""
+    if text.startswith('{\\"'):
+        text = f'"{text}"'
     if not text.startswith('"'):
         return text
     try:

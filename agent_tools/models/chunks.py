@@ -131,6 +131,7 @@ class _PartialCall:
     end: ObjectEnd = field(default_factory=ObjectEnd)
     size: int = 0  # characters of the arguments so far
     is_empty: bool = False  # the arguments are `{}`, and not reported yet
+    untold: list[str] = field(default_factory=list)  # arguments that came before the name
     behind: list[str] = field(default_factory=list)  # what came after a whole object
 
     def add_name(self, piece: str) -> None:
@@ -145,6 +146,8 @@ class _PartialCall:
             self.is_begun = True
             self.id = self.id or new_call_id()
             yield CallStarted(self.index, self.id, self.name)
+            if came := "".join(self.untold):
+                yield ArgumentsDelta(self.index, came)
 
     def write(self, text: str) -> str:
         """Add a piece of the arguments, and return the text that is final by now."""
@@ -173,7 +176,7 @@ class _PartialCall:
 
     def is_over_before(self, piece: _Opening) -> bool:
         """Return whether a piece at the same index belongs to another call."""
-        if not piece.name:
+        if not piece.name or not (self.name or self.is_begun):
             return False
         if piece.id and self.id and self.id != piece.id:
             return self.end.is_whole or self.end.is_text or piece.name != self.name
@@ -197,7 +200,7 @@ def _is_repetition(arguments: str, behind: str) -> bool:
         with suppress(ValueError, RecursionError):
             value, end = _DECODER.raw_decode(behind)
             behind = behind[end:].lstrip() if value == _DECODER.decode(same) else behind
-    return behind_tokens(behind, 0) == len(behind)
+    return not behind[behind_tokens(behind, 0) :].strip("} \n")  # also of braces that are too many
 
 
 def _space(text: str, place: int) -> int:
@@ -227,7 +230,7 @@ class CallPieces:
         more = _unknown(piece, _OF_A_CALL)
         if function is not piece and (of_function := _unknown(function, _OF_A_FUNCTION)):
             more["function"] = of_function
-        name, id_ = str(function.get("name") or ""), str(piece.get("id") or "")
+        name, id_ = str(function.get("name") or ""), "" if piece.get("id") is None else str(piece["id"])
         arguments = next((function[key] for key in _GIVEN if function.get(key) is not None), None)
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
         call = self._find(piece.get("index"), _Opening(name, id_, bool(text)))
@@ -236,14 +239,17 @@ class CallPieces:
             self._by_id.setdefault(id_, call)
         call.add_name(name)
         self._more.add(call.index, more)
-        if text:
+        fragment = call.write(taken(text)) if text else ""
+        if not call.name:
+            call.untold.append(fragment)
+        elif text or call.untold:
             yield from call.begin()
-            if fragment := call.write(taken(text)):
+            if fragment:
                 yield ArgumentsDelta(call.index, fragment)
 
     def finish(self) -> Iterator[Delta]:
         """Yield the ends of all calls; a call without a name and arguments is none."""
-        self.calls = [call for call in self.calls if call.name or call.arguments]
+        self.calls = [call for call in self.calls if call.name or "".join(call.arguments).strip("{} \n")]
         for call in self.calls:
             yield from call.begin()
             if rest := call.rest():
@@ -253,12 +259,14 @@ class CallPieces:
     def _find(self, position: object, piece: _Opening) -> _PartialCall:
         """Return the call that a piece belongs to; a new one if there is none."""
         call = self._by_position.get(position)
+        current = self._current
         if position is None:
-            call = self._by_id.get(piece.id, self._current) if piece.id else self._current
-            if call and piece.name and call.is_begun and not piece.id:
+            call = self._by_id.get(piece.id, current) if piece.id else current
+            is_head = piece.name and not piece.has_arguments and piece.id not in self._by_id
+            if call and ((piece.name and call.is_begun and not piece.id) or (is_head and piece.id and call.name)):
                 call = None
-        elif call is None and not piece.name and not piece.id and self._current and not self._current.arguments:
-            call = self._by_position[position] = self._current  # some servers count a call's arguments as the next call
+        elif call is None and not piece.name and not piece.id and current and not current.end.is_whole:
+            call = self._by_position[position] = current  # some servers count each piece of a call as another one
         if call is None or call.is_over_before(piece):
             refuse_more_calls(len(self.calls))
             call = self._by_position[position] = _PartialCall(len(self.calls), position)
@@ -273,7 +281,7 @@ _ENDED = frozenset(
     (
         *("stop", "stopped", "eos", "eot", "end", "ended", "turn", "token", "id", "sequence", "natural", "ok"),
         *("success", "complete", "completed", "done", "finish", "finished", "reason", "tool", "tools", "call", "calls"),
-        *("use", "function", "functions", "of", "model"),
+        *("use", "function", "functions", "of", "model", "text", "string", "message"),
     )
 )
 _CUT = frozenset(("length", "max", "limit", "budget", "truncated", "exceeded"))
@@ -330,7 +338,7 @@ class ChunkReader:
         self._thinking = ThinkingSplitter(thinking)
         self._logprobs: list[Json] = []  # of text that is held back
         self._usage: Usage | None = None
-        self._has_choice = False
+        self._has_choice = self._has_deltas = False
 
     @property
     def is_over(self) -> bool:
@@ -385,7 +393,11 @@ class ChunkReader:
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         self._has_choice = True
-        delta = choice.get("delta") or choice.get("message") or {**choice, "content": choice.get("text")}
+        delta = choice.get("delta")
+        self._has_deltas = self._has_deltas or bool(delta)
+        if not delta and not self._has_deltas:  # after deltas, the whole message is a repetition of them
+            delta = choice.get("message") or {**choice, "content": choice.get("text")}
+        delta = delta or {}
         field = next((name for name in (*_REASONING, *filter(_REASONS.fullmatch, delta)) if delta.get(name)), "")
         if field in _REASONING and self._hear:
             self._hear("reasoning", field)
@@ -402,7 +414,8 @@ class ChunkReader:
             yield from self._pieces.add(piece, self._taken)
         if delta.get("function_call"):  # how calls were sent before tools
             yield from self._pieces.add({"function": delta["function_call"]}, self._taken)
-        self.reason = choice.get("finish_reason") or self.reason
+        reason = choice.get("finish_reason") or choice.get("finishReason")
+        self.reason = self.reason if reason is None or str(reason).lower() in ("", "null", "none") else reason
 
     def _content(self, content: Any) -> Iterator[Delta]:
         """Read content: text, or an array of parts, where a part may be reasoning."""

@@ -182,7 +182,7 @@ def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
             "The model's server answered with a web page: is its address that of an API, such as http://host:8000/v1?"
         )
     else:
-        has_end, words = False, ""
+        has_end, words, said = False, "", None
         for event in _events(chain((head,), arriving), reader, hang_up):
             if _is_end(event):
                 has_end = True
@@ -191,8 +191,10 @@ def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
                 yield from _read(reader.read, said)
             if has_end and reader.is_complete:
                 break
-        if not has_end and not reader.is_over:
+        is_usage = isinstance(said, dict) and bool(said.get("usage")) and not said.get("choices")  # which comes last
+        if not has_end and not reader.is_over and not is_usage:
             message = "The model's server stopped in the middle of its answer."
+            words = head.decode(errors="replace").strip() if said is None else words  # no event has come
             raise ModelError(message, is_retryable=True, detail=words)
     yield from reader.finish()
 
@@ -203,7 +205,7 @@ def _is_end(event: bytes) -> bool:
 
 def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[bytes]:
     """Yield a stream's events. Some servers leave the connection open after the last one."""
-    is_late, late = False, list[threading.Timer]()
+    is_late, is_over, late = False, False, list[threading.Timer]()
 
     def give_up() -> None:
         nonlocal is_late
@@ -213,10 +215,15 @@ def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
     try:
         for event in events(arriving):
             yield event
-            if len(late) < 2 and (_is_end(event) or (reader.is_over and not late)):
-                late.append(threading.Timer(END_SECONDS if _is_end(event) else USAGE_SECONDS, give_up))
-                late[-1].daemon = True
-                late[-1].start()
+            has_more = b'"delta"' in event  # some servers give a finish reason with each piece
+            if not is_over and (_is_end(event) or (reader.is_over and (has_more or not late))):
+                is_over = _is_end(event)
+                late = [threading.Timer(END_SECONDS if is_over else USAGE_SECONDS, give_up), *late]
+                late[0].daemon = True
+                late[0].start()
+                for timer in late[1:]:
+                    timer.cancel()
+                del late[1:]
     except Exception:
         if not is_late:
             raise
@@ -321,17 +328,34 @@ class EventReader:
         if self._is_first:
             self._is_first, line = False, line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         name, _, value = line.partition(b":")
+        while name == b"data" and value.lstrip().startswith(b"data:"):  # proxies write it twice
+            value = value.lstrip()[len(b"data:") :]
         value = value.removeprefix(b" ")
-        if name in (b"data", b"error"):  # llama.cpp has errors under a name of their own
+        if line.startswith(b"{"):  # some servers write errors so
+            name, value = b"data", line
+        is_comment = name == b"data" and value.startswith(b":")
+        if name in (b"data", b"error") and not is_comment:  # llama.cpp has errors under a name of their own
+            if len(self._data) == 1 and value.startswith((b"{", b"[DONE")) and _is_json(self._data[0]):
+                self._end(events)  # without an empty line between them
             self._data.append(value)
             self._is_error = self._is_error or name == b"error"
         elif name == b"event":
-            self._is_error = value.strip() == b"error"
+            self._is_error = value.strip().lower().endswith((b"error", b"exception"))
         elif not line:
-            data = b"\n".join(self._data)
-            events += filter(None, [_error(data) if self._is_error and data else data])
-            self._data.clear()
-            self._is_error = False
+            self._end(events)
+
+    def _end(self, events: list[bytes]) -> None:
+        data = b"\n".join(self._data)
+        events += filter(None, [_error(data) if self._is_error and data else data])
+        self._data.clear()
+        self._is_error = False
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data.decode()), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _error(data: bytes) -> bytes:
@@ -360,6 +384,7 @@ _MAX_ADDRESS = 200  # characters of an address that is shown
 _MAX_DEPTH = 4  # of the words in the body of an error
 _OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
 _OF_AN_ERROR = ("message", "detail", "msg", "status_msg")
+_EXCEPTION = re.compile(r"[a-z]Exception$")
 _WORDS = (
     *("error_description", "error_message", "error_msg", "error", "errors", *_OF_AN_ERROR, "details", "reason"),
     *("exception", "fault", "faultstring", "header", "title"),
@@ -404,16 +429,19 @@ def error_of(body: object) -> object:
     Besides `{"error": ...}`, also in a choice, there are vLLM's `{"object": "error", "message": ...}`, FastAPI's
     `{"detail": ...}`, and the `base_resp` of a failure beside a reply without choices.
     """
+    body = body[0] if isinstance(body, list) and len(body) == 1 else body
     if not isinstance(body, dict):
         return None
     choices = body.get("choices")
     choices = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
     for holder in (body, *choices, *(each.get("delta") for each in choices)):
-        if isinstance(holder, dict) and holder.get("error"):
-            inner = holder["error"]
-            return inner["error"] if isinstance(inner, dict) and inner.get("error") else inner
+        if isinstance(holder, dict) and (inner := holder.get("error") or holder.get("errors")):
+            inner = holder if inner is True else inner
+            return inner["error"] if isinstance(inner, dict) and inner.get("error") not in (None, True) else inner
     if isinstance(base := body.get("base_resp"), dict) and base.get("status_code"):
         return base
+    if not choices and (named := next((each for name, each in body.items() if _EXCEPTION.search(name) and each), None)):
+        return named
     is_error = body.get("object") == "error" or (
         not any(name in body for name in _OF_A_REPLY) and any(body.get(name) for name in _OF_AN_ERROR)
     )

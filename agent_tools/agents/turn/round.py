@@ -160,10 +160,10 @@ class Round:
             case base.CallComplete(index, _, name, arguments, more):
                 if more:
                     self.more_of_calls[self._unfinished[index].id] = more
-                if arguments.strip() in ("", "{}") and "<" in name:  # the whole call is in the name
-                    arguments = next(
-                        (call.arguments for call in calls_in(name, self.declared, self.schemas)), arguments
-                    )
+                is_empty, is_tagged = arguments.strip() in ("", "{}"), arguments.lstrip()[:1] == "<"
+                if is_empty or is_tagged:  # the whole call is in the name, or the arguments stand between tags
+                    found = calls_in(f"{name}\n{arguments}" if is_tagged else name, self.declared, self.schemas)
+                    arguments = next((call.arguments for call in found), arguments)
                 yield from self._complete(index, declared_name(name[:MAX_NAME_CHARS], self.declared), arguments)
 
     def _end(self) -> Iterator[Step]:
