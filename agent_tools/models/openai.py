@@ -133,7 +133,7 @@ class OpenAIModel:
         if tools:
             request["tools"] = wire_tools(tools)
         else:
-            request.pop("tool_choice", None)
+            request = {key: each for key, each in request.items() if key not in ("tool_choice", "parallel_tool_calls")}
         reader = ChunkReader(self.max_reply_bytes, self.dialect.profile.thinking, self.dialect.hear)
         asking = Asking(self.dialect, request, self._open)
         return Reply(asking.open, self.translated, reader, self.waiting, asking.open_again, asking.taken)

@@ -148,7 +148,7 @@ def _with_messages(fields: JsonObject, profile: UpstreamProfile) -> JsonObject:
     messages = [_with_reasoning(each, profile) for each in fields["messages"] if not _is_empty(each, profile)]
     if profile.pictures == "none":
         messages = _without_figures(messages)
-    if profile.tools == "prompted":
+    if profile.tools == "prompted" or (profile.tools == "declared" and not fields.get("tools")):
         fields = prompted({**fields, "messages": messages})
         messages = fields["messages"]
     if profile.roles == "merged":
@@ -323,7 +323,7 @@ _OF_A_VALUE = re.compile(
 _MISPLACED = re.compile(
     r"system message must be|system (?:role|messages?) (?:is |are )?only (?:allowed|supported|at)"
     r"|unexpected (?:message )?role"
-    r"|unknown (?:message )?role|only one system|multiple system|conversation roles must"
+    r"|(?:unknown|incorrect|invalid) (?:message )?role|only one system|multiple system|conversation roles must"
 )
 _ROLE = r"['\"`]?(?:system|developer|user|assistant|tool|function)['\"`]?"
 _ROLES = re.compile(
@@ -340,7 +340,7 @@ _IN_TURNS = re.compile(
     r"|consecutive (?:user |assistant )?messages"
 )
 _EMPTY = re.compile(
-    r"content blocks? must be non-?empty|content (?:must|should|can|may) ?not be (?:an )?empty|non-empty content"
+    r"content blocks? must be non-?empty|content:? (?:must|should|can|may) ?not be (?:an )?empty|non-empty content"
     r"|(?:text|content)[^!\n]{0,80} is (?:blank|empty)|at least 1 character[^!\n]{0,80}content"
 )
 _ONE_CALL = re.compile(
@@ -358,6 +358,7 @@ _NO_TOOLS = re.compile(
     r"|no endpoints found that support tool"
     r"|(?:tool|function)[ -]?(?:s|use|calls?|calling)?`? (?:is|are) not (?:support|enabl|avail)"
 )
+_UNDECLARED = re.compile(r"toolconfig|without `?tools|must define `?tools")
 _NOT_FORCED = re.compile(
     r"tool_choice.{0,80}(?:not support|only support|must be .?auto)|only .{0,12}auto.{0,60}tool_choice"
 )
@@ -374,6 +375,8 @@ def lesson(profile: UpstreamProfile, request: Json, words: str) -> UpstreamProfi
     """
     sent, said = phrased(request, profile), words[:MAX_READ_CHARS].lower()
     taught = profile.learned(tools="prompted") if "tools" in sent and lacks_tools(words) else None
+    if "tools" not in sent and _UNDECLARED.search(said):
+        taught = profile.learned(tools="declared")
     if taught is None and sent.get("tool_choice") not in (None, "none", "auto") and _NOT_FORCED.search(said):
         taught = profile.learned(choice="auto")
     taught = taught or _of_limits(profile, sent, said) or _of_roles(profile, sent, said)
@@ -465,4 +468,4 @@ def _used_keywords(value: Any) -> Iterator[str]:
 
 def _names(said: str, name: str) -> bool:
     """Return whether a message names a field, and not only a longer name that contains it."""
-    return re.search(rf"(?<![a-z_]){name}(?![a-z_])", said) is not None
+    return re.search(rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])", said) is not None

@@ -18,7 +18,7 @@ Roles = Literal["free", "merged"]
 Empty = Literal["text", "none"]
 Ids = Literal["any", "nine"]
 Pictures = Literal["shown", "none"]
-Calling = Literal["native", "prompted"]
+Calling = Literal["native", "declared", "prompted"]
 Choice = Literal["any", "auto"]
 Calls = Literal["parallel", "single"]
 
@@ -43,7 +43,7 @@ class UpstreamProfile:
         ids: `nine`, ids of calls are sent as nine letters and digits.
         pictures: `none`, the figures that code drew are not shown to the model. A user's own pictures are always sent.
         tools: `prompted`, for a server without tool calling: the prompt offers the functions, and calls are read from
-            the text of the reply; see phrasing.py.
+            the text of the reply; see phrasing.py. `declared`, earlier calls are text in requests without functions.
         choice: `auto`, a `tool_choice` that forces a call is sent as `auto`: for servers that take nothing else.
         calls: `single`, several calls of one message are sent as a message each, with its result after it.
         left_out: fields that the server refuses, and a reply does without; `tools.` begins a keyword of tools' schemas.
