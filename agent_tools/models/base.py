@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Union, runtime_checkable
 
@@ -186,6 +187,13 @@ class Model(Protocol):
             ModelError: the model could not be asked, or its reply was cut off.
         """
         ...
+
+
+def abandon(reply: Iterator[Delta]) -> None:
+    """Close a reply, from any thread. A plain generator that is at work ends after its next piece instead."""
+    if close := getattr(reply, "close", None):
+        with suppress(ValueError):
+            close()
 
 
 # Ids of calls that came without one.

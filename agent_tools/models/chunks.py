@@ -52,14 +52,13 @@ from agent_tools.models.wire import ServerFields
 # so is a token. Anything else is part of the arguments, as the model wrote them.
 
 
-_PART = re.compile(r'[{}\[\]"]')
+_PART = re.compile(r'[{}\[\]"]|\\.?', re.DOTALL)
 _GIVEN = ("arguments", "parameters", "input")
 _OF_A_CALL = frozenset(("id", "type", "index", "function", "custom", "name", *_GIVEN))
 _OF_A_FUNCTION = frozenset(("name", "index", *_GIVEN))
 _SPACE = re.compile(r"\s*")
 _EMPTY = re.compile(r"\s*\{\s*\}")
 _DECODER = json.JSONDecoder(strict=False)
-_STRING = re.compile(r'[^"\\]*')
 
 
 class ObjectEnd:
@@ -71,51 +70,28 @@ class ObjectEnd:
     """
 
     def __init__(self) -> None:
-        self.is_whole = False
-        self.is_text = False  # it did not open as an object
+        self.is_whole = self.is_text = False
         self._depth = 0
-        self._in_string = False
-        self._is_escaped = False
+        self._in_string = self._is_escaped = False
 
     def feed(self, text: str) -> int:
         """Take a piece; return the place behind the object's end in it, or the piece's length."""
-        place = 0
         if not self._depth and not self.is_whole:
-            place = len(text) - len(text.lstrip())
-            self.is_text = self.is_text or (place < len(text) and text[place] != "{")
-        if self.is_text:
-            return len(text)
-        while place < len(text) and not self.is_whole:
-            place = self._string(text, place) if self._in_string else self._outside(text, place)
-        return place
-
-    def _outside(self, text: str, place: int) -> int:
-        found = _PART.search(text, place)
-        if found is None:
-            return len(text)
-        self._in_string = found[0] == '"'
-        if not self._in_string:
-            self._depth += 1 if found[0] in "{[" else -1
-            self.is_whole = self._depth <= 0
-        return found.end()
-
-    def _string(self, text: str, place: int) -> int:
-        if self._is_escaped:
-            self._is_escaped = False
-            return place + 1
-        end = _STRING.match(text, place).end()  # type: ignore[union-attr]
-        self._is_escaped = text[end : end + 1] == "\\"
-        self._in_string = text[end : end + 1] != '"'
-        return end + 1
-
-
-@dataclass(frozen=True)
-class _Opening:
-    """The part of a piece that identifies its call; '' for a missing name or id."""
-
-    name: str
-    id: str
-    has_arguments: bool
+            self.is_text = self.is_text or text.lstrip()[:1] not in ("", "{")
+        if self.is_whole:
+            return 0
+        place, self._is_escaped = int(self._is_escaped and text != ""), self._is_escaped and not text
+        for found in _PART.finditer(text, place) if not self.is_text else ():
+            if found[0] == '"':
+                self._in_string = not self._in_string
+            elif found[0][0] == "\\":
+                self._is_escaped = self._in_string and len(found[0]) == 1
+            elif not self._in_string:
+                self._depth += 1 if found[0] in "{[" else -1
+                if self._depth <= 0:
+                    self.is_whole = True
+                    return found.end()
+        return len(text)
 
 
 @dataclass
@@ -174,14 +150,14 @@ class _PartialCall:
             untold += behind
         return untold
 
-    def is_over_before(self, piece: _Opening) -> bool:
-        """Return whether a piece at the same index belongs to another call."""
-        if not piece.name or not (self.name or self.is_begun):
+    def is_over_before(self, name: str, id_: str, *, has_arguments: bool) -> bool:
+        """Return whether a piece at the same index, with this name and id, belongs to another call."""
+        if not name or not (self.name or self.is_begun):
             return False
-        if piece.id and self.id and self.id != piece.id:
-            return self.end.is_whole or self.end.is_text or piece.name != self.name
-        is_other = not piece.id or (piece.id == self.id and self.is_begun)
-        return is_other and self.end.is_whole and (piece.has_arguments or piece.name != self.name)
+        if id_ and self.id and self.id != id_:
+            return self.end.is_whole or self.end.is_text or name != self.name
+        is_other = not id_ or (id_ == self.id and self.is_begun)
+        return is_other and self.end.is_whole and (has_arguments or name != self.name)
 
 
 def _unknown(fields: object, known: frozenset[str]) -> dict[str, Any]:
@@ -233,7 +209,7 @@ class CallPieces:
         name, id_ = str(function.get("name") or ""), "" if piece.get("id") is None else str(piece["id"])
         arguments = next((function[key] for key in _GIVEN if function.get(key) is not None), None)
         text = arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
-        call = self._find(piece.get("index"), _Opening(name, id_, bool(text)))
+        call = self._find(piece.get("index"), name, id_, has_arguments=bool(text))
         if not call.id and id_:
             call.id = id_
             self._by_id.setdefault(id_, call)
@@ -256,18 +232,18 @@ class CallPieces:
                 yield ArgumentsDelta(call.index, rest)
             yield CallComplete(call.index, call.id, call.name, "".join(call.arguments), self._more.of(call.index))
 
-    def _find(self, position: object, piece: _Opening) -> _PartialCall:
+    def _find(self, position: object, name: str, id_: str, *, has_arguments: bool) -> _PartialCall:
         """Return the call that a piece belongs to; a new one if there is none."""
         call = self._by_position.get(position)
         current = self._current
         if position is None:
-            call = self._by_id.get(piece.id, current) if piece.id else current
-            is_head = piece.name and not piece.has_arguments and piece.id not in self._by_id
-            if call and ((piece.name and call.is_begun and not piece.id) or (is_head and piece.id and call.name)):
+            call = self._by_id.get(id_, current) if id_ else current
+            is_head = name and not has_arguments and id_ not in self._by_id
+            if call and ((name and call.is_begun and not id_) or (is_head and id_ and call.name)):
                 call = None
-        elif call is None and not piece.name and not piece.id and current and not current.end.is_whole:
+        elif call is None and not name and not id_ and current and not current.end.is_whole:
             call = self._by_position[position] = current  # some servers count each piece of a call as another one
-        if call is None or call.is_over_before(piece):
+        if call is None or call.is_over_before(name, id_, has_arguments=has_arguments):
             refuse_more_calls(len(self.calls))
             call = self._by_position[position] = _PartialCall(len(self.calls), position)
             self.calls.append(call)

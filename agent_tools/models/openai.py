@@ -38,6 +38,7 @@ from agent_tools.models.reply import (
     Reply,
     Waiting,
     failure_name,
+    json_or_text,
     redirect_target,
     refuse_abandoned,
     short_name,
@@ -252,15 +253,8 @@ def _limit_retries(sending: threading.local, response: Any) -> None:
     """
     is_told_to_wait = "retry-after" in response.headers and not getattr(sending, "may_wait", True)
     teaches = getattr(sending, "teaches", None) if response.status_code >= 500 else None
-    if is_told_to_wait or (teaches and teaches(_words_in(response))):
+    if is_told_to_wait or (teaches and teaches(words_of(json_or_text(response.read())))):
         response.headers["x-should-retry"] = "false"
-
-
-def _words_in(response: Any) -> str:
-    try:
-        return words_of(json.loads(response.read()))
-    except (ValueError, RecursionError):
-        return ""
 
 
 def _has_results(messages: Sequence[Json]) -> bool:
@@ -329,10 +323,8 @@ class Dialect:
     def keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
         """Keep what differs between two profiles, beside what other requests have learned."""
         with self._lock:
-            names = [
-                field.name for field in fields(learned) if getattr(start, field.name) != getattr(learned, field.name)
-            ]
-            news = {name: getattr(learned, name) for name in names}
+            new = {each.name: getattr(learned, each.name) for each in fields(learned)}
+            news = {name: value for name, value in new.items() if value != getattr(start, name)}
             if "left_out" in news:
                 news["left_out"] |= self.profile.left_out
             profile = replace(self.profile, **news)

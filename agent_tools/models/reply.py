@@ -193,9 +193,8 @@ def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
                 break
         is_usage = isinstance(said, dict) and bool(said.get("usage")) and not said.get("choices")  # which comes last
         if not has_end and not reader.is_over and not is_usage:
-            message = "The model's server stopped in the middle of its answer."
-            words = head.decode(errors="replace").strip() if said is None else words  # no event has come
-            raise ModelError(message, is_retryable=True, detail=words)
+            words = head[:_MAX_WORDS].decode(errors="replace").strip() if said is None else words  # no event has come
+            raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True, detail=words)
     yield from reader.finish()
 
 
@@ -205,7 +204,8 @@ def _is_end(event: bytes) -> bool:
 
 def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[bytes]:
     """Yield a stream's events. Some servers leave the connection open after the last one."""
-    is_late, is_over, late = False, False, list[threading.Timer]()
+    is_late = is_over = False
+    late: threading.Timer | None = None
 
     def give_up() -> None:
         nonlocal is_late
@@ -218,18 +218,21 @@ def _events(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
             has_more = b'"delta"' in event  # some servers give a finish reason with each piece
             if not is_over and (_is_end(event) or (reader.is_over and (has_more or not late))):
                 is_over = _is_end(event)
-                late = [threading.Timer(END_SECONDS if is_over else USAGE_SECONDS, give_up), *late]
-                late[0].daemon = True
-                late[0].start()
-                for timer in late[1:]:
-                    timer.cancel()
-                del late[1:]
+                late = _replaced(late, threading.Timer(END_SECONDS if is_over else USAGE_SECONDS, give_up))
     except Exception:
         if not is_late:
             raise
     finally:
-        for timer in late:
-            timer.cancel()
+        _replaced(late)
+
+
+def _replaced(timer: threading.Timer | None, following: threading.Timer | None = None) -> threading.Timer | None:
+    if timer:
+        timer.cancel()
+    if following:
+        following.daemon = True
+        following.start()
+    return following
 
 
 def _head(arriving: Iterator[bytes]) -> bytes:
@@ -262,16 +265,11 @@ def _read(read: Callable[[Json], Iterator[Delta]], said: Any) -> list[Delta]:
 
 def _read_to_the_end(arriving: Iterator[bytes], response: Any) -> None:
     """Read what is left, for `END_SECONDS` at most."""
-    late = threading.Timer(END_SECONDS, _hang_up, (response,))
-    late.daemon = True
-    try:
-        late.start()
+    late = _replaced(None, threading.Timer(END_SECONDS, _hang_up, (response,)))
+    with contextlib.suppress(Exception):  # all that counts has been read; the connection is closed
         for _ in arriving:
             pass
-    except Exception:  # noqa: BLE001  (all that counts has been read; the connection is closed)
-        return
-    finally:
-        late.cancel()
+    _replaced(late)
 
 
 def _hang_up(response: Any) -> None:
@@ -335,7 +333,8 @@ class EventReader:
             name, value = b"data", line
         is_comment = name == b"data" and value.startswith(b":")
         if name in (b"data", b"error") and not is_comment:  # llama.cpp has errors under a name of their own
-            if len(self._data) == 1 and value.startswith((b"{", b"[DONE")) and _is_json(self._data[0]):
+            is_next = value.startswith((b"{", b"[DONE")) and len(self._data) == 1
+            if is_next and isinstance(json_or_text(self._data[0]), dict):
                 self._end(events)  # without an empty line between them
             self._data.append(value)
             self._is_error = self._is_error or name == b"error"
@@ -351,19 +350,17 @@ class EventReader:
         self._is_error = False
 
 
-def _is_json(data: bytes) -> bool:
+def json_or_text(data: bytes) -> object:
+    """Return JSON read; anything else as text."""
     try:
-        return isinstance(json.loads(data.decode()), dict)
+        return json.loads(data.decode())
     except (ValueError, RecursionError):
-        return False
+        return data.decode(errors="replace").strip()
 
 
 def _error(data: bytes) -> bytes:
     """Return the data of an event that is an error by its name as an error: it may be anything."""
-    try:
-        said = json.loads(data.decode())
-    except (ValueError, RecursionError):
-        said = data.decode(errors="replace").strip()
+    said = json_or_text(data)
     return json.dumps(said if error_of(said) else {"error": said}).encode()
 
 
@@ -394,12 +391,7 @@ _WORDS = (
 CONTEXT_TOO_LONG = "context_length_exceeded"
 """OpenAI's name of the failure that the conversation does not fit into the model's context."""
 
-_NAMES_OF_TOO_LONG = (
-    CONTEXT_TOO_LONG,
-    "exceed_context_size_error",
-    "prompt_too_long",
-    "model_max_prompt_tokens_exceeded",
-)
+_NAME_OF_TOO_LONG = re.compile(r"(?=.*(?:context|prompt)).*(?:exceed|too_long).*", re.IGNORECASE)
 _CONTEXT = r"context (?:length|window|size|limit)|(?:prompt|model|input) length|input token count|model token limit"
 _EXCESS = r"exceed|maximum|too (?:long|large)|(?:long|great|larg)er than|is only"
 _RATE = r"rate limit|quota|per (?:second|minute|hour|day)"
@@ -412,7 +404,7 @@ _MAX_WORDS = 1_000  # characters of a server's words that are searched
 
 def failure_name(words: str, *names: object) -> str | None:
     """Return the short name of a failure; servers have several names and sentences for a context that is too long."""
-    is_too_long = any(name in _NAMES_OF_TOO_LONG for name in names if isinstance(name, str))
+    is_too_long = any(_NAME_OF_TOO_LONG.fullmatch(name[:100]) for name in names if isinstance(name, str))
     return CONTEXT_TOO_LONG if is_too_long or _SAYS_TOO_LONG.match(words[:_MAX_WORDS]) else short_name(*names)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 
 from agent_tools.agents.react.parser import ReActParser
 from agent_tools.messages import (
@@ -31,6 +29,7 @@ from agent_tools.models.base import (
     ReasoningDelta,
     TextDelta,
     Usage,
+    abandon,
 )
 
 # A conversation with tools as ReAct text, for a model that only continues text. Pure.
@@ -40,20 +39,8 @@ from agent_tools.models.base import (
 
 STOP = ("\nObservation:",)
 """The stop words of a reply: results are ours to write. The line end spares prose about observations."""
-
-
-@dataclass(frozen=True)
-class _Phrases:
-    """The instructions in one language: the whole task, the line of a tool, and the end of a turn without calls."""
-
-    task: str
-    tool: str
-    nothing_more: str
-
-
-_PHRASES: Mapping[Language, _Phrases] = {
-    "en": _Phrases(
-        task="""Answer the question as well as you can. These tools are at your service:
+_TASK: Mapping[Language, str] = {
+    "en": """Answer the question as well as you can. These tools are at your service:
 
 {tools}
 
@@ -72,11 +59,7 @@ Never write an Observation yourself: end after the Action Input. Begin!
 
 Question: {question}
 """,
-        tool="{name}: {description} Parameters: {parameters} {format}",
-        nothing_more="I may not use tools any more and have to answer with what I know.",
-    ),
-    "zh": _Phrases(
-        task="""请尽力回答问题。你可以使用以下工具：
+    "zh": """请尽力回答问题。你可以使用以下工具：
 
 {tools}
 
@@ -95,9 +78,14 @@ Final Answer: 对问题的最终回答
 
 Question: {question}
 """,
-        tool="{name}：{description} 输入参数：{parameters} {format}",
-        nothing_more="我不能再使用工具，必须根据已知信息作答。",
-    ),
+}
+_TOOL: Mapping[Language, str] = {
+    "en": "{name}: {description} Parameters: {parameters} {format}",
+    "zh": "{name}：{description} 输入参数：{parameters} {format}",
+}
+_NOTHING_MORE: Mapping[Language, str] = {
+    "en": "I may not use tools any more and have to answer with what I know.",
+    "zh": "我不能再使用工具，必须根据已知信息作答。",
 }
 
 
@@ -119,7 +107,7 @@ def react_messages(
     """
     last = max((place for place, message in enumerate(messages) if _is_question(message)), default=len(messages))
     before, question, since = messages[:last], messages[last : last + 1], messages[last + 1 :]
-    prompt = _PHRASES[language].task.format(
+    prompt = _TASK[language].format(
         tools="\n\n".join(_described(function, formats, language) for function in functions),
         names=", ".join(str(function["name"]) for function in functions),
         question=question[0].text if question else "",
@@ -127,7 +115,7 @@ def react_messages(
     work = scratchpad(since)
     prompt += f"{work}\nThought: " if work else "Thought: "
     if not may_act:
-        prompt += f"{_PHRASES[language].nothing_more}\nFinal Answer: "
+        prompt += f"{_NOTHING_MORE[language]}\nFinal Answer: "
     items = [item for message in (*question, *since) if message.role == USER for item in message.items]
     pictures = [item for item in items if item.kind not in ("text", "file")]
     return [*_history(before), Message(USER, (ContentItem(text=prompt), *pictures) if pictures else prompt)]
@@ -149,16 +137,13 @@ def scratchpad(messages: Sequence[Message]) -> str:
 
 
 def _described(function: FunctionDefinition, formats: Mapping[str, str], language: Language) -> str:
-    return (
-        _PHRASES[language]
-        .tool.format(
-            name=function["name"],
-            description=function.get("description", ""),
-            parameters=json.dumps(function.get("parameters") or {}, ensure_ascii=False),
-            format=formats.get(str(function["name"]), ""),
-        )
-        .rstrip()
+    described = _TOOL[language].format(
+        name=function["name"],
+        description=function.get("description", ""),
+        parameters=json.dumps(function.get("parameters") or {}, ensure_ascii=False),
+        format=formats.get(str(function["name"]), ""),
     )
+    return described.rstrip()
 
 
 def _is_question(message: Message) -> bool:
@@ -229,7 +214,7 @@ class _Reply(Iterator[Delta]):
     def close(self) -> None:
         """Abandon the reply."""
         self._is_closed = True
-        _close(self._inner)
+        abandon(self._inner)
 
     def _read(self) -> Iterator[Delta]:
         has_thought = has_spoken = False
@@ -261,7 +246,7 @@ class _Reply(Iterator[Delta]):
                     yield delta
             if self._parser.is_over:
                 self._reason = "stop"
-                _close(self._inner)
+                abandon(self._inner)
                 return
 
     def _parsed(self, delta: Delta) -> Iterator[Delta]:
@@ -269,10 +254,3 @@ class _Reply(Iterator[Delta]):
             yield from self._parser.feed(delta.text)
         elif isinstance(delta, ReasoningDelta):
             yield delta
-
-
-def _close(reply: Iterator[Delta]) -> None:
-    close = getattr(reply, "close", None)
-    if close is not None:
-        with suppress(ValueError):  # a plain generator cannot be closed while it is at work
-            close()

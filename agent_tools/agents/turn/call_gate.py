@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 from agent_tools.agents.turn.call_reader import (
-    MAX_WORDS,
     LABEL,
+    MAX_WORDS,
     PYTHON_LIST,
     WORD,
-    declared_name,
     interpreter_names,
+    known_name,
     token_name,
 )
 from agent_tools.models.dialect.framing import (
@@ -46,7 +46,10 @@ _OF_NAMES = re.compile(r"name|id$|type|^tool$", re.IGNORECASE)
 _LABELS = ("tool calls", "function calls", "calls", "calling tool")
 _LANGUAGES = ("", "json", *_OF_CALLS)
 _SEPARATORS = re.compile(r"[\s;,]+")
+_PROSE = re.compile(r"[ \t]+(?:([{\[<])|[^\w\s]|\w[\w./-]*(?![\w./:=-]|\Z))")
+"""Behind a word that belongs to no frame; a bracket may follow one that does."""
 _KEY = re.compile(r'[{,]\s*"([^"\\]*)"\s*:\s*')
+_BEFORE_KEY = re.compile(r'[{,]\s*(?:"(?:[^"\\]|\\.)*"?\s*)?')
 _SCALAR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*|[\w.+-]+\s*(?=,)', re.DOTALL)
 _BEFORE_NAME = ("id", "tool_call_id", "role", "content", "thought", "reasoning")
 _NAMING = ("name", "tool_name", "tool", "action", "recipient_name", "function_name", "type", "function")
@@ -126,13 +129,16 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
     `is_framed` says that a token is its beginning, and that other text stands before it.
     """
     place = words = 0
+    is_named = False  # a word was a name
     while place < len(text):
         if token := TOKEN.match(text, place):
-            if token_name(token[0], declared):
+            if is_named or token_name(token[0], declared):
                 return True
             if words and token[0].startswith("</") and not _OF_NAMES.search(name_of(token[0])):
                 return False  # words between tags
             place, is_framed, words = token.end(), True, words * (not is_closing(token[0]))
+        elif is_named and text[place] in "({[<\uff5c":
+            return True
         elif skipped := _SEPARATORS.match(text, place) or PYTHON_LIST.match(text, place):
             place = skipped.end()
         elif may_become_token(text, place):
@@ -149,9 +155,13 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
         elif text[place] in "{[":
             return _names_one(text, place, declared) if is_framed else _json_opens_call(text[place:], declared)
         elif (word := WORD.match(text, place)) and words < MAX_WORDS:
-            opens = _word_opens(text, word, declared, is_framed=is_framed)
-            if opens is not None or word.end() == len(text):
-                return opens
+            begins = word[0][0].islower() or any(name.startswith(word[0]) for name in declared)
+            is_named = is_named or bool(known_name(word[0], declared))
+            if is_named and is_framed and word.end() < len(text):
+                return True
+            prose = _PROSE.match(text, word.end())
+            if not is_named and ((prose and not (is_framed and prose[1])) or not (is_framed or begins)):
+                return False
             place, words = word.end(), words + 1
         else:
             return False
@@ -174,84 +184,35 @@ def _behind_fence(text: str, place: int, *, is_framed: bool) -> int | None:
     return fence.end() if language in _OF_CALLS or (language in _LANGUAGES and (is_framed or is_json)) else 0
 
 
-def _word_opens(text: str, word: re.Match[str], declared: Mapping[str, object], *, is_framed: bool) -> bool | None:
-    """Return whether a word is the name of a call; None if it may be a word of the frame before the name."""
-    is_name = declared_name(word[0].rstrip("."), declared) in declared
-    if is_name and word.end() < len(text):
-        return True if is_framed else _has_arguments(text, word.end(), word[0])
-    if not is_framed and not word[0][0].islower() and not any(name.startswith(word[0]) for name in declared):
-        return False
-    if word.end() == len(text) or is_name:
-        return None
-    return None if _goes_on(text, word.end(), is_framed=is_framed) else False
-
-
-def _has_arguments(text: str, place: int, word: str) -> bool | None:
-    """Return whether arguments follow a name that has no frame, or only a prefix such as `to=`."""
-    rest = text[place:].lstrip()
-    if not rest:
-        return None
-    if rest[0] in "({":
-        return True
-    following = WORD.match(rest)
-    if following is None or not re.search(r"[=:]", word):
-        return rest[0] in "<\uff5c["
-    return None if following.end() == len(rest) else rest[following.end() :].lstrip()[:1] in ("", "{", "<")
-
-
-def _goes_on(text: str, place: int, *, is_framed: bool) -> bool:
-    """Return whether a word may belong to a frame: a bracket follows it, or a word with `=` or `:`."""
-    behind = place + len(text[place:]) - len(text[place:].lstrip(" \t"))
-    if behind == len(text) or (behind == place and text[place] in "{[<"):
-        return True
-    following = WORD.match(text, behind)
-    if following is None:
-        return is_framed and text[behind] in "{[<\n"
-    return following.end() == len(text) or re.search(r"[=:]", following[0]) is not None
-
-
 def _names_one(text: str, place: int, declared: Mapping[str, object]) -> bool | None:
     inside = text[place:].casefold()
     return True if any(name.casefold() in inside for name in (*declared, *interpreter_names(declared))) else None
 
 
 def _json_opens_call(text: str, declared: Mapping[str, object]) -> bool | None:
-    """Look at an object's first key and value that say what it is."""
-    if text[0] == "[":
-        text = text[1:].lstrip()
-        if not text or text[0] != "{":
-            return False if text else None
-    if text.startswith("{{"):
-        text = text[1:]
+    """Look at an object's first keys, up to one that says what it is."""
+    text = text.removeprefix("[").lstrip()
+    if not text.startswith("{"):
+        return False if text else None
+    text = text[text.startswith("{{") :]
     begun = text[1:].lstrip()
     if begun and begun[0] not in "\"'":
         return _names_one(begun, 0, declared) if re.match(r"\w+ ?(?:=>|\Z)", begun) else False
     text = text.replace("'", '"') if begun[:1] == "'" else text
     place = 0
-    for _ in _BEFORE_NAME:
-        found = _KEY.match(text, place)
-        if found is None:
-            return None
-        if found[1] not in _BEFORE_NAME:
-            return _value_opens_call(found[1], text[found.end() :], declared)
+    while found := _KEY.match(text, place):
+        key, value = found[1], text[found.end() : found.end() + 1]
+        if key in declared or key in _HOLDING:
+            if not value:
+                return None
+            if value != '"' or key not in _NAMING:
+                return value in ('{"n' if key in _HOLDING[:3] else "{[")
         scalar = _SCALAR.match(text, found.end())
+        if key in _NAMING and scalar:
+            return scalar[1] in _TYPES if key == "type" else bool(known_name(scalar[1] or "", declared))
+        if key in _NAMING or key not in _BEFORE_NAME:
+            return None if key in _NAMING and value in ("", '"') else False
         if scalar is None or scalar.end() == len(text):
             return None
         place = scalar.end()
-    return False
-
-
-def _value_opens_call(key: str, value: str, declared: Mapping[str, object]) -> bool | None:
-    if key in declared or key in _HOLDING:
-        if not value:
-            return None
-        if value[0] in "{[n" or key not in _NAMING:
-            return value[0] in ('{"n' if key in _HOLDING[:3] else "{[")
-    if key not in _NAMING:
-        return False
-    scalar = _SCALAR.match(value)
-    if scalar is None or scalar[1] is None:
-        return None if not value or value[0] == '"' else False
-    if key == "type":
-        return scalar[1] in _TYPES
-    return declared_name(scalar[1], declared) in declared
+    return None if _BEFORE_KEY.fullmatch(text, place) else False

@@ -71,6 +71,12 @@ def declared_name(name: str, declared: Mapping[str, object]) -> str:
     return interpreters[0] if len(interpreters) == 1 and not meant and folded & _INTERPRETER_NAMES else name
 
 
+def known_name(written: str, declared: Mapping[str, object]) -> str:
+    """Return the declared function that a word names; '' for none."""
+    name = declared_name(written.rstrip("."), declared)
+    return name if name in declared else ""
+
+
 def interpreter_names(declared: Mapping[str, object]) -> tuple[str, ...]:
     """Return words of the further names that mean the function that runs code, if there is only one."""
     return ("python", "jupyter", "code_", "_code") if sum(map(bool, declared.values())) == 1 else ()
@@ -101,9 +107,7 @@ FENCE_LINE = re.compile(r"(?<![^\n])[ \t]*```[a-z_]*[ \t]*(?:\r?\n|\Z)|```[ \t]*
 _PASSED = (FENCE_LINE, SEPARATORS, LABEL)
 WORD = re.compile(r"\w[\w./:=-]{0,199}")
 PYTHON_LIST = re.compile(r"\[\s{0,9}(?:[A-Za-z]{1,20} [a-z]{1,20}:\s?)?(?=[^\W\d][\w.]{0,199}\()")
-_ATTRIBUTE = re.compile(
-    r"""(?:\b(?:name|function|tool)\s{0,3}[=:]\s{0,3}|[^\s="']=)["'“]?([\w.:/-]{1,200})["'”]?"""
-)
+_ATTRIBUTE = re.compile(r"""(?:\b(?:name|function|tool)\s{0,3}[=:]\s{0,3}|[^\s="']=)["'“]?([\w.:/-]{1,200})["'”]?""")
 _ATTRIBUTES = re.compile(r"""\s([\w-]{1,200})=["']([^"']*)["']""")
 _STRING_FLAG = re.compile(r"""\bstring=["'](true|false)["']""")
 _WORDS_BETWEEN = re.compile(
@@ -134,7 +138,7 @@ def token_name(token: str, declared: Mapping[str, object]) -> str:
     """Return the declared function that a token names; '' for none."""
     if is_closing(token) or not token.startswith("<"):
         return ""
-    if (found := _ATTRIBUTE.search(token)) and (name := declared_name(found[1], declared)) in declared:
+    if (found := _ATTRIBUTE.search(token)) and (name := known_name(found[1], declared)):
         return name
     plain = name_of(token)
     return plain if plain in declared else tagged_interpreter(token, declared)
@@ -174,7 +178,9 @@ class _Reader:
         """Go to the next call; return whether there is one."""
         while self.place < len(self.text):
             token = self._token()
-            if not token and (found := next(filter(None, (each.match(self.text, self.place) for each in _PASSED)), None)):
+            if not token and (
+                found := next(filter(None, (each.match(self.text, self.place) for each in _PASSED)), None)
+            ):
                 self.place, self.is_framed = found.end(), self.is_framed or found.re is LABEL
                 continue
             if not token or self._names(token):
@@ -194,13 +200,9 @@ class _Reader:
         rest = self.text[self.place + len(token) : self.place + len(token) + MAX_NAME_CHARS].lstrip()
         word = WORD.match(rest)
         is_announced = rest[:1] in ("{", "[", "<") or (
-            word and self._declared(word[0]) and rest[word.end() :][:1] == "("
+            word and known_name(word[0], self.declared) and rest[word.end() :][:1] == "("
         )
         return "" if is_announced else name
-
-    def _declared(self, written: str) -> str:
-        name = declared_name(written.rstrip("."), self.declared)
-        return name if name in self.declared else ""
 
     def _calls(self) -> list[FunctionCall]:
         """Read a call, or several in one JSON value."""
@@ -220,7 +222,7 @@ class _Reader:
                 return self._of_json()
             elif word := WORD.match(self.text, self.place):
                 self.place = word.end() + self.text.startswith(">{", word.end())
-                if name := self._declared(word[0]):
+                if name := known_name(word[0], self.declared):
                     prompt = ">>>" if self.text.startswith(">>>", word.start() - 3) else ""
                     return [FunctionCall(name, self._arguments(name, prompt))]
                 words += 1
@@ -237,10 +239,12 @@ class _Reader:
         """
         behind = self._space(self.place)
         following = WORD.match(self.text, behind)
-        is_plain = following is not None and not re.search(r"[=:]", following[0])
-        is_named = self.is_framed and following and "\n" in self.text[self.place : behind]
-        is_json = following is None and not self.is_framed and self.text[behind : behind + 1] in ("{", "[")
-        if behind > self.place and (is_plain or is_json) and not (is_named and self._declared(following[0])):
+        is_prose = not self.is_framed and self.text[behind : behind + 1] in ("{", "[")
+        if following:
+            may_name = self.is_framed and "\n" in self.text[self.place : behind]
+            is_named = may_name and known_name(following[0], self.declared)
+            is_prose = not is_named and not re.search(r"[=:]", following[0])
+        if behind > self.place and is_prose:
             raise ValueError("prose")
         self.place = behind
 
@@ -443,7 +447,7 @@ class _Reader:
                 yield from self._calls_of(each, depth + 1)
                 return
         names = {
-            self._declared(each): key
+            known_name(each, self.declared): key
             for key, each in value.items()
             if isinstance(each, str) and _NAMED.search(key) and not _GIVEN.search(key)
         }

@@ -20,7 +20,6 @@ timer. Setting `stop` hangs up on the model or interrupts the running code, from
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
@@ -39,7 +38,7 @@ from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.agents.turn.round import Round
 from agent_tools.errors import ToolServiceError
 from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, USER, Content, ContentItem, Message, language_of
-from agent_tools.models.base import Conversation, Delta, FunctionDefinition, Model, Options, Usage
+from agent_tools.models.base import Conversation, FunctionDefinition, Model, Options, Usage, abandon
 from agent_tools.results.execution import Execution
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool, CodeTool
@@ -250,13 +249,8 @@ class _RunningTurn:
     def _may_call(self, number: int) -> bool:
         limit = self.loop.max_rounds or settings.max_rounds()
         has_calls_left = self.loop.max_calls is None or self.calls_made < self.loop.max_calls
-        return (
-            bool(self.functions)
-            and not self.has_draft
-            and number <= limit
-            and has_calls_left
-            and (self.loop.options.get("tool_choice") != "none")
-        )
+        may_use_tools = bool(self.functions) and self.loop.options.get("tool_choice") != "none"
+        return may_use_tools and has_calls_left and number <= limit and not self.has_draft
 
     def _ask(self, answer: Round) -> Iterator[Step]:
         options = {**self.loop.options, **self._tokens_left()}
@@ -268,10 +262,10 @@ class _RunningTurn:
             options["tool_choice"] = "auto"  # a model that is forced to call could never answer
         reply = self.loop.model.reply(self.messages, self.functions, options)
         try:
-            with self.stop.ending(lambda: _hang_up(reply)):
+            with self.stop.ending(lambda: abandon(reply)):
                 yield from answer.read(takewhile(lambda _: not self.stop.is_set(), reply))
         finally:
-            _hang_up(reply)
+            abandon(reply)
 
     def _tokens_left(self) -> dict[str, int]:
         """Return the token limits of the options, minus the tokens that were spent."""
@@ -308,11 +302,8 @@ class _RunningTurn:
         yield CallRunning(call.id, call.name)
         context = CallContext(self.messages, self.loop.files, self.loop.call_timeout, self.stop)
         done = yield from perform(call, tool, context)
-        return (
-            replace(done, content=f"{done.content}\n\n{call.note}")
-            if call.note and isinstance(done.content, str)
-            else done
-        )
+        has_note = call.note and isinstance(done.content, str)
+        return replace(done, content=f"{done.content}\n\n{call.note}") if has_note else done
 
     def _reason(self, answer: Round) -> str:
         """Return the reason for which the turn ends after this round; '' if it goes on, or was stopped."""
@@ -346,14 +337,6 @@ def _result(done: CallDone) -> Message:
     figures = [path for path in (done.execution.figures if done.execution else ()) if path]
     extra = {CALL_ID: done.call.id, **({FIGURES: figures} if figures else {})}
     return Message(FUNCTION, done.content, name=done.call.name, extra=extra)
-
-
-def _hang_up(reply: Iterator[Delta]) -> None:
-    """Close a reply, from any thread. A plain generator that is at work ends after its next piece instead."""
-    close = getattr(reply, "close", None)
-    if close is not None:
-        with contextlib.suppress(ValueError):
-            close()
 
 
 # The pictures that code drew, for a model that reads images: a user's message, since tool messages hold only text.

@@ -26,7 +26,8 @@ ODD = (
 )
 TOKEN = re.compile(rf"{TAG}|{_ELEMENT}|{_CAPITALS}|{ODD}|(?<![^\n])>>>(?=\w)")
 OPENING = re.compile(
-    r"<(?=[|｜/]|[^\W\d]|\Z| (?:\Z|\w+(?: \w+=|\Z)))|\[(?=[/A-Z!~|]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
+    r"<(?=[|｜/]|[^\W\d]|\Z| (?:\Z|\w+(?: \w+=|\Z)))|\[(?=[/A-Z!~|]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z"
+    r"|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
 )
 """What a token may begin with."""
 _PARTIAL = re.compile(

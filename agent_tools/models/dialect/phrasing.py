@@ -70,20 +70,13 @@ def _led(messages: Sequence[JsonObject], offer: str) -> list[JsonObject]:
 
 def _as_text(messages: Iterable[JsonObject]) -> Iterator[JsonObject]:
     """Yield messages with calls and results as text; the results of one message's calls are one message."""
-    results: list[str] = []
-    for message in messages:
-        if message.get("role") == TOOL:
-            results.append(f"{RESULT}\n{_text(message.get('content'))}\n</tool_response>")
+    for are_results, group in itertools.groupby(messages, lambda each: each.get("role") == TOOL):
+        if are_results:
+            results = (f"{RESULT}\n{_text(each.get('content'))}\n</tool_response>" for each in group)
+            yield {"role": USER, "content": "\n".join(results)}
             continue
-        yield from _told(results)
-        results = []
-        yield _with_calls(message) if message.get("role") == ASSISTANT and message.get("tool_calls") else message
-    yield from _told(results)
-
-
-def _told(results: Sequence[str]) -> Iterator[JsonObject]:
-    if results:
-        yield {"role": USER, "content": "\n".join(results)}
+        for each in group:
+            yield _with_calls(each) if each.get("role") == ASSISTANT and each.get("tool_calls") else each
 
 
 def _with_calls(message: JsonObject) -> JsonObject:
@@ -154,7 +147,9 @@ def _with_messages(fields: JsonObject, profile: UpstreamProfile) -> JsonObject:
     if profile.roles == "merged":
         messages = _in_turns(messages)
     if profile.empty == "none":
-        messages = [_with_null(each) for each in messages]
+        messages = [
+            {**each, "content": each.get("content") or None} if each.get("tool_calls") else each for each in messages
+        ]
     if profile.ids == "nine":
         messages = [_with_short_ids(each) for each in messages]
     if profile.calls == "single":
@@ -272,12 +267,6 @@ def _without(value: Any, keywords: frozenset[str]) -> Any:
     maps = {name for name, each in found.items() if isinstance(each, dict)}
     named = {name: {key: _without(each, keywords) for key, each in found[name].items()} for name in _NAMED & maps}
     return {name: named[name] if name in named else _without(each, keywords) for name, each in found.items()}
-
-
-def _with_null(message: JsonObject) -> JsonObject:
-    if message.get("role") != ASSISTANT or message.get("content") or not message.get("tool_calls"):
-        return message
-    return {**message, "content": None}
 
 
 def _with_short_ids(message: JsonObject) -> JsonObject:

@@ -35,21 +35,19 @@ from agent_tools.models.dialect.framing import (
 from agent_tools.models.dialect.profile import Thinking
 
 _SECTION_END = re.compile(r"<\|(?:end|eom|end_message)\|>")
-_CHANNELS = {
-    **{f"<|channel|>{space}analysis": True for space in ("", " ")},
-    **{f"<|channel|>{space}{name}": False for space in ("", " ") for name in ("final", "commentary")},
-    **{" to=self": True, " to=user": False},
-}
 HEADINGS = {
-    f"{start}{channel}<|message|>".lstrip(): is_thought
+    f"{start}{mark}{name}<|message|>".lstrip(): name in ("analysis", "self")
     for start in ("", "<|start|>assistant", "<|start|> assistant")
-    for channel, is_thought in _CHANNELS.items()
+    for mark in ("<|channel|>", "<|channel|> ", " to=")
+    for name in (("self", "user") if "=" in mark else ("analysis", "final", "commentary"))
 }
 """Headings of sections, of several tokens, and whether the section is reasoning; an answer otherwise."""
 _WORD_SECTION = "<|channel>thought"
 _ROLE = re.compile(r"<\|[^<>|]{1,30}\|>(<\|[^<>|]{1,30}\|>|(?:<(?:\|[^<>|]{0,30}\|?)?)?\Z)")
 """A token, and the one right behind it as far as it has come: the first may be of a role."""
 
+_EMPTY = re.compile(r"<(\w*(?:tool|call)\w*)>\s*(?:(</\1>)|(?:<(?:/\w*)?)?\Z)")
+"""A call without anything in it, as far as it has come."""
 _THOUGHT = re.compile(r"think|thought|reason|inner", re.IGNORECASE)
 _ANSWER = re.compile(r"answer|response|final|solution|(?<=_)text$", re.IGNORECASE)
 _BARE_SECTION = "analysis"
@@ -123,7 +121,7 @@ class ThinkingSplitter:
     def feed(self, text: str) -> Iterator[Said]:
         """Take a piece, and yield the parts that are certain."""
         if self._mode == "text":
-            yield from _answer(text)
+            yield from map(TextDelta, filter(None, [text]))
             return
         self._pending += text
         seen: tuple[_State, int] | None = None
@@ -140,17 +138,18 @@ class ThinkingSplitter:
         """Yield once more, as the answer, what was read as reasoning that an opening in the prompt began."""
         if self._mode == "opened" and self._state == "inside" and not self._has_closed and self._thought:
             self.learned = "tagged"
-            yield from _answer("".join(self._thought))
+            yield TextDelta("".join(self._thought))
 
     def finish(self) -> Iterator[Said]:
         """Yield what is held back at the reply's end, unless it is only white space."""
-        if self._state == "inside" and self._pending:
-            self._thought.append(self._pending)
-            yield ReasoningDelta(self._rest())
-        elif _ROLE.fullmatch(self._pending):
+        if self._state == "inside":
+            self._thought += filter(None, [self._pending])
+            yield from map(ReasoningDelta, filter(None, [self._pending]))
+            return
+        if _ROLE.fullmatch(self._pending):
             yield from self._say()
         if self._pending.strip():  # blank lines are no answer: many models write some before a call
-            yield from _answer(self._separator + "".join(self._marks) + self._rest())
+            yield TextDelta(self._separator + "".join(self._marks) + self._pending)
 
     def _start(self) -> None:
         begun = self._pending.lstrip()
@@ -177,17 +176,10 @@ class ThinkingSplitter:
             self._state, self._wrapper, self._pending = "over", wrapper, begun[len(token) :].lstrip()
         elif (role := _ROLE.match(begun)) and (opens_thought(role[1]) or self._wrapper_of(role[1])):
             self._pending = begun[role.start(1) :]
-        elif begun and not self._may_open(begun) and not self._is_empty(token, begun):
+        elif (empty := _EMPTY.match(begun)) and (empty[2] or len(begun) < MAX_BLANK_CHARS):
+            self._pending = begun[empty.end() :].lstrip() if empty[2] else self._pending
+        elif begun and not self._may_open(begun):
             self._state, self._in_section = otherwise, False
-
-    def _is_empty(self, token: str, begun: str) -> bool:
-        """Pass the token of a call that is closed at once; return whether it is, or may still be."""
-        closing, rest = f"</{token[1:]}", begun[len(token) :].lstrip()
-        if not token or is_closing(token) or not _OF_A_CALL.search(token) or len(begun) > 2 * MAX_TOKEN:
-            return False
-        if rest.startswith(closing):
-            self._pending = rest[len(closing) :].lstrip()
-        return rest.startswith(closing) or closing.startswith(rest)
 
     def _wrapper_of(self, token: str) -> str:
         """Return the word by which a token says that it wraps an answer; '' for any other token."""
@@ -274,15 +266,6 @@ class ThinkingSplitter:
         if self._has_opened and (is_of_call or token.startswith("</")):
             return False
         return is_of_call or is_end_mark(token) or bool(self._wrapper and is_closing(token) and self._wrapper in token)
-
-    def _rest(self) -> str:
-        rest, self._pending = self._pending, ""
-        return rest
-
-
-def _answer(text: str) -> Iterator[Said]:
-    if text:
-        yield TextDelta(text)
 
 
 def _beginning(text: str, closing: re.Pattern[str] | None = None) -> int:
