@@ -242,7 +242,7 @@ def _read_object(text: str) -> Reading | None:
     if not text.startswith("{"):
         return None
     try:
-        found = _closed(text) or read_json(text, _has_sound_code)
+        found = read_json(text, _has_sound_code)
     except ValueError as exc:
         if _CLAIMS_CODE_KEY.match(text):
             raise InvalidParams(
@@ -262,13 +262,6 @@ def _read_object(text: str) -> Reading | None:
         note = f"The code holds a control character, the meaning of {escape} in JSON. For a backslash, write \\\\."
         return replace(reading, notes=(*reading.notes, note))
     return reading
-
-
-def _closed(text: str) -> JsonReading | None:
-    """Return an object that lacks only its last brace; None for other text."""
-    with suppress(ValueError, RecursionError):
-        return None if text.endswith("}") else JsonReading(_only_value(text + "}"))
-    return None
 
 
 def _decoded_once(text: str) -> str:

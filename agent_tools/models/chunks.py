@@ -255,7 +255,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _ENDED = frozenset(
     (
-        *("stop", "stopped", "eos", "eot", "end", "ended", "turn", "token", "id", "sequence", "natural", "ok"),
+        *("stop", "stopped", "eos", "eot", "eom", "end", "ended", "turn", "token", "id", "sequence", "natural", "ok"),
         *("success", "complete", "completed", "done", "finish", "finished", "reason", "tool", "tools", "call", "calls"),
         *("use", "function", "functions", "of", "model", "text", "string", "message"),
     )

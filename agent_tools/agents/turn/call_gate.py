@@ -169,8 +169,8 @@ def opens_call(text: str, declared: Mapping[str, object], *, is_framed: bool) ->
 
 
 def _may_become_label(text: str) -> bool:
-    begun = text[:60].strip("*[ \n:").lower().replace("_", " ")
-    return bool(begun) and len(text) < 60 and any(each.startswith(begun) for each in _LABELS)
+    begun = text[:60].strip("*[` \n:").lower().replace("_", " ")
+    return len(text) < 60 and any(each.startswith(begun) for each in _LABELS)
 
 
 def _behind_fence(text: str, place: int, *, is_framed: bool) -> int | None:

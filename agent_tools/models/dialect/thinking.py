@@ -46,7 +46,7 @@ _WORD_SECTION = "<|channel>thought"
 _ROLE = re.compile(r"<\|[^<>|]{1,30}\|>(<\|[^<>|]{1,30}\|>|(?:<(?:\|[^<>|]{0,30}\|?)?)?\Z)")
 """A token, and the one right behind it as far as it has come: the first may be of a role."""
 
-_EMPTY = re.compile(r"<(\w*(?:tool|call)\w*)>\s*(?:(</\1>)|(?:<(?:/\w*)?)?\Z)")
+_EMPTY = re.compile(r"<([^<>/\n]{0,99}(?:tool|call)[^<>\n]{0,99})>\s*(?:(</\1>)|(?:<(?:/[^<>\n]*)?)?\Z)")
 """A call without anything in it, as far as it has come."""
 _THOUGHT = re.compile(r"think|thought|reason|inner", re.IGNORECASE)
 _ANSWER = re.compile(r"answer|response|final|solution|(?<=_)text$", re.IGNORECASE)
@@ -170,14 +170,13 @@ class ThinkingSplitter:
             self._state, self._in_section = "over", True
             self._pending = begun[len(heading) :].lstrip()
         elif token and is_closing(token) and (ends_thought(token) or _OF_A_CALL.search(token)):
-            self._state = "between" if ends_thought(token) else self._state  # of nothing that was opened
-            self._pending = begun[len(token) :].lstrip()
+            self._state, self._pending = "between", begun[len(token) :]  # of nothing that was opened
         elif wrapper := self._wrapper_of(token):
             self._state, self._wrapper, self._pending = "over", wrapper, begun[len(token) :].lstrip()
         elif (role := _ROLE.match(begun)) and (opens_thought(role[1]) or self._wrapper_of(role[1])):
             self._pending = begun[role.start(1) :]
         elif (empty := _EMPTY.match(begun)) and (empty[2] or len(begun) < MAX_BLANK_CHARS):
-            self._pending = begun[empty.end() :].lstrip() if empty[2] else self._pending
+            self._state, self._pending = ("between", begun[empty.end() :]) if empty[2] else (self._state, self._pending)
         elif begun and not self._may_open(begun):
             self._state, self._in_section = otherwise, False
 
@@ -220,6 +219,8 @@ class ThinkingSplitter:
         return ends_thought(token) or (self._in_bars and _SECTION_END.fullmatch(token) is not None)
 
     def _say(self) -> Iterator[Said]:
+        if (self._wrapper or self._in_section) and not (self._has_said or self._marks):
+            self._pending = self._pending.lstrip()
         found = _SECTION_END.search(self._pending) if self._in_section else None
         text, end, after = self._pending, "", ""
         if found:

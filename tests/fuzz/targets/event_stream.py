@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent_tools.models.reply import _error, events
+from agent_tools.models.reply import _error, events, json_or_text
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of
@@ -16,19 +16,25 @@ def read(parts: Parts) -> None:
 
 
 def _events(whole: bytes) -> list[bytes]:
-    """The events as the standard tells of them, line by line."""
+    """The events as the standard tells of them, line by line, and what servers make of it."""
     found, data, is_error = [], [], False
     for line in [*re.split(rb"\r\n|\r|\n", whole), b""]:
         name, _, value = line.partition(b":")
-        if name in (b"data", b"error"):
-            data.append(value.removeprefix(b" "))
-            is_error = is_error or name == b"error"
-        elif name == b"event":
-            is_error = value.strip() == b"error"
-        elif not line:
+        value = re.sub(rb"\A(?:\s*data:)+", b"", value) if name == b"data" else value
+        if line.startswith(b"{"):
+            name, value = b"data", b" " + line
+        value = value.removeprefix(b" ")
+        is_next = len(data) == 1 and isinstance(json_or_text(data[0]), dict) and value.startswith((b"{", b"[DONE"))
+        is_data = name == b"error" or (name == b"data" and not value.startswith(b":"))
+        if not line or (is_data and is_next):
             whole_data = b"\n".join(data)
             found.append(_error(whole_data) if is_error and whole_data else whole_data)
             data, is_error = [], False
+        if is_data:
+            data.append(value)
+            is_error = is_error or name == b"error"
+        elif name == b"event":
+            is_error = value.strip().lower().endswith((b"error", b"exception"))
     return [each for each in found if each]
 
 
@@ -38,10 +44,12 @@ TARGET = Target(
     words=(
         *(
             b"data: ",
+            b"data: data: ",
             b"data:",
             b"data",
             b"event: a",
             b"event: error",
+            b"event: aException",
             b"error: ",
             b": ",
             b"id: 1",
@@ -51,6 +59,6 @@ TARGET = Target(
             b"\n\n",
             b"\r\r",
         ),
-        *(b"[DONE]", b'{"choices": []}', unfold.repeat(1, 12), unfold.repeat(7, 12)),
+        *(b"[DONE]", b'{"choices": []}', b'{"a":', unfold.repeat(1, 12), unfold.repeat(7, 12)),
     ),
 )

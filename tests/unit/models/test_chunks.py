@@ -97,6 +97,7 @@ def test_usage_may_stand_anywhere(event: dict[str, Any]) -> None:
             "stop",
         ),
         (("tool_use", "toolCalls", "function_call", "end_of_sequence", "model_stop", True, 1), "stop"),
+        (("end_of_text", "EndOfText", "eom", "stop_string"), "stop"),
         (
             ("length", "max_tokens", "MAX_TOKENS", "LENGTH", "maxTokens", "model_length", "context_window_exceeded"),
             "length",
@@ -245,10 +246,49 @@ TWO = [("f", '{"a":1}'), ("g", "{}")]
             id="an object in text",
         ),
         pytest.param([{"function_call": {"name": "f", "arguments": '{"a":1}'}}], TWO[:1], id="before there were tools"),
+        pytest.param(
+            [piece(None, '{"a"', index=0, id="1"), piece(None, ":1}", index=0), piece("f", index=0)],
+            TWO[:1],
+            id="name last",
+        ),
+        pytest.param(
+            [piece(None, '{"a"', id="1"), piece(None, ":1}", id="1"), piece("f", "", id="1")],
+            TWO[:1],
+            id="name last, no index",
+        ),
+        pytest.param(
+            [piece("f", '{"a"', index=0, id="1"), piece(None, ":", index=1), piece(None, "1}", index=2)],
+            TWO[:1],
+            id="an index for every piece",
+        ),
+        pytest.param(
+            [piece("f", "", id="1"), piece("g", "", id="2"), piece(None, '{"a":1}', id="1"), piece(None, "{}", id="2")],
+            TWO,
+            id="interleaved, no index",
+        ),
+        pytest.param([piece("f", '{"a":1}', index=0), piece("", "{}", index=1)], TWO[:1], id="an empty one behind"),
+        pytest.param([piece("f", '{"a":1}}', index=0, id="1")], TWO[:1], id="a brace too many"),
     ],
 )
 def test_calls(pieces: list[dict[str, Any]], expected: list[tuple[str, str]]) -> None:
     assert calls(read(*pieces)) == expected
+
+
+def test_the_whole_message_after_its_pieces_is_no_second_one() -> None:
+    message = {"content": "a", "reasoning_content": "b", **piece("f", "{}", index=0, id="c")}
+    reader = ChunkReader()
+    events = [{"choices": [{"delta": message}]}, {"choices": [{"message": message, "finish_reason": "stop"}]}]
+    deltas = [*(delta for event in events for delta in reader.read(event)), *reader.finish()]
+    assert (calls(deltas), deltas.count(TextDelta("a")), deltas.count(ReasoningDelta("b"))) == ([("f", "{}")], 1, 1)
+
+
+@pytest.mark.parametrize("reason", [{"finish_reason": "null"}, {"finish_reason": "None"}, {"finish_reason": ""}])
+def test_words_for_no_finish_reason_are_none(reason: dict[str, Any]) -> None:
+    reader = ChunkReader()
+    list(reader.read({"choices": [{"delta": {"content": "a"}, **reason}]}))
+    assert not reader.is_over
+    list(reader.read({"choices": [{"delta": {}, "finishReason": "STOP"}]}))
+    assert reader.is_over
 
 
 def test_content_in_parts_is_text_and_reasoning() -> None:

@@ -146,6 +146,9 @@ REQUEST = {
             "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) is supported.",
             {"left_out": frozenset(["temperature"])},
         ),
+        ("Incorrect role information", {"system": "first"}),
+        ("messages.2.content: must not be an empty string", {"empty": "none"}),
+        ("Argument not supported on this model: reasoningEffort", {"left_out": frozenset(["reasoning_effort"])}),
         ("This user is not known", None),
         ("max_tokens is too large: 5", None),
         ("'temperature' must be at most 2", None),
@@ -156,6 +159,22 @@ REQUEST = {
 def test_what_a_refusal_teaches(words: str, learned: dict[str, Any] | None) -> None:
     request = REQUEST if learned != {"blanks": "filled"} else {"messages": [{**CALL, "reasoning_content": ""}]}
     assert lesson(UpstreamProfile(), request, words) == (UpstreamProfile().learned(**learned) if learned else None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The toolConfig field must be defined when using toolUse and toolResult content blocks.",
+        "Bedrock doesn't support tool calling without `tools=` param specified.",
+        "Requests which include `tool_use` or `tool_result` blocks must define `tools`.",
+    ],
+)
+def test_calls_are_text_where_a_request_that_declares_no_tools_may_have_none(words: str) -> None:
+    request = {"messages": [message("user"), CALL, message("tool", tool_call_id="1")]}
+    taught = lesson(UpstreamProfile(), request, words)
+    assert taught == UpstreamProfile(tools="declared")
+    assert [each["role"] for each in phrased(request, taught)["messages"]] == ["user", "assistant", "user"]
+    assert phrased(REQUEST, taught) == phrased(REQUEST, UpstreamProfile())
 
 
 def test_a_server_that_wants_a_limit_gets_one_where_the_client_has_none() -> None:
@@ -335,6 +354,25 @@ HARMONY_CALL = "<|start|>assistant<|channel|>commentary to=functions.f <|constra
         (f"<|channel|>analysis<|message|>a<|end|>{HARMONY_CALL}", "tagged", "a", HARMONY_CALL),
         ("<|channel>thought\na\n<channel|>b<turn|>", "tagged", "a", "b"),
         ("<|channel>thought<channel|>b", "tagged", "", "b"),
+        (" to=self<|message|>a<|eom|><|start|>assistant to=user<|message|>b<|eot|>", "tagged", "a", "b"),
+        (
+            "<|open|>think<|sep|>a<|close|>think<|sep|><|open|>response<|sep|>b<|close|>response<|sep|>",
+            "tagged",
+            "a",
+            "b",
+        ),
+        ("<|message_model|><|content_thinking|>a<|end_message|><|message_model|><|content_text|>b", "tagged", "a", "b"),
+        ("[BEGIN FINAL RESPONSE]\na\n[END FINAL RESPONSE]\n<|end|>", "tagged", "", "a\n"),
+        ("</think>\n\na", "tagged", "", "a"),
+        ("<think>a</think>\n</think>\nb", "tagged", "a", "b"),
+        ("</x|parameter>\n</x|tool_calls>\na", "tagged", "", "a"),
+        ("<x|tool_calls></x|tool_calls>\n\na", "tagged", "", "a"),
+        ("<tool_call>\n</tool_call>a", "tagged", "", "a"),
+        ("<tool_call>\n</tool", "tagged", "", "<tool_call>\n</tool"),
+        ("a\n</tool_call>", "tagged", "", "a\n"),
+        ("<tool_call>a</tool_call>", "tagged", "", "<tool_call>a</tool_call>"),
+        ("a\n<think>", "tagged", "", "a\n"),
+        ("a <think>", "tagged", "", "a <think>"),
         ("a<|im_end|>", "tagged", "", "a"),
         ("a<|im_end|>\n<|endoftext|>\n", "tagged", "", "a"),
         ("<|eot_id|>", "tagged", "", ""),

@@ -77,7 +77,8 @@ def test_calls_come_whole_and_in_pieces(new: New) -> None:
 
 def test_what_is_sent(new: New) -> None:
     model, server = new(["a"], temperature=0, top_k=5, stop=["Observation:"], max_input_tokens=9, seed=None)
-    list(model.reply(HI, (), {"temperature": 1, "extra_body": {"x": 1}}))
+    of_tools = {"tool_choice": "auto", "parallel_tool_calls": False}
+    list(model.reply(HI, (), {"temperature": 1, "extra_body": {"x": 1}, **of_tools}))
     assert server.requests == [
         {
             "model": "m",

@@ -13,7 +13,8 @@ from agent_tools.errors import ModelError
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import Finish, TextDelta, Usage
-from agent_tools.models.reply import _hang_up
+from agent_tools.models.chunks import ChunkReader
+from agent_tools.models.reply import _deltas, _hang_up
 from agent_tools.settings import Endpoint
 from tests.waiting import until
 
@@ -112,6 +113,32 @@ def test_a_server_that_sends_nothing_after_the_finish_reason_is_hung_up_on(new: 
     until(lambda: server.hung_up == 1)
 
 
+def test_the_time_for_usage_begins_anew_with_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers give a finish reason with every piece."""
+    running: list[object] = []
+
+    class Timer(threading.Timer):
+        def start(self) -> None:
+            running.append(self)
+
+        def cancel(self) -> None:
+            running.remove(self)
+
+    seen = []
+
+    def arriving() -> Iterator[bytes]:
+        for _ in range(3):
+            yield SAID
+            seen.append(list(running))
+
+    monkeypatch.setattr(threading, "Timer", Timer)
+    deltas = list(_deltas(arriving(), ChunkReader(), lambda: None))
+    assert "".join(each.text for each in deltas if isinstance(each, TextDelta)) == "aaa"
+    assert [len(each) for each in seen] == [1, 1, 1]
+    assert len({id(each[0]) for each in seen}) == 3
+    assert running == []
+
+
 def test_a_server_that_goes_on_after_the_end_says_nothing_more(new: New) -> None:
     server, model = new([SAID, DONE, SAID])
     for _ in range(2):
@@ -166,6 +193,9 @@ def test_usage_may_come_after_the_end(new: New, end: bytes) -> None:
         b'{"success": false, "Error_Msg": "WORDS"}',
         b'{"type": "about:blank", "title": "Bad", "detail": "WORDS"}',
         b'{"choices": [{"delta": {"error": {"message": "WORDS"}}}]}',
+        b'{"internalServerException": {"message": "WORDS"}}',
+        b'{"error": true, "message": "WORDS"}',
+        b'[{"error": {"code": 503, "message": "WORDS"}}]',
     ],
 )
 def test_words_of_a_failure_are_kept_in_any_shape(new: New, event: bytes) -> None:
@@ -173,6 +203,21 @@ def test_words_of_a_failure_are_kept_in_any_shape(new: New, event: bytes) -> Non
     with pytest.raises(ModelError) as raised:
         list(model.reply([Message(USER, "x")]))
     assert raised.value.detail == "WORDS"
+
+
+def test_words_that_are_no_events_are_kept(new: New) -> None:
+    _, model = new([b"Internal Server Error"])
+    with pytest.raises(ModelError) as raised:
+        list(model.reply([Message(USER, "x")]))
+    assert raised.value.detail == "Internal Server Error"
+
+
+def test_usage_without_an_end_ends_a_stream(new: New) -> None:
+    piece = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}]}\n\n'
+    usage = b'data: {"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 3}}\n\n'
+    assert list(new([piece, usage])[1].reply([Message(USER, "x")])) == [TextDelta("a"), Usage(2, 3), Finish("stop")]
+    with pytest.raises(ModelError, match="in the middle"):
+        list(new([piece, usage, piece])[1].reply([Message(USER, "x")]))
 
 
 def test_a_chunk_with_a_message_is_no_error(new: New) -> None:

@@ -312,6 +312,7 @@ def test_an_unknown_tool_is_an_answer_that_names_the_known() -> None:
         *("python<|channel|>commentary", "python<|channel|>json", "python<|constrain|>json", "pythonjson", "Python"),
         *("functions.python", "functions.python:0", "default_api.python", "default_api:python", " python ", "\npython"),
         *("code_interpreter", "execute_code", "tools.code_interpreter", "IPython", "assistant.functions.python"),
+        *("run_code", "python_repl", "run_python_code", "python_tool"),
     ],
 )
 def test_the_name_of_a_call_is_read_without_what_templates_add_to_it(name: str) -> None:

@@ -81,6 +81,35 @@ WRITTEN = {
     "a flat object": '{"tool": "python", "code": "CODE"}',
     "other words": '{"action": "python", "action_input": {"code": "CODE"}}',
     "a wrapper": '{"tool_call": {"name": "python", "arguments": {"code": "CODE"}}}',
+    "elements between tokens": '<|open|>tools<|sep|><|open|>call tool="python" index="1"<|sep|>'
+    '<|open|>argument key="code" type="string"<|sep|>CODE<|close|>argument<|sep|><|close|>call<|sep|>'
+    "<|close|>tools<|sep|><|close|>message<|sep|>",
+    "a namespace in doubled bars": '<｜｜X｜｜ calls>\n<｜｜X｜｜ invoke name="python">\n'
+    '<｜｜X｜｜ parameter name="code" string="true">CODE</｜｜X｜｜ parameter>\n'
+    "</｜｜X｜｜ invoke>\n</｜｜X｜｜ calls>",
+    "tags that begin with a space": '< invoke name="python">\n< parameter name="code">CODE</parameter>\n</invoke>',
+    "tags of one word": '<functionname="python"><paramname="code">CODE</param></function>',
+    "a word in brackets": '[Calling tool: python({"code": "CODE"})]',
+    "a label": '**Tool Call:**\n\n```json\n{"name": "python", "arguments": {"code": "CODE"}}\n```',
+    "a label of tags": 'call\n<invoke name="python">\n<parameter name="code">CODE</parameter>\n</invoke>',
+    "words that were a token": 'function call<|role_sep|>\n{"name": "python", "arguments": {"code": "CODE"}}',
+    "symbols and a colon": '✿FUNCTION✿: python\n✿ARGS✿: {"code": "CODE"}\n✿RESULT✿',
+    "a tag with a colon": "<tool: python>\nCODE\n</tool>",
+    "a name between tags, and JSON": '<call>\n<tool>python</tool>\n<parameters>{"code": "CODE"}</parameters>\n</call>',
+    "a server's name before": "<use_tool>\n<server_name>a</server_name>\n<tool_name>python</tool_name>\n<arguments>\n"
+    '{"code": "CODE"}\n</arguments>\n</use_tool>',
+    "a word before the name": '<tool_call>function\npython\n{"code": "CODE"}</tool_call>',
+    "an end that is cut": "<tool_call>python<arg_key>code</arg_key><arg_value>CODE</arg_value></tool_cal",
+    "line ends that were escaped": "<tool_call>python\\n<arg_key>code</arg_key>\\n<arg_value>CODE</arg_value>\n"
+    "</tool_call>",
+    "types of values": "<x|call>python\n<x|arg_key>code</x|arg_key>\n<x|arg_type>string</x|arg_type>\n"
+    "<x|arg_value>CODE</x|arg_value>\n</x|call>",
+    "typographic quotes in tags": "<invoke name=“python”>\n<parameter name=“code”>CODE</parameter>\n</invoke>",
+    "a name under type": '<|tool_call|>[{"arguments": {"code": "CODE"}, "type": "python"}]',
+    "a path, and no space": '<tool_call>Code/python>{"code": "CODE"}',
+    "a turn made up": '<tool_call>\n{"name": "python", "arguments": {"code": "CODE"}}\n</tool_call><|im_end|>\n'
+    "<|im_start|>user\n<tool_response>\n41\n</tool_response><|im_end|>",
+    "tokens with colons": '<|x:begin_name:x|>python<|x:end_name:x|><|x:begin_args:x|>{"code": "CODE"}<|x:end_args:x|>',
     "a result made up": f"{TAGGED.replace('print(1)', 'CODE')}\n<tool_response>\n41\n</tool_response>\nIt is 41.",
     "thinking that is not closed": f"<think>\nI do.\n\n{FUNCTION.replace('print(1)', 'CODE')}",
 }
@@ -121,7 +150,16 @@ def test_markup_beside_the_same_call_is_not_shown(markup: str) -> None:
         assert ([call.id for call in answer.calls], answer.text) == (["c"], "")
 
 
-def test_a_call_within_a_name_is_read() -> None:
-    name = "python<arg_key>code</arg_key><arg_value>print(1)</arg_value>"
-    answer = read([CallStarted(0, "c", name), CallComplete(0, "c", name, "{}"), Finish("tool_calls")])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("python<arg_key>code</arg_key><arg_value>print(1)</arg_value>", "{}"),
+        ('python{"code": "print(1)"}', ""),
+        ('python(code="print(1)")', "{}"),
+        ("python", "<parameter=code>\nprint(1)\n</parameter>"),
+        ("python", "<arg_key>code</arg_key><arg_value>print(1)</arg_value>"),
+    ],
+)
+def test_a_call_within_a_name_and_arguments_between_tags_are_read(name: str, arguments: str) -> None:
+    answer = read([CallStarted(0, "c", name), CallComplete(0, "c", name, arguments), Finish("tool_calls")])
     assert [(call.name, call.arguments) for call in answer.calls] == [("python", '{"code": "print(1)"}')]
