@@ -329,7 +329,8 @@ class Dialect:
                 news["left_out"] |= self.profile.left_out
             profile = replace(self.profile, **news)
             if profile != self.profile:
-                learned_now = ", ".join(f"{name}={_shown(value)}" for name, value in news.items())
+                shown = {name: " ".join(sorted(each)) if name == "left_out" else each for name, each in news.items()}
+                learned_now = ", ".join(f"{name}={value}" for name, value in shown.items())
                 _log.info("learned of the server of the model %s: %s", self._model, learned_now)
                 self.profile = profile
 
@@ -371,10 +372,6 @@ class Asking(Generic[Sent]):
         taught = lesson(self._profile, self._request, words) if self._left else None
         self._profile, self._left = taught or self._profile, self._left - 1
         return taught is not None
-
-
-def _shown(value: object) -> str:
-    return " ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 
 # The choice of a model by a value, a name, a configuration as people write it, or a class by its dotted path.

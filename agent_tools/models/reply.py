@@ -266,10 +266,13 @@ def _read(read: Callable[[Json], Iterator[Delta]], said: Any) -> list[Delta]:
 def _read_to_the_end(arriving: Iterator[bytes], response: Any) -> None:
     """Read what is left, for `END_SECONDS` at most."""
     late = _replaced(None, threading.Timer(END_SECONDS, _hang_up, (response,)))
-    with contextlib.suppress(Exception):  # all that counts has been read; the connection is closed
+    try:
         for _ in arriving:
             pass
-    _replaced(late)
+    except Exception:  # noqa: BLE001  (all that counts has been read; the connection is closed)
+        return
+    finally:
+        _replaced(late)
 
 
 def _hang_up(response: Any) -> None:
