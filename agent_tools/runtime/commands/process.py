@@ -93,6 +93,7 @@ class Process:
         self.drive = Drive()
         self._watchers: dict[Callable[[], object], bool] = {}
         self._endings: list[Callable[[], object]] = []
+        self._telling = 0  # threads that call endings
         self._pace: int | None = None
         abandon_after_fork(self)
 
@@ -109,7 +110,7 @@ class Process:
             TimeoutError: it still runs.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._is_over, timeout):
+            if not self._changed.wait_for(self._is_settled, timeout):
                 raise TimeoutError(f"The command still runs after {timeout:g} s.")
         return self.result()
 
@@ -262,6 +263,7 @@ class Process:
             for event in self._received():
                 self._take(event)  # exceptions of `on_output` go to its caller, OSError too
             self._changed.notify_all()
+        self._tell_end()  # without the lock: what is called may wait for a thread that wants it
         self._tell_watchers()
 
     def look_at_clock(self) -> None:
@@ -286,12 +288,12 @@ class Process:
             data = self._link.recv(CHUNK)
             yield from self._reader.feed(data)
             if not data:
-                self._close(LOST)
+                self._end(LOST)
             self._send()
         except BlockingIOError:
             pass
         except (OSError, CommandError):
-            self._close(LOST)
+            self._end(LOST)
 
     def _order(self, order: Signal | Resize) -> None:
         with self._changed:
@@ -342,9 +344,14 @@ class Process:
                 self.pid = pid
             case CommandEnded():
                 self._ended = event
-                self._close("")
+                self._end("")
 
     def _close(self, reason: str) -> None:
+        self._end(reason)
+        self._tell_end()
+        self._tell_watchers()
+
+    def _end(self, reason: str) -> None:
         with self._changed:
             if self._is_over:
                 return
@@ -357,15 +364,23 @@ class Process:
             drive.forget()
             self._link.close()
             self._changed.notify_all()
-        self._tell_end()
-        self._tell_watchers()
 
     def _tell_end(self) -> None:
-        if self._is_over:
-            with self._changed:
-                endings, self._endings = self._endings, []
+        with self._changed:
+            if not self._is_over:
+                return
+            endings, self._endings = self._endings, []
+            self._telling += 1
+        try:
             for call in endings:
                 call()
+        finally:
+            with self._changed:
+                self._telling -= 1
+                self._changed.notify_all()
+
+    def _is_settled(self) -> bool:
+        return self._is_over and not self._endings and not self._telling
 
     def _tell_watchers(self) -> None:
         for changed in list(self._watchers):

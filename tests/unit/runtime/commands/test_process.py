@@ -104,6 +104,26 @@ def test_a_guest_that_hangs_up_or_lies_loses_only_this_command(guest: Guest) -> 
     process.kill()
 
 
+@pytest.mark.parametrize("last", [CommandEnded("code", 0), None], ids=["an end", "a loss"])
+def test_what_its_end_calls_may_wait_for_a_thread_that_uses_it(guest: Guest, last: wire.Event | None) -> None:
+    process = started(guest)
+    told = []
+
+    def other_thread_uses_it() -> None:
+        user = threading.Thread(target=process.result, daemon=True)
+        user.start()
+        user.join(5)
+        told.append(user.is_alive())
+        with pytest.raises(TimeoutError):  # not over for others before this returns
+            process.wait(0)
+
+    process.when_over(other_thread_uses_it)
+    guest.say(last) if last else guest.end.close()
+    process.advance()
+    process.wait(0)
+    assert told == [False]
+
+
 def test_input_goes_out_no_faster_than_it_is_taken(guest: Guest) -> None:
     data = bytes(range(256)) * (2 * WINDOW // 256)
     process = started(guest, stdin=data)
