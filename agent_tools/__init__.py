@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from agent_tools.messages import ContentItem as ContentItem
     from agent_tools.messages import FunctionCall as FunctionCall
     from agent_tools.messages import Message as Message
-    from agent_tools.models.openai import get_chat_model as get_chat_model
-    from agent_tools.results.execution import CommandResult as CommandResult
+    from agent_tools.models.choice import get_chat_model as get_chat_model
+    from agent_tools.results.commands import CommandResult as CommandResult
     from agent_tools.results.execution import Execution as Execution
     from agent_tools.runtime.host_calls.function import Policy as Policy
     from agent_tools.sandbox.async_sandbox import AsyncSandbox as AsyncSandbox
     from agent_tools.sandbox.sandbox import Sandbox as Sandbox
-    from agent_tools.tools.base import TOOL_REGISTRY as TOOL_REGISTRY
     from agent_tools.tools.base import BaseTool as BaseTool
     from agent_tools.tools.base import BaseToolWithFileAccess as BaseToolWithFileAccess
-    from agent_tools.tools.base import register_tool as register_tool
     from agent_tools.tools.code_interpreter import CodeInterpreter as CodeInterpreter
+    from agent_tools.tools.registry import TOOL_REGISTRY as TOOL_REGISTRY
+    from agent_tools.tools.registry import register_tool as register_tool
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,

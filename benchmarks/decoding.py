@@ -24,8 +24,8 @@ from typing import Any, Union
 import pyarrow as pa
 import pydantic
 
+from agent_tools.code_mode.argument_check import ArgumentCheck
 from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.functions import ArgumentCheck
 from agent_tools.guest.wire.budget import Budget
 from agent_tools.guest.wire.frames import CallReader
 from agent_tools.guest.wire.values import decode

@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent_tools.cli import cli
-from agent_tools.cli.mcp import CLIENTS, uvx_command
+from agent_tools.cli.mcp_config import CLIENTS, uvx_command
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.extras import requirement
 from agent_tools.gateway.telemetry import Metrics

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from agent_tools.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from agent_tools.agents.assistant import Assistant as Assistant
     from agent_tools.agents.base import Agent as Agent
     from agent_tools.agents.cancel import Cancel as Cancel
-    from agent_tools.agents.fncall import Assistant as Assistant
     from agent_tools.agents.fncall import FnCallAgent as FnCallAgent
     from agent_tools.agents.react.agent import ReActChat as ReActChat
     from agent_tools.agents.turn.loop import ToolLoop as ToolLoop

@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import KIB
-from agent_tools.text import has_more_parts
 
 MAX_PARTS = 200_000  # commas and opening brackets outside texts; each costs up to 250 bytes once parsed
 MAX_ESCAPES = 6_000_000  # backslashes; each takes about 25 ns to parse, during which no other thread runs

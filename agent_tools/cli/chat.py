@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from agent_tools import settings
+from agent_tools.agents.assistant import Assistant
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.fncall import Assistant, FnCallAgent
+from agent_tools.agents.fncall import FnCallAgent
 from agent_tools.agents.react.agent import ReActChat
 from agent_tools.agents.steps import (
     CallBegun,
@@ -32,8 +33,9 @@ from agent_tools.agents.steps import (
     TextDelta,
 )
 from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.live_output import notes, show_figures, show_output
 from agent_tools.cli.markdown_writer import MarkdownWriter
-from agent_tools.cli.options import interpreter, notes, sandbox_options, show_figures, show_output
+from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, ContentItem, Message
 from agent_tools.text import neutralise

@@ -15,7 +15,8 @@ import click
 
 from agent_tools.cli import options as shared
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import PathOption, given, limit_options, notes
+from agent_tools.cli.live_output import notes
+from agent_tools.cli.options import PathOption, given, limit_options
 from agent_tools.errors import InvalidParams
 from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.machine.removal import remove_tree

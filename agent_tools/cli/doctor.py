@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from agent_tools import settings
-from agent_tools.cli.image import ensure_with_progress
-from agent_tools.conformance.engine import Check, Survey, engine_checks, survey_container, survey_sandbox
-from agent_tools.conformance.facts import CATEGORIES, VERDICTS, Finding, counts, read_facts
+from agent_tools.cli.pod_checks import cluster_checks
+from agent_tools.cli.probe_table import probe
+from agent_tools.conformance.engine import Check, engine_checks
+from agent_tools.conformance.facts import Finding, read_facts
 from agent_tools.conformance.host import host_findings
 from agent_tools.engines import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.kubernetes.answers import table, tables
-from agent_tools.engines.kubernetes.pod import MANAGED_BY
 from agent_tools.engines.oci_runtime import kind_of
-from agent_tools.engines.volumes import read_volumes
 from agent_tools.errors import AgentToolsError, EngineError, SandboxStartError
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.runtime.engines import shared_runtime
@@ -38,209 +33,7 @@ from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.version import __version__
 
 if TYPE_CHECKING:
-    from agent_tools.engines.kubernetes.engine import KubernetesEngine
     from agent_tools.runtime.runtime import Runtime
-
-
-# The checks of `agent-tools doctor` on an engine of pods: cluster, rights, namespace, and one real sandbox.
-
-RIGHTS = (
-    *(("", "pods", verb) for verb in ("create", "get", "list", "watch", "delete")),
-    ("", "pods/exec", "create"),
-    ("", "pods/exec", "get"),
-    ("", "pods/log", "get"),
-)
-"""What the service account must be allowed: API groups, resources, verbs."""
-POOL_RIGHTS = (
-    *(("extensions.agents.x-k8s.io", "sandboxclaims", verb) for verb in ("create", "list", "watch", "delete")),
-    ("extensions.agents.x-k8s.io", "sandboxwarmpools", "get"),
-    ("agents.x-k8s.io", "sandboxes", "get"),
-)
-_MANIFESTS = "Apply the manifests of deploy/kubernetes (docs/kubernetes.md)."
-
-
-def cluster_checks(word: str) -> list[Check]:
-    """Check the cluster of an `engine` value; stop at the first check that makes the others impossible."""
-    checks: list[Check] = []
-    try:
-        engine = cast("KubernetesEngine", shared_runtime(word).engine)
-        version = engine.api.ask("GET", "/version").get("gitVersion", "?")
-        checks.append(
-            Check("cluster", "ok", f"Kubernetes {version!s:.40} at {engine.api.cluster.config.cluster.server}")
-        )
-        checks += _namespace(engine)
-        checks.append(Check("image", "ok", f"{engine.maker.options.image}, by its fingerprint"))
-        checks.append(_processes())
-        checks.append(_sandbox(word))
-    except EngineError as exc:
-        checks.append(Check("engine", "fail", "a request to the cluster failed", str(exc)))
-    except AgentToolsError as exc:
-        checks.append(Check("sandbox", "fail", "did not run", getattr(exc, "message", None) or str(exc)))
-    return checks
-
-
-def _namespace(engine: KubernetesEngine) -> list[Check]:
-    namespace = engine.maker.options.namespace
-    wanted = RIGHTS + (POOL_RIGHTS if engine.maker.options.warm_pool else ())
-    missing = [f"{verb} {resource}" for group, resource, verb in wanted if not _may(engine, group, resource, verb)]
-    if missing:
-        return [Check("rights", "fail", f"not allowed in {namespace}: {', '.join(missing)}", _MANIFESTS)]
-    return [Check("rights", "ok", f"all that is needed in {namespace}"), _policy(engine), _seal(engine)]
-
-
-def _may(engine: KubernetesEngine, group: str, resource: str, verb: str) -> bool:
-    name, _, sub = resource.partition("/")
-    asked = {"namespace": engine.maker.options.namespace, "verb": verb, "group": group, "resource": name}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {**asked, **({"subresource": sub} if sub else {})}},
-    }
-    answer = engine.api.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-    status = answer.get("status")
-    return isinstance(status, dict) and status.get("allowed") is True
-
-
-def _policy(engine: KubernetesEngine) -> Check:
-    path = f"/apis/networking.k8s.io/v1/namespaces/{engine.maker.options.namespace}/networkpolicies"
-    return check_of_policies(list(engine.api.items(path)))
-
-
-def check_of_policies(policies: list[dict[str, Any]]) -> Check:
-    """Look for a policy that denies everything to every pod, and for others that allow some of it: policies add up."""
-    specs = [(str(table(each.get("metadata")).get("name")), table(each.get("spec"))) for each in policies]
-    if not any(_denies_everything(spec) for _, spec in specs):
-        return Check("network policy", "warn", "none denies everything in the namespace", _MANIFESTS)
-    allowing = [name for name, spec in specs if _has_rules(spec) and _may_select_ours(spec.get("podSelector"))]
-    if allowing:
-        return Check(
-            "network policy",
-            "warn",
-            f"one denies everything, but others may allow sandboxes something: {', '.join(allowing):.200}",
-            "Policies add up: remove these, or let them select only pods without our labels.",
-        )
-    return Check("network policy", "ok", "one denies everything to every pod")
-
-
-def _denies_everything(spec: dict[str, Any]) -> bool:
-    """Return whether it is for every pod, for both ways (`policyTypes`), and without rules, which would allow some."""
-    types = spec.get("policyTypes")
-    is_for_both = isinstance(types, list) and "Ingress" in types and "Egress" in types
-    return is_for_both and not spec.get("podSelector") and not _has_rules(spec)
-
-
-def _has_rules(spec: dict[str, Any]) -> bool:
-    return bool(spec.get("ingress") or spec.get("egress"))
-
-
-def _may_select_ours(selector: object) -> bool:
-    """Return False where a label of ours is asked to be another; other labels may have been added to our pods."""
-    found = table(selector)
-    for name, ours in MANAGED_BY.items():
-        if table(found.get("matchLabels")).get(name, ours) != ours:
-            return False
-        for each in tables(found.get("matchExpressions")):
-            if each.get("key") == name and not _may_hold(each, ours):
-                return False
-    return True
-
-
-def _may_hold(expression: dict[str, Any], value: str) -> bool:
-    values = expression.get("values")
-    is_listed = isinstance(values, list) and value in values
-    return {"In": is_listed, "NotIn": not is_listed, "DoesNotExist": False}.get(str(expression.get("operator")), True)
-
-
-def _seal(engine: KubernetesEngine) -> Check:
-    options = engine.maker.options
-    if options.seccomp == "localhost" and not options.runtime_class:
-        return Check("sealing", "ok", "by the seccomp profile: no sockets of the internet")
-    return Check(
-        "sealing",
-        "warn",
-        "by the network policy only, which your configuration declares as enforced",
-        "Try it: a pod of the namespace must reach nothing.",
-    )
-
-
-def _processes() -> Check:
-    return Check(
-        "processes",
-        "warn",
-        "the limit is the kubelet's, which cannot be read from here",
-        "Set podPidsLimit in the kubelets' configuration, 512 or so.",
-    )
-
-
-def _sandbox(word: str) -> Check:
-    with Sandbox({"engine": word}) as sandbox:
-        execution = sandbox.run_code("print(2 + 2)")
-    if execution.stdout != "4\n":
-        return Check("sandbox", "fail", "did not answer", "Look at its pod with kubectl describe.")
-    return Check("sandbox", "ok", f"first result {execution.duration * 1000:.0f} ms after its start")
-
-
-# The output of `agent-tools doctor --probe`: a table of findings, or JSON.
-
-_STYLES = {"held": "green", "open": "bold red", "unknown": "yellow", "info": "cyan"}
-
-
-def probe(container: str | None, as_json: bool, runtime: str | None = None, volumes: str = "") -> bool:
-    """Probe a fresh sandbox, or a running container, and print the findings. Return True if all promises held."""
-    engine = DockerEngine()
-    if container is None:
-        ensure_with_progress(())
-        survey = survey_sandbox(engine, context.tag_for(), runtime, read_volumes(volumes))
-    else:
-        survey = survey_container(engine, container)
-    if as_json:
-        click.echo(json.dumps(_values(survey), indent=2))
-    else:
-        _show(survey)
-    return not survey.is_open
-
-
-def _values(survey: Survey) -> dict[str, object]:
-    numbers: dict[str, object] = dict(counts(survey.findings).items())
-    return {
-        "target": survey.target,
-        "note": survey.note,
-        "summary": {**numbers, "is_open": survey.is_open},
-        "findings": [asdict(finding) for finding in survey.findings],
-    }
-
-
-def _show(survey: Survey) -> None:
-    console = Console(highlight=False)
-    table = Table("check", "", "found", "seen by", title=Text(f"Probe of {survey.target}"), title_justify="left")
-    for category in CATEGORIES:
-        table.add_section()
-        table.add_row(Text(category.upper(), style="bold"))
-        for finding in survey.findings:
-            if finding.category == category:
-                verdict = Text(finding.verdict, style=_STYLES[finding.verdict])
-                table.add_row(Text(finding.name), verdict, Text(finding.found), finding.seen_by)
-    console.print(table)
-    console.print(
-        "Seen by the code in the container: only its failures are trusted.",
-        style="dim",
-        soft_wrap=True,
-    )
-    if survey.note:
-        console.print(Text(f"The code's side is unknown: {survey.note}.", style="yellow"), soft_wrap=True)
-    for finding in survey.findings:
-        if finding.advice:
-            words = f"{finding.name}: {finding.found}. Not promised here: {finding.advice}"
-            console.print(Text(words, style="yellow"), soft_wrap=True)
-    console.print(Text(summary(survey)), soft_wrap=True)
-
-
-def summary(survey: Survey) -> str:
-    """Return one line: the count of each verdict, and whether the promises hold."""
-    found = counts(survey.findings)
-    total = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS)
-    ending = "some promises of the default sandbox are broken" if survey.is_open else "nothing promised is open"
-    return f"{len(survey.findings)} checks: {total}; {ending}."
 
 
 _STYLE_OF = {"ok": "green", "warn": "yellow", "fail": "red"}

@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 from agent_tools import settings
-from agent_tools.cli.options import PathOption, notes, with_options
+from agent_tools.cli.live_output import notes
+from agent_tools.cli.options import PathOption, with_options
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.config import DATABASE, GatewayConfig, read_config
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys

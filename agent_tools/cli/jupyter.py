@@ -11,7 +11,8 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import PathOption, config, limit_options, notes
+from agent_tools.cli.live_output import notes
+from agent_tools.cli.options import PathOption, config, limit_options
 from agent_tools.engines.engine import Recipe
 from agent_tools.extras import pip_install
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, sandbox_config

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import codeop
 import contextlib
-import os
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,10 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import (
-    PathOption,
-    interpreter,
-    notebook_option,
-    notes,
-    sandbox_options,
-    show,
-    write_notebook,
-)
-from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
-from agent_tools.results.variables import VariablesReport
+from agent_tools.cli.live_output import notes, show
+from agent_tools.cli.options import PathOption, interpreter, notebook_option, sandbox_options, write_notebook
+from agent_tools.cli.session_file import resume, save
+from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.sandbox.options import MAX_HISTORY
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
@@ -173,48 +165,3 @@ def _history() -> Any:
     finally:
         with contextlib.suppress(OSError):
             readline.write_history_file(state / "history")
-
-
-# A session in a file: its files and variables, for `agent-tools repl --resume`.
-
-
-def resume(path: Path, tool: CodeInterpreter) -> None:
-    """Bring back the session of a file, if there is one.
-
-    Raises:
-        ClickException: the file is not a session, its folder does not exist, or no sandbox could be started.
-    """
-    try:
-        with open(path, "rb") as file:
-            report = tool.load(file)
-    except FileNotFoundError:
-        if not path.absolute().parent.is_dir():
-            raise click.ClickException(f"{path} cannot be saved when you leave: its folder does not exist.") from None
-        notes.print(f"A new session; it is saved in {path} when you leave.", style="dim", markup=False)
-        return
-    except (AgentToolsError, OSError) as exc:
-        raise click.ClickException(f"The session in {path} could not be resumed: {exc}") from exc
-    _tell(report)
-
-
-def save(path: Path, tool: CodeInterpreter) -> bool:
-    """Write a session to a file and replace its content; return whether it could be saved."""
-    unfinished = path.with_name(f".{path.name}.part")
-    try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            report = tool.as_sandbox.save_to(file)
-        unfinished.replace(path)
-    except (AgentToolsError, OSError) as exc:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        notes.print(
-            f"The session was not saved in {path}: {getattr(exc, 'strerror', None) or exc}", style="red", markup=False
-        )
-        return False
-    _tell(report)
-    notes.print(f"Saved in {path}, with the files of work_dir.", style="dim", markup=False)
-    return True
-
-
-def _tell(report: VariablesReport) -> None:
-    notes.print(str(report), style="dim" if report.is_complete else "yellow", markup=False)

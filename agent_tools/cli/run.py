@@ -14,19 +14,13 @@ from typing import Any, BinaryIO
 import click
 
 from agent_tools.cli.image import ensure_with_progress
+from agent_tools.cli.live_output import is_figure, notes, show_files
 from agent_tools.cli.next_steps import next_step
-from agent_tools.cli.options import (
-    interpreter,
-    is_figure,
-    notebook_option,
-    notes,
-    sandbox_options,
-    show_files,
-    write_notebook,
-)
+from agent_tools.cli.options import interpreter, notebook_option, sandbox_options, write_notebook
 from agent_tools.limits import MAX_TIMEOUT, size_text
 from agent_tools.machine.folder import opened
-from agent_tools.results.execution import SIGNALLED, Changes, CommandResult, Execution
+from agent_tools.results.commands import SIGNALLED, CommandResult
+from agent_tools.results.execution import Changes, Execution
 from agent_tools.results.notebook import MAX_BYTES, notebook_of
 from agent_tools.results.outputs import Display, Error, Output, Stream
 from agent_tools.runtime.files.workspace import watch_changes

@@ -10,7 +10,8 @@ import click
 
 from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, notes, pair, recipe_options, wall_options
+from agent_tools.cli.live_output import notes
+from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, pair, recipe_options, wall_options
 from agent_tools.containers.mount import Mount
 from agent_tools.engines.engine import Recipe
 from agent_tools.errors import AgentToolsError

@@ -12,7 +12,8 @@ import click
 from agent_tools import settings
 from agent_tools.cli import options as shared
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.cli.options import PathOption, limit_options, notes
+from agent_tools.cli.live_output import notes
+from agent_tools.cli.options import PathOption, limit_options
 from agent_tools.integrations.claude_agents import ClaudeWorker
 from agent_tools.sandbox.options import Options
 

@@ -11,7 +11,7 @@ from agent_tools.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from agent_tools.code_mode.mcp import mcp_tools as mcp_tools
-    from agent_tools.code_mode.script import Arg as Arg
+    from agent_tools.code_mode.script_arguments import Arg as Arg
     from agent_tools.code_mode.template import Template as Template
     from agent_tools.code_mode.template import build_template as build_template
     from agent_tools.code_mode.toolset import Toolset as Toolset

@@ -6,8 +6,8 @@ import keyword
 from collections.abc import Mapping
 from typing import Any
 
-from agent_tools.code_mode.hints import Field, one_line, typed_dict_source
 from agent_tools.code_mode.stubs import Stub, python_name
+from agent_tools.code_mode.typed_dict_source import Field, one_line, typed_dict_source
 
 Schema = Mapping[str, Any]
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

@@ -6,19 +6,18 @@ import contextlib
 import contextvars
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Union
 
+from agent_tools.code_mode.script_arguments import split_args
 from agent_tools.code_reader import read_code
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.guest.wire.values import encode
 from agent_tools.results.execution import Died, Error, Execution, HostCall, Notice, Output, Stream, TimedOut, finished
-from agent_tools.runtime.host_calls.function import Keywords
 from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
-from agent_tools.runtime.in_thread import in_thread, iterate_in_thread
 
 if TYPE_CHECKING:
     from agent_tools.limits import Limits
@@ -245,59 +244,3 @@ def _events(output: Output) -> Iterator[Event]:
             yield StderrEvent(text)
         case HostCall():
             yield HostCallEvent(output)
-
-
-# The arguments of a script's function.
-
-
-@dataclass(frozen=True)
-class Arg:
-    """An argument of `run`; a named one is a keyword argument."""
-
-    value: Any
-    name: str | None = None
-
-
-def split_args(given: tuple[Any, ...], keywords: Keywords) -> tuple[list[Any], Keywords]:
-    """Return positional and keyword arguments, with each `Arg` in its place."""
-    positional, named = [], dict(keywords)
-    for each in given:
-        if isinstance(each, Arg) and each.name:
-            named[each.name] = each.value
-        else:
-            positional.append(each.value if isinstance(each, Arg) else each)
-    return positional, named
-
-
-# The asynchronous form of a script. Its methods run in a thread; host calls are tasks of the caller's event loop.
-
-
-class AsyncScript:
-    """A `Script` whose methods are awaited. Cancelling one interrupts its code and keeps the script's state."""
-
-    def __init__(self, script: Script) -> None:
-        self._script = script
-
-    @property
-    def last(self) -> Execution | None:
-        """Return the last call's execution, with all outputs."""
-        return self._script.last
-
-    async def load_script(self, code: str, timeout: float | None = None) -> None:
-        """See `Script.load_script`."""
-        await self._do(partial(self._script.load_script, code, timeout))
-
-    async def run(self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
-        """See `Script.run`."""
-        return await self._do(partial(self._script.run, name, *args, timeout=timeout, **kwargs))
-
-    async def _do(self, work: Callable[[], Any]) -> Any:
-        with self._script.calling() as call:
-            return await in_thread(work, partial(self._script.cancel, call))
-
-    def run_stream(
-        self, name: str, *args: Any, timeout: float | None = None, **kwargs: Any
-    ) -> AsyncGenerator[Event, None]:
-        """See `Script.run_stream`."""
-        events = self._script.run_stream(name, *args, timeout=timeout, **kwargs)
-        return iterate_in_thread(events, self._script.cancel)

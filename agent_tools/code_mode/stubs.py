@@ -17,7 +17,8 @@ from typing import Any
 
 import typing_extensions
 
-from agent_tools.code_mode.hints import HintWriter, NotCrossing, docstring_source, without_notes
+from agent_tools.code_mode.hints import HintWriter, NotCrossing, without_notes
+from agent_tools.code_mode.typed_dict_source import docstring_source
 
 _OF_THE_STUBS = ("_call", "_call_sync")  # functions that the stubs' bodies call
 UNSAID = " = ..."  # stands for a default that is not a literal; the host fills it in

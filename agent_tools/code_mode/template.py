@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from agent_tools.code_mode.async_script import AsyncScript
 from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.script import AsyncScript, Script
+from agent_tools.code_mode.script import Script
 from agent_tools.code_mode.toolset import HostCallsLike, Toolset
 from agent_tools.engines.engine import Isolation
 from agent_tools.errors import InvalidParams

@@ -14,7 +14,7 @@ from agent_tools.containers.failures import FileNotWritten, FileTooLarge, Storag
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.rows import Rows
 from agent_tools.machine import folder
-from agent_tools.results.execution import FileInfo, FileKind
+from agent_tools.results.files import FileInfo, FileKind
 
 CHUNK = 1 << 20
 MAX_LISTED = 10_000

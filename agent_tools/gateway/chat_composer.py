@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from agent_tools.agents.steps import CallRunning, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
 from agent_tools.containers.records import new_id
 from agent_tools.models.base import Json, JsonObject, Usage
-from agent_tools.models.wire import SERVER_FIELDS_KNOWN, wire_messages, wire_usage, with_server_fields
+from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
+from agent_tools.models.wire import wire_messages, wire_usage, with_server_fields
 
 Chunk = JsonObject
 _REASONS = {"pending": "tool_calls", "rounds": "length", "deadline": "length", "cancelled": "stop"}

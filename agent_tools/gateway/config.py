@@ -20,8 +20,8 @@ from agent_tools.engines.network import NetworkPolicy
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import pip_install
 from agent_tools.limits import GIB, KIB, MIB
-from agent_tools.models.base import MAX_REPLY_BYTES
 from agent_tools.models.dialect.profile import read_profile
+from agent_tools.models.reply_limits import MAX_REPLY_BYTES
 
 # The upstream's further endpoints that are passed on: they answer at once and store nothing.
 #

@@ -25,7 +25,8 @@ from agent_tools.models.base import JsonObject, Model
 from agent_tools.models.dialect.profile import UpstreamProfile, read_profile
 from agent_tools.models.openai import CONNECT_TIMEOUT, IDLE_TIMEOUT, OpenAIModel
 from agent_tools.models.openai_responses import ResponsesModel
-from agent_tools.models.reply import Waiting, redirect_target
+from agent_tools.models.reply import Waiting
+from agent_tools.models.server_errors import redirect_target
 from agent_tools.settings import Endpoint
 from agent_tools.tracing import send_context
 

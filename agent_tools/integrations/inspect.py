@@ -15,7 +15,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
 from agent_tools.integrations.common import sandbox_of
-from agent_tools.results.execution import NOT_EXECUTABLE, CommandResult
+from agent_tools.results.commands import NOT_EXECUTABLE, CommandResult
 
 with extra("inspect"):
     from inspect_ai.util import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from agent_tools import AsyncSandbox
 from agent_tools.engines.volumes import Volume
 from agent_tools.limits import KIB
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 
 FOLDER = "memory"  # in the sandbox's folder, of stores that are not mounted
 MARKER = ".anthropic-"  # what names of the vendor's own files begin with

@@ -18,7 +18,7 @@ from agent_tools import AsyncSandbox, Execution
 from agent_tools.errors import SandboxGone
 from agent_tools.extras import extra
 from agent_tools.integrations.common import DESCRIPTION, answer, sandbox_of
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 from agent_tools.results.outputs import Picture, Text
 
 with extra("pydantic-ai"):

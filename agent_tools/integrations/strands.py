@@ -14,7 +14,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import extra
 from agent_tools.integrations.common import NAME, sandbox_of
-from agent_tools.results.execution import Cursor
+from agent_tools.results.commands import Cursor
 from agent_tools.results.outputs import Died, Display, Error, Picture, Result, Stream, TimedOut, pictures_of
 
 with extra("strands"):

@@ -15,8 +15,8 @@ from jupyter_client.session import DELIM, Session
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import MAX_PARTS, MIN_PARTS
+from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB
-from agent_tools.text import has_more_parts
 
 MAX_HEADER_BYTES = 64 * 1024  # of a header or a parent header
 MAX_METADATA_BYTES = MIB  # a notebook names the cells that were deleted

@@ -25,10 +25,12 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.failures import NoSandbox
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Handles
-from agent_tools.results.execution import CommandResult, Execution, Output, Stream
+from agent_tools.results.commands import CommandResult
+from agent_tools.results.execution import Execution, Output, Stream
 from agent_tools.runtime.kernel.settling import Settling
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.tools.command_tool import OutputText, StreamName, run_bounded
+from agent_tools.tools.command_tool import StreamName
+from agent_tools.tools.output_text import OutputText, run_bounded
 
 # An activity: one run of code or of a command, in a thread of its own, which may outlive the call that began it.
 #

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import json
-import logging
 import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from agent_tools import settings
-from agent_tools.errors import AgentToolsError, ModelError
+from agent_tools.errors import ModelError
 from agent_tools.extras import pip_install
-from agent_tools.models.base import (
-    MAX_REPLY_BYTES,
-    Bounded,
-    Conversation,
-    FunctionDefinition,
-    Json,
-    JsonObject,
-    Model,
-    Options,
-)
+from agent_tools.models.base import Conversation, FunctionDefinition, Json, Options
 from agent_tools.models.chunks import ChunkReader
-from agent_tools.models.dialect.phrasing import MAX_LESSONS, REFUSALS, RESULT, lesson, phrased
+from agent_tools.models.dialect.lesson import REFUSALS, lesson
 from agent_tools.models.dialect.profile import UpstreamProfile
-from agent_tools.models.reply import (
-    Reply,
-    Waiting,
-    failure_name,
-    json_or_text,
-    redirect_target,
-    refuse_abandoned,
-    short_name,
-    words_of,
-)
+from agent_tools.models.dialect.prompted_tools import RESULT
+from agent_tools.models.learning import _OF_OTHER_CAUSES, Asking, Dialect, RequestRejected
+from agent_tools.models.reply import Reply, Waiting, refuse_abandoned
+from agent_tools.models.reply_events import json_or_text
+from agent_tools.models.reply_limits import MAX_REPLY_BYTES, Bounded
+from agent_tools.models.server_errors import failure_name, redirect_target, short_name, words_of
 from agent_tools.models.wire import wire_messages, wire_tools, with_server_fields
-from agent_tools.settings import DASHSCOPE_URL, Endpoint
-from agent_tools.text import neutralise
+from agent_tools.settings import Endpoint
 
 CONNECT_TIMEOUT = 10.0  # seconds
 RAW_RESPONSE = "X-Stainless-Raw-Response"  # the client's own header: it returns the response itself
@@ -284,175 +266,3 @@ def _retry_after(headers: Any) -> str:
     """Return the seconds, or the date, of the server's `Retry-After`; '' without one."""
     value = str(headers.get("retry-after") or "")
     return value if _RETRY_AFTER.fullmatch(value) else ""
-
-
-# Learning of a server's dialect.
-
-
-Sent = TypeVar("Sent")
-_MAX_NAME = 100  # characters of a model's name in the log
-_log = logging.getLogger(__name__)
-
-
-class RequestRejected(AgentToolsError):
-    """A server refused a request; `words` is its message, `cause` the client's exception."""
-
-    def __init__(self, words: str, cause: Exception) -> None:
-        super().__init__()
-        self.words = words
-        self.cause = cause
-
-
-_OF_OTHER_CAUSES = (401, 403, 408, 409, 413, 429)
-"""Statuses of failures that another phrasing cannot avoid. Of all others the words decide, and not the status."""
-
-
-class Dialect:
-    """The learned dialect of one server for one model, whose name is for the log. Threads may share it."""
-
-    def __init__(self, profile: UpstreamProfile, model: str = "") -> None:
-        self.profile = profile
-        self._model = neutralise(model[:_MAX_NAME])
-        self._lock = threading.Lock()
-
-    def hear(self, name: str, value: str) -> None:
-        """Note what a reply shows: the field that reasoning comes in, and goes back in, or how it stands in text."""
-        if value != getattr(self.profile, name) != "none":
-            self.keep(self.profile, self.profile.learned(**{name: value}))
-
-    def keep(self, start: UpstreamProfile, learned: UpstreamProfile) -> None:
-        """Keep what differs between two profiles, beside what other requests have learned."""
-        with self._lock:
-            new = {each.name: getattr(learned, each.name) for each in fields(learned)}
-            news = {name: value for name, value in new.items() if value != getattr(start, name)}
-            if "left_out" in news:
-                news["left_out"] |= self.profile.left_out
-            profile = replace(self.profile, **news)
-            if profile != self.profile:
-                shown = {name: " ".join(sorted(each)) if name == "left_out" else each for name, each in news.items()}
-                learned_now = ", ".join(f"{name}={value}" for name, value in shown.items())
-                _log.info("learned of the server of the model %s: %s", self._model, learned_now)
-                self.profile = profile
-
-
-class Asking(Generic[Sent]):
-    """One request, sent again in the dialect that each refusal asks for: one change at a time.
-
-    What was learned is kept once the server's answer begins: no refusal alone changes anything.
-
-    Args:
-        dialect: what is known of the server.
-        request: the request, as phrasing.py expects it.
-        send: sends it; raises `RequestRejected` for a refusal that may teach something.
-    """
-
-    def __init__(self, dialect: Dialect, request: Json, send: Callable[[JsonObject], Sent]) -> None:
-        self._dialect, self._request, self._send = dialect, request, send
-        self._start = self._profile = dialect.profile
-        self._left = MAX_LESSONS
-
-    def open(self) -> Sent:
-        """Send the request until it is taken, or refused for a reason that teaches nothing."""
-        try:
-            return self._send(phrased(self._request, self._profile))
-        except RequestRejected as refusal:
-            if not self._learn(refusal.words):
-                raise refusal.cause from None
-        return self.open()
-
-    def open_again(self, words: str) -> Sent | None:
-        """Send the request again after an answer that is only an error; None if its words teach nothing."""
-        return self.open() if self._learn(words) else None
-
-    def taken(self) -> None:
-        """Keep what was learned: the answer has begun."""
-        self._dialect.keep(self._start, self._profile)
-
-    def _learn(self, words: str) -> bool:
-        taught = lesson(self._profile, self._request, words) if self._left else None
-        self._profile, self._left = taught or self._profile, self._left - 1
-        return taught is not None
-
-
-# The choice of a model by a value, a name, a configuration as people write it, or a class by its dotted path.
-
-_SERVER_KEYS = ("model_server", "base_url", "api_base")
-_KNOWN = {"model", "api_key", "generate_cfg", "model_type", "name", *_SERVER_KEYS}
-_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+:[^\W\d]\w*")  # and not 'qwen2.5:7b', which is a model's name
-_TYPES = {None: "", "oai": "", "openai": "", "qwen_dashscope": "dashscope"}
-
-
-def get_chat_model(cfg: Model | Json | str | None) -> Model:
-    """Return the model that a configuration names, without a request to it.
-
-    Args:
-        cfg: one of
-
-            * a model;
-            * a name (`'qwen-max'`);
-            * a dict with `model`, and optionally `model_server` (or `base_url`, `api_base`; `'dashscope'` is known) and
-              `api_key` instead of the environment's, and `generate_cfg` (see `OpenAIModel`);
-            * `'package.module:Class'`, also as a dict's `model_type`: the class is called with the dict's other entries
-              as keywords.
-
-    Raises:
-        ModelError: it names no model; the message says what to set.
-    """
-    if isinstance(cfg, str):
-        cfg = {"model_type": cfg} if _PATH.fullmatch(cfg) else {"model": cfg}
-    if isinstance(cfg, Mapping):
-        kind = cfg.get("model_type")
-        if isinstance(kind, str) and _PATH.fullmatch(kind):
-            return _built(kind, {key: value for key, value in cfg.items() if key != "model_type"})
-        return _on_server(cfg)
-    if isinstance(cfg, Model):
-        return cfg
-    raise ModelError("No model is given: pass llm={'model': '...'}, a model's name, or a Model.")
-
-
-def _on_server(cfg: Json) -> OpenAIModel:
-    name = cfg.get("model")
-    if not name or not isinstance(name, str):
-        raise ModelError("The model's configuration has no 'model': give its name on the server.")
-    if unknown := sorted(set(cfg) - _KNOWN):
-        raise ModelError(f"The model's configuration has no {unknown[0]!r}. Known: {', '.join(sorted(_KNOWN))}.")
-    if cfg.get("model_type") not in _TYPES:
-        raise ModelError(f"model_type is unknown: use one of {', '.join(filter(None, _TYPES))}, or 'module:Class'.")
-    return OpenAIModel(name, _endpoint(name, cfg), cfg.get("generate_cfg"))
-
-
-def _endpoint(name: str, cfg: Json) -> Endpoint:
-    key = cfg.get("api_key") or None
-    option = next((k for k in _SERVER_KEYS if cfg.get(k)), "")
-    server = cfg[option] if option else _TYPES[cfg.get("model_type")]
-    if server == "dashscope":
-        if not (dashscope := key or settings.dashscope_key()):
-            raise ModelError("DashScope needs a key: set DASHSCOPE_API_KEY, or pass 'api_key'.")
-        return Endpoint(DASHSCOPE_URL, dashscope)
-    if server:
-        if not str(server).startswith(("http://", "https://")):
-            raise ModelError(f"{option} is not a URL: give one such as http://localhost:8000/v1, or 'dashscope'.")
-        return Endpoint(str(server), key or settings.openai_key() or "EMPTY")
-    found = settings.model_endpoint(name)
-    if found:
-        return Endpoint(found.base_url, key or found.api_key)
-    if key:
-        return Endpoint(DASHSCOPE_URL if "qwen" in name.lower() else settings.OPENAI_URL, key)
-    raise ModelError(
-        f"No server is known for the model {name}. Set OPENAI_BASE_URL (and OPENAI_API_KEY) to an OpenAI-compatible "
-        "server, or DASHSCOPE_API_KEY, or OPENAI_API_KEY alone for OpenAI; or give 'base_url' and 'api_key' "
-        "(of `agent-tools chat`: --base-url and --api-key-env)."
-    )
-
-
-def _built(path: str, keywords: JsonObject) -> Model:
-    module, _, name = path.partition(":")
-    try:
-        built = getattr(importlib.import_module(module), name)(**keywords)
-    except (ImportError, AttributeError) as exc:
-        raise ModelError(f"{path} cannot be found: give 'package.module:Class'.") from exc
-    except TypeError as exc:
-        raise ModelError(f"{path} cannot be created with {', '.join(keywords) or 'nothing'}.") from exc
-    if not isinstance(built, Model):
-        raise ModelError(f"{path} is not a model: it has no method reply(messages, tools, options).")
-    return built

@@ -11,20 +11,20 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol, Union
-from urllib.parse import urljoin, urlsplit
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import END, Delta, Json
-from agent_tools.text import neutralise
+from agent_tools.models.base import Delta, Json
+from agent_tools.models.reply_events import events
+from agent_tools.models.reply_limits import END
+from agent_tools.models.server_errors import _MAX_WORDS, CONTEXT_TOO_LONG, error_of, failure_name, words_of
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then the connection is closed
@@ -285,192 +285,3 @@ def _hang_up(response: Any) -> None:
     with contextlib.suppress(KeyError, AttributeError, OSError):
         connection = response.extensions["network_stream"].get_extra_info("socket")
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS sockets too: only the plain call is thread-safe
-
-
-# The events of a streamed answer, from its bytes.
-#
-# The format is https://html.spec.whatwg.org/multipage/server-sent-events.html. Data counts here, and the name `error`:
-# other names repeat what their data says, and no client reconnects. Beyond the standard, the last event may lack its
-# empty line.
-
-
-_LINE_END = re.compile(rb"\r\n?|\n")
-
-
-class EventReader:
-    """Reads events as their bytes come. It takes time in proportion to them, however they are cut."""
-
-    def __init__(self) -> None:
-        self._line = bytearray()  # not over yet
-        self._searched = 0  # bytes of it that hold no end of a line
-        self._data: list[bytes] = []  # of an event that is not over yet
-        self._is_error = False  # by its name
-        self._is_first = True
-
-    def feed(self, arrived: bytes) -> list[bytes]:
-        """Return the data of the events that are over with these bytes; events without data are left out."""
-        self._line += arrived
-        events: list[bytes] = []
-        begin = 0
-        while found := _LINE_END.search(self._line, max(begin, self._searched)):
-            if found.end() == len(self._line) and found.group() == b"\r":
-                break  # it may be half an end
-            self._read(bytes(self._line[begin : found.start()]), events)
-            begin = found.end()
-        del self._line[:begin]
-        self._searched = max(0, len(self._line) - 1)
-        return events
-
-    def finish(self) -> list[bytes]:
-        """Return the data of the event that the end of the stream cut off, if there is one."""
-        return [*self.feed(b"\n"), *self.feed(b"\n")]
-
-    def _read(self, line: bytes, events: list[bytes]) -> None:
-        if self._is_first:
-            self._is_first, line = False, line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
-        name, _, value = line.partition(b":")
-        while name == b"data" and value.lstrip().startswith(b"data:"):  # proxies write it twice
-            value = value.lstrip()[len(b"data:") :]
-        value = value.removeprefix(b" ")
-        if line.startswith(b"{"):  # some servers write errors so
-            name, value = b"data", line
-        is_comment = name == b"data" and value.startswith(b":")
-        if name in (b"data", b"error") and not is_comment:  # llama.cpp has errors under a name of their own
-            is_next = value.startswith((b"{", b"[DONE")) and len(self._data) == 1
-            if is_next and isinstance(json_or_text(self._data[0]), dict):
-                self._end(events)  # without an empty line between them
-            self._data.append(value)
-            self._is_error = self._is_error or name == b"error"
-        elif name == b"event":
-            self._is_error = value.strip().lower().endswith((b"error", b"exception"))
-        elif not line:
-            self._end(events)
-
-    def _end(self, events: list[bytes]) -> None:
-        data = b"\n".join(self._data)
-        events += filter(None, [_error(data) if self._is_error and data else data])
-        self._data.clear()
-        self._is_error = False
-
-
-def json_or_text(data: bytes) -> object:
-    """Return JSON read; anything else as text."""
-    try:
-        return json.loads(data.decode())
-    except (ValueError, RecursionError):
-        return data.decode(errors="replace").strip()
-
-
-def _error(data: bytes) -> bytes:
-    """Return the data of an event that is an error by its name as an error: it may be anything."""
-    said = json_or_text(data)
-    return json.dumps(said if error_of(said) else {"error": said}).encode()
-
-
-def events(arriving: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the data of each event of a stream."""
-    stream = EventReader()
-    for data in arriving:
-        yield from stream.feed(data)
-    yield from stream.finish()
-
-
-# The errors that models' servers send, in the shapes that servers use: as the body of an answer, or in its stream.
-
-
-_SHORT_NAME = re.compile(r"[\w.-]{1,64}")
-_MAX_ERRORS = 10  # of one answer that are reported
-_MAX_ADDRESS = 200  # characters of an address that is shown
-_MAX_DEPTH = 4  # of the words in the body of an error
-_OF_A_REPLY = ("choices", "usage", "id", "type")  # a chunk or an event has one of these; some chunks have a `message`
-_OF_AN_ERROR = ("message", "detail", "msg", "status_msg")
-_EXCEPTION = re.compile(r"[a-z]Exception$")
-_WORDS = (
-    *("error_description", "error_message", "error_msg", "error", "errors", *_OF_AN_ERROR, "details", "reason"),
-    *("exception", "fault", "faultstring", "header", "title"),
-)
-"""Names of fields, in lower case, that hold a server's words, or something that holds them; the best first."""
-
-CONTEXT_TOO_LONG = "context_length_exceeded"
-"""OpenAI's name of the failure that the conversation does not fit into the model's context."""
-
-_NAME_OF_TOO_LONG = re.compile(r"(?=.*(?:context|prompt)).*(?:exceed|too_long).*", re.IGNORECASE)
-_CONTEXT = r"context (?:length|window|size|limit)|(?:prompt|model|input) length|input token count|model token limit"
-_EXCESS = r"exceed|maximum|too (?:long|large)|(?:long|great|larg)er than|is only"
-_RATE = r"rate limit|quota|per (?:second|minute|hour|day)"
-_SAYS_TOO_LONG = re.compile(
-    rf"(?!.*(?:{_RATE}))(?:(?=.*(?:prompt|input) is too long)|(?=.*(?:{_CONTEXT}))(?=.*(?:{_EXCESS})))",
-    re.IGNORECASE | re.DOTALL,
-)
-_MAX_WORDS = 1_000  # characters of a server's words that are searched
-
-
-def failure_name(words: str, *names: object) -> str | None:
-    """Return the short name of a failure; servers have several names and sentences for a context that is too long."""
-    is_too_long = any(_NAME_OF_TOO_LONG.fullmatch(name[:100]) for name in names if isinstance(name, str))
-    return CONTEXT_TOO_LONG if is_too_long or _SAYS_TOO_LONG.match(words[:_MAX_WORDS]) else short_name(*names)
-
-
-def short_name(*names: object) -> str | None:
-    """Return the first of a failure's names that is short; a number is the status again."""
-    return next(
-        (name for name in names if isinstance(name, str) and _SHORT_NAME.fullmatch(name) and not name.isdigit()), None
-    )
-
-
-def error_of(body: object) -> object:
-    """Return the error that an answer, or an event in its stream, consists of; None if it is no error.
-
-    Besides `{"error": ...}`, also in a choice, there are vLLM's `{"object": "error", "message": ...}`, FastAPI's
-    `{"detail": ...}`, and the `base_resp` of a failure beside a reply without choices.
-    """
-    body = body[0] if isinstance(body, list) and len(body) == 1 else body
-    if not isinstance(body, dict):
-        return None
-    choices = body.get("choices")
-    choices = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
-    for holder in (body, *choices, *(each.get("delta") for each in choices)):
-        if isinstance(holder, dict) and (inner := holder.get("error") or holder.get("errors")):
-            inner = holder if inner is True else inner
-            return inner["error"] if isinstance(inner, dict) and inner.get("error") not in (None, True) else inner
-    if isinstance(base := body.get("base_resp"), dict) and base.get("status_code"):
-        return base
-    if not choices and (named := next((each for name, each in body.items() if _EXCEPTION.search(name) and each), None)):
-        return named
-    is_error = body.get("object") == "error" or (
-        not any(name in body for name in _OF_A_REPLY) and any(body.get(name) for name in _OF_AN_ERROR)
-    )
-    return body if is_error else None
-
-
-def redirect_target(response: Any) -> str:
-    """Return the address that an HTTP client's response redirects to, without user and query; '' if it does not."""
-    if not response.has_redirect_location:
-        return ""
-    try:
-        target = urlsplit(urljoin(str(response.url), response.headers["location"]))
-    except ValueError:
-        return "an address that is malformed"
-    address = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
-    return neutralise(address[:_MAX_ADDRESS])
-
-
-def words_of(body: object, depth: int = _MAX_DEPTH) -> str:
-    """Return a server's own words from the body of its error; '' if it has none."""
-    if isinstance(body, list):
-        return "; ".join(filter(None, (words_of(each, depth - 1) for each in body[:_MAX_ERRORS] if depth)))
-    if isinstance(body, dict):
-        found = {str(name).lower(): each for name, each in body.items() if each} if depth else {}
-        words = next(filter(None, (words_of(found[name], depth - 1) for name in _WORDS if name in found)), "")
-        if words and isinstance(body.get("loc"), list):  # the field that FastAPI's message is about
-            words = (
-                f"{words}: {'.'.join(str(part) for part in body['loc'][:_MAX_ERRORS] if isinstance(part, (str, int)))}"
-            )
-        return f"{words}: {raw}" if words and (raw := _raw(body.get("metadata"))) else words
-    return body if isinstance(body, str) else ""
-
-
-def _raw(metadata: object) -> str:
-    """Return the words of the server behind a router, such as OpenRouter, whose own say only that it failed."""
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    return raw if isinstance(raw, str) else ""

@@ -70,9 +70,6 @@ class RestorePoint:
     run: int
 
 
-# The saved state of a sandbox: an archive, and a report on each variable.
-
-
 MAX_NAMES_LISTED = 20  # names listed in the text, of each kind
 
 

@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from agent_tools.other_names import SANDBOX, refuse
-from agent_tools.results.execution import CommandOutput, CommandResult, Cursor, Execution, OnOutput, Output
+from agent_tools.results.commands import CommandOutput, CommandResult, Cursor, OnOutput
+from agent_tools.results.execution import Execution, Output
 from agent_tools.results.variables import SavedState
 from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
-from agent_tools.sandbox.options import Config, Keywords, StrPath
+from agent_tools.sandbox.method_arguments import StrPath
+from agent_tools.sandbox.options import Config, Keywords
 from agent_tools.sandbox.sandbox import OtherNames, Sandbox
 
 if TYPE_CHECKING:

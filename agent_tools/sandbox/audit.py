@@ -23,7 +23,9 @@ from typing import Any
 
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import KIB
-from agent_tools.results.execution import CommandResult, Died, Error, Execution, NetworkConnection, TimedOut
+from agent_tools.results.commands import CommandResult
+from agent_tools.results.connections import NetworkConnection
+from agent_tools.results.execution import Died, Error, Execution, TimedOut
 from agent_tools.text import utc_text
 
 VERSION = 1

@@ -16,38 +16,26 @@ from agent_tools.code_reader import Code, read_code
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.errors import InvalidParams, UnclearCode
 from agent_tools.other_names import SANDBOX, refuse
-from agent_tools.results.execution import (
-    CommandResult,
-    Error,
-    Execution,
-    FileInfo,
-    Notice,
-    OnOutput,
-    Output,
-    StagedFile,
-    finished,
-)
+from agent_tools.results.commands import CommandResult, OnOutput
+from agent_tools.results.execution import Error, Execution, Notice, Output, StagedFile, finished
+from agent_tools.results.files import FileInfo
 from agent_tools.results.notebook import History, notebook_of
 from agent_tools.results.variables import RestorePoint, SavedState, VariablesReport
 from agent_tools.runtime.commands.commands import Request
 from agent_tools.runtime.files.archives import NO_FILES, opened
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.sandbox.opening import ForkedOpening, Opening
-from agent_tools.sandbox.options import (
-    Config,
-    Keywords,
-    Options,
+from agent_tools.sandbox.forked_opening import ForkedOpening
+from agent_tools.sandbox.method_arguments import (
     StrPath,
-    assignments,
     bytes_or_file,
     check_file,
-    config_of,
     given_bytes,
     path_text,
-    plain,
-    timeout_of,
     whole_number,
 )
+from agent_tools.sandbox.opening import Opening
+from agent_tools.sandbox.options import Config, Keywords, Options, config_of, plain, timeout_of
+from agent_tools.sandbox.passed_variables import assignments
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

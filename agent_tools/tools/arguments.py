@@ -2,106 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import operator
-import re
-import types
-import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from anyio.from_thread import start_blocking_portal
-from docstring_parser import ParseError, common, google, numpydoc, rest
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_jsonable_python
-from typing_extensions import TypedDict, get_type_hints
+from typing_extensions import get_type_hints
 
 from agent_tools.errors import InvalidParams
-
-# TypedDicts as pydantic takes them: before Python 3.12, only those of typing_extensions.
-
-
-def typed_dict(name: str, hints: Mapping[str, Any], optional: Collection[str] = (), *, closed: bool = False) -> Any:
-    """Make a TypedDict of hints; a `closed` one refuses other keys."""
-    fields = {key: NotRequired[hint] if key in optional else hint for key, hint in hints.items()}
-    make: Any = TypedDict
-    made = make(name, fields)
-    if closed:
-        made.__pydantic_config__ = {"extra": "forbid"}
-    return made
-
-
-def portable(hint: Any) -> Any:
-    """Return the hint with every TypedDict of `typing` in it replaced by one of typing_extensions."""
-    if typing.is_typeddict(hint):
-        return _rebuilt(hint)
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (None, Literal) or not arguments:
-        return hint
-    if origin is Annotated:
-        annotated: Any = Annotated
-        whole = (portable(arguments[0]), *arguments[1:])
-        return annotated[whole]
-    changed = tuple(portable(each) for each in arguments)
-    if changed == arguments:
-        return hint
-    if origin in (Union, types.UnionType):
-        return functools.reduce(operator.or_, changed) if origin is types.UnionType else Union[changed]
-    return origin[changed]
-
-
-def _rebuilt(hint: Any) -> Any:
-    marks: tuple[Any, ...] = (Required, NotRequired)
-    hints = {}
-    for key, each in get_type_hints(hint, include_extras=True).items():
-        while get_origin(each) in marks:
-            (each,) = get_args(each)
-        hints[key] = portable(each)
-    made = typed_dict(hint.__name__, hints, hint.__optional_keys__)
-    made.__doc__ = hint.__doc__
-    return made
-
-
-# A docstring's summary and its descriptions of arguments, in Google's, NumPy's or Sphinx's style.
-
-
-_MORE_ARGUMENTS = ("Keyword Args", "Keyword Arguments", "参数")
-_MORE_SECTIONS = ("Note", "Notes", "References", "See Also", "Todo", "Warning", "Warnings", "返回", "示例")
-_WIDE_COLON = re.compile("^(参数|返回|示例)：$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Docstring:
-    """The parts of a docstring that describe a tool. `arguments` maps a name to its description on one line."""
-
-    summary: str = ""
-    arguments: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_docstring(text: str | None) -> Docstring:
-    """Read a docstring in the style that matches most sections; the text before the first one is the summary."""
-    text = _WIDE_COLON.sub(r"\1:", inspect.cleandoc(text or ""))
-    found = max(_readings(text), key=lambda reading: len(reading.meta))
-    arguments = {each.arg_name.lstrip("*"): " ".join((each.description or "").split()) for each in found.params}
-    return Docstring((found.description or "").strip(), arguments)
-
-
-def _readings(text: str) -> Iterator[common.Docstring]:
-    sections = [
-        *google.DEFAULT_SECTIONS,
-        *(google.Section(name, "param", google.SectionType.MULTIPLE) for name in _MORE_ARGUMENTS),
-        *(google.Section(name, name, google.SectionType.SINGULAR) for name in _MORE_SECTIONS),
-    ]
-    for parse in (google.GoogleParser(sections).parse, numpydoc.parse, rest.parse):
-        with suppress(ParseError):  # not this style
-            yield parse(text)
-
+from agent_tools.tools.typed_dicts import portable, typed_dict
 
 MAX_FAULTS = 5  # faults in a call's arguments that are reported to the model
 

@@ -2,63 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
-import threading
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 import fastjsonschema
 
 from agent_tools import settings
-from agent_tools.code_reader import load_json, read_params
+from agent_tools.code_reader import load_json
 from agent_tools.engines.engine import Guest
-from agent_tools.errors import AgentToolsError, InvalidParams, ToolServiceError
-from agent_tools.extras import pip_install
+from agent_tools.errors import AgentToolsError, ToolServiceError
 from agent_tools.limits import Limits
-from agent_tools.messages import ContentItem
-from agent_tools.results.execution import Execution, Output
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.sandbox.options import Config as Config
-
-# The tools by name, as agents look them up.
-
-
-TOOL_REGISTRY: dict[str, type[Any]] = {}
-"""Tool name -> tool class."""
-
-ToolClass = TypeVar("ToolClass", bound=type[Any])
-
-
-def register_tool(name: str, allow_overwrite: bool = False) -> Callable[[ToolClass], ToolClass]:
-    """Register a tool class under a name, as a decorator; sets the class's `name`.
-
-    Raises:
-        ValueError: the name is taken (unless `allow_overwrite`), or the class already has another name.
-    """
-
-    def register(cls: ToolClass) -> ToolClass:
-        if name in TOOL_REGISTRY:
-            if not allow_overwrite:
-                raise ValueError(f"Tool `{name}` already exists! Please ensure that the tool name is unique.")
-            warnings.warn(f"Tool `{name}` already exists! Overwriting with class {cls}.", stacklevel=2)
-        own = getattr(cls, "name", "")
-        if own and own != name:
-            raise ValueError(f'{cls.__name__}.name="{own}" conflicts with @register_tool(name="{name}").')
-        cls.name = name
-        TOOL_REGISTRY[name] = cls
-        return cls
-
-    return register
-
-
-__all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 
 Params = Union[str, dict[str, Any]]
 """A call's arguments from a model or a caller: text, or an object by name."""
@@ -216,99 +177,3 @@ def _validate(params: dict[str, Any], schema: dict[str, Any]) -> None:
         fastjsonschema.validate(schema, params, use_default=False)
     except fastjsonschema.JsonSchemaException as exc:
         raise ValueError(f"Parameters do not fit the schema: {exc}") from exc
-
-
-# The contract of a tool that runs code and shows its outputs while it runs.
-
-
-class CodeTool(BaseTool):
-    """A tool that runs code; `CodeInterpreter` is one.
-
-    An agent shows the outputs of subclasses while the code runs; the methods of other tools are not looked at.
-    """
-
-    @abstractmethod
-    def stream(
-        self,
-        params: str | dict[str, Any],
-        files: Sequence[str] | None = None,
-        timeout: float | None = None,
-        cancelled: threading.Event | None = None,
-    ) -> Generator[Output, None, Execution]:
-        """Run code, yield its outputs, and return the whole execution."""
-
-    def read_code(self, params: object) -> str:
-        """Return the code that a call with these `params` runs.
-
-        Raises:
-            InvalidParams: there is no code, or it is longer than `max_code_bytes`.
-        """
-        return read_params(params, Limits()).code
-
-    @abstractmethod
-    def markdown(self, execution: Execution) -> str:
-        """Return the execution as text for the model."""
-
-    @abstractmethod
-    def cancel(self, cancelled: threading.Event) -> None:
-        """End the stream that was given this event. For any thread."""
-
-
-# A typed Python function as a tool: its schema comes from the signature and the docstring.
-#
-# pydantic makes schemas and checks arguments, so every type that pydantic knows may be used:
-# Literal, Optional, list, dict, TypedDict, dataclasses, enums, models, `Annotated[int, Field(ge=1)]`.
-
-
-class FunctionTool(BaseTool):
-    """A tool that calls a function with the arguments the model wrote, checked and converted to the declared types.
-
-        def convert(amount: float, unit: Literal["km", "mi"] = "km") -> float:
-            '''Convert a distance to metres.'''
-
-        Assistant(function_list=[convert], llm=...)
-
-    A description in `Annotated[float, "how much"]` wins over the docstring's. An `async def` is run in an event loop of
-    its own. The model gets what the function returns: text as it is, all else as JSON.
-
-    Args:
-        function: every argument must be passable by keyword; one without a type may be anything.
-        name: the tool's name; the function's by default.
-        description: the tool's description for the model; the docstring's summary by default.
-
-    Raises:
-        TypeError: the signature cannot be made a schema.
-    """
-
-    def __init__(self, function: Callable[..., Any], name: str = "", description: str = "") -> None:
-        try:
-            from agent_tools.tools import arguments  # they need pydantic
-        except ImportError as exc:
-            raise ImportError(f"Functions as tools need more: {pip_install('agents')}") from exc
-        doc = arguments.read_docstring(inspect.getdoc(function) if inspect.isroutine(function) else "")
-        self.name = name or getattr(function, "__name__", "")
-        if not self.name.isidentifier():
-            raise TypeError(f"{function!r} has no name of its own: pass FunctionTool(function, name='...').")
-        self.description = description or doc.summary or self.name.replace("_", " ")
-        self._plain_json = arguments.plain_json
-        self._arguments = arguments.Arguments(self.name, function, doc.arguments)
-        self.parameters = self._arguments.schema()
-        super().__init__()
-
-    def call(self, params: Params, **kwargs: Any) -> Any:
-        """Call the function.
-
-        Raises:
-            InvalidParams: the arguments do not fit; the message says where.
-            Exception: whatever the function raises.
-        """
-        try:
-            given = load_json(params or "{}") if isinstance(params, str) else params
-        except (ValueError, RecursionError) as exc:
-            raise InvalidParams("the arguments are not JSON: give an object with the function's arguments.") from exc
-        return self._told(self._arguments.call(given))
-
-    def _told(self, value: Any) -> Any:
-        """Return a function's result in a form for agents: text, content items, or plain JSON values."""
-        is_items = isinstance(value, (list, tuple)) and value and all(isinstance(item, ContentItem) for item in value)
-        return value if isinstance(value, str) or is_items else self._plain_json(value)

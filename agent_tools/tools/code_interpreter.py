@@ -25,16 +25,10 @@ from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_e
 from agent_tools.sandbox.options import FRESH, Keywords, config_of, timeout_of
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.skills.skill import with_catalogue, without_catalogue
-from agent_tools.tools.base import (
-    BaseToolWithFileAccess,
-    CodeTool,
-    Config,
-    Params,
-    file_errors,
-    register_tool,
-    tool_errors,
-)
+from agent_tools.tools.base import BaseToolWithFileAccess, Config, Params, file_errors, tool_errors
+from agent_tools.tools.code_tool import CodeTool
 from agent_tools.tools.markdown import markdown
+from agent_tools.tools.registry import register_tool
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

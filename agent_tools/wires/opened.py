@@ -15,7 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from starlette.exceptions import HTTPException
 
 from agent_tools.containers.containers import Containers
-from agent_tools.results.execution import CommandOutput, Cursor, Execution
+from agent_tools.results.commands import CommandOutput, Cursor
+from agent_tools.results.execution import Execution
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside

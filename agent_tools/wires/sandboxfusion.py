@@ -36,7 +36,8 @@ from agent_tools.containers.sandbox_queue import Ticket
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import AgentToolsError
 from agent_tools.limits import MIB
-from agent_tools.results.execution import CommandResult, Error, Execution
+from agent_tools.results.commands import CommandResult
+from agent_tools.results.execution import Error, Execution
 from agent_tools.results.outputs import Died, Display, Result, TimedOut
 from agent_tools.runtime.in_thread import in_thread
 from agent_tools.sandbox.sandbox import Sandbox

@@ -20,7 +20,8 @@ from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.limits import MIB
 from agent_tools.machine.owner import same_host
-from agent_tools.results.execution import CommandResult, Died, TimedOut
+from agent_tools.results.commands import CommandResult
+from agent_tools.results.execution import Died, TimedOut
 from agent_tools.runtime.commands.process import Process
 from agent_tools.runtime.runtime import Runtime
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import docker
-from agent_tools.cli.doctor import summary
+from agent_tools.cli.probe_table import summary
 from agent_tools.conformance.engine import Survey, survey_container, survey_sandbox
 from agent_tools.conformance.facts import UNPROMISED, Finding
 from agent_tools.conformance.host import RULES

@@ -31,7 +31,7 @@ def test_doctor_checks_the_cluster_and_one_sandbox(kubeconfig: Path) -> None:
 
 
 def test_doctor_says_what_is_not_allowed(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_tools.cli.doctor.RIGHTS", (("", "secrets", "list"),))
+    monkeypatch.setattr("agent_tools.cli.pod_checks.RIGHTS", (("", "secrets", "list"),))
     done = CliRunner().invoke(cli, ["doctor"], env={"COLUMNS": "200"})
     assert done.exit_code == 1
     assert "not allowed in sandboxes: list secrets" in done.output

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.cli.mcp import uvx_command
+from agent_tools.cli.mcp_config import uvx_command
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.version import __version__
 from supply import release

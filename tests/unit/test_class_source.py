@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.code_mode.hints import Field, typed_dict_source
+from agent_tools.code_mode.typed_dict_source import Field, typed_dict_source
 
 
 def test_a_class_with_all_kinds_of_fields() -> None:

@@ -24,7 +24,7 @@ from agent_tools.bodies.envelopes import MAX_MESSAGES, Envelopes, envelope, mess
 from agent_tools.bodies.json_body import MAX_PARTS, _counted
 from agent_tools.limits import MIB
 from agent_tools.mcp.http import MOUNT
-from agent_tools.results.execution import CommandOutput, CommandResult, Cursor
+from agent_tools.results.commands import CommandOutput, CommandResult, Cursor
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import Operation, checked

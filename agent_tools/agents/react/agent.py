@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.fncall import Assistant, Transcript
-from agent_tools.agents.react.model import ReActModel, scratchpad
+from agent_tools.agents.assistant import Assistant
+from agent_tools.agents.react.model import ReActModel
+from agent_tools.agents.react.text import scratchpad
 from agent_tools.agents.steps import CallBegun, CallDelta, CallDone, ReasoningDelta, RoundDone, Step, TextDelta
+from agent_tools.agents.transcript import Transcript
 from agent_tools.messages import ASSISTANT, Message
 from agent_tools.models import Model
 

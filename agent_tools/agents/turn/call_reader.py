@@ -26,7 +26,7 @@ from typing import Any
 
 from agent_tools.agents.turn.loose_json import LooseReader, json_of
 from agent_tools.messages import FunctionCall
-from agent_tools.models.base import MAX_CALLS, Json
+from agent_tools.models.base import Json
 from agent_tools.models.dialect.framing import (
     ODD,
     TAG,
@@ -37,6 +37,7 @@ from agent_tools.models.dialect.framing import (
     token_at,
     token_before,
 )
+from agent_tools.models.reply_limits import MAX_CALLS
 
 MAX_NAME_CHARS = 200
 MAX_WORDS = 3  # words of a frame before a name

@@ -20,130 +20,32 @@ timer. Setting `stop` hangs up on the model or interrupts the running code, from
 
 from __future__ import annotations
 
-import json
-import logging
-import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from pathlib import PurePath
 from typing import Any
 
 from agent_tools import settings
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput, CallRunning, Finished, RoundDone, Step
-from agent_tools.agents.turn.code_stream import CodeReader
+from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
+from agent_tools.agents.turn.pictures import pictures_message
 from agent_tools.agents.turn.round import Round
-from agent_tools.errors import ToolServiceError
-from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, USER, Content, ContentItem, Message, language_of
+from agent_tools.agents.turn.tool_call import (
+    _TOKENS,
+    CUT,
+    ENDED,
+    LEAST_TOKENS,
+    CallContext,
+    _log,
+    code_reader,
+    perform,
+    refused,
+)
+from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
 from agent_tools.models.base import Conversation, FunctionDefinition, Model, Options, Usage, abandon
-from agent_tools.results.execution import Execution
-from agent_tools.text import neutralise
-from agent_tools.tools.base import BaseTool, CodeTool
-from agent_tools.tools.command_tool import CommandTool
-
-# One call of a tool: its outputs while it runs, and an answer for the model, even if the tool fails.
-
-MAX_FAILURE_CHARS = 1_000  # characters of a failure's message for the model
-
-_ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])(?:/[\w.@+~-]+)+/([\w.@+~-]+)")
-
-
-def code_reader(tool: BaseTool | None) -> CodeReader | None:
-    """Return the function that reads code from arguments as the tool does; None for a tool that runs no code."""
-    return tool.read_code if isinstance(tool, CodeTool) else None
-
-
-@dataclass(frozen=True)
-class CallContext:
-    """The part of a turn that tools get. `timeout` is in seconds of running code; None means the tool's own."""
-
-    messages: Conversation
-    files: Sequence[str]
-    timeout: float | None
-    stop: Cancel
-
-
-def perform(call: Call, tool: BaseTool, context: CallContext) -> Generator[CallOutput | CallCommand, None, CallDone]:
-    """Make a call: yield the output of code or commands, and return the answer. A failure is an answer, too."""
-    try:
-        if isinstance(tool, CodeTool):
-            return (yield from _run_code(call, tool, context))
-        if isinstance(tool, CommandTool):
-            return (yield from _run_commands(call, tool, context))
-        files = {"files": list(context.files)} if tool.file_access else {}
-        return CallDone(call, _content(tool.call(call.arguments, messages=context.messages, **files)))
-    except Exception as exc:  # noqa: BLE001  (a user's tool may raise anything; the model gets the message)
-        _log.warning("the tool %s failed: %s", tool.name, type(exc).__name__)
-        return CallDone(call, _sentence(tool.name, exc), failure=exc)
-
-
-def refused(call: Call, why: str) -> CallDone:
-    """Return the answer to a call that was not made."""
-    return CallDone(call, f"The call was not made: {why}", failure=ToolServiceError(code="NotCalled", message=why))
-
-
-def _run_code(call: Call, tool: CodeTool, context: CallContext) -> Generator[CallOutput, None, CallDone]:
-    if tool.read_code(call.arguments).strip() in ("", "null"):  # which would be reported as a success
-        return refused(call, 'it has no code. Write the code as JSON: {"code": "print(1)"}.')
-    outputs = tool.stream(call.arguments, context.files, context.timeout, context.stop)
-    with context.stop.ending(lambda: tool.cancel(context.stop)), closing(outputs):
-        while True:
-            try:
-                output = next(outputs)
-            except StopIteration as end:
-                ended = "\n\nThe turn was ended before the code was." if context.stop.is_set() else ""
-                return CallDone(call, tool.markdown(_for_model(end.value)) + ended, execution=end.value)
-            yield CallOutput(call.id, output)
-
-
-def _run_commands(call: Call, tool: CommandTool, context: CallContext) -> Generator[CallCommand, None, CallDone]:
-    running = tool.run(call.arguments, context.stop)
-    with context.stop.ending(tool.cancel), closing(running):
-        while True:
-            try:
-                news = next(running)
-            except StopIteration as end:
-                return CallDone(call, end.value)
-            yield CallCommand(call.id, news)
-
-
-def _for_model(execution: Execution) -> Execution:
-    """Return the execution without paths of the host: figures and files have their names in the sandbox."""
-    saved = tuple(replace(picture, path=PurePath(picture.path).name) for picture in execution.saved)
-    files = tuple(replace(file, source=_name(file.source)) for file in execution.files)
-    return replace(execution, saved=saved, files=files)
-
-
-def _name(source: str) -> str:
-    return source if source.startswith(("http://", "https://")) else PurePath(source).name
-
-
-def _content(answer: Any) -> Content:
-    """Return a tool's answer as content: text and items as they are, all else as JSON."""
-    if isinstance(answer, str):
-        return answer
-    if isinstance(answer, (list, tuple)) and answer and all(isinstance(item, ContentItem) for item in answer):
-        return tuple(answer)
-    return json.dumps(answer, ensure_ascii=False, indent=4, default=str)
-
-
-def _sentence(name: str, exc: Exception) -> str:
-    """Describe a failure to the model: without a traceback, and with only the last part of paths on this machine."""
-    words = exc.message if isinstance(exc, ToolServiceError) else f"{type(exc).__name__}: {exc}"
-    words = _ABSOLUTE_PATH.sub(r"\1", neutralise(words)).strip()
-    cut = f"{words[:MAX_FAILURE_CHARS]} ..." if len(words) > MAX_FAILURE_CHARS else words
-    return f"The tool {name} failed: {cut}"
-
-
-ENDED = "the turn was ended."
-CUT = {"length": "reached its token limit", "content_filter": "was cut off by a filter"}
-"""Finish reasons of an answer that is not whole: none of its calls is made."""
-LEAST_TOKENS = 16  # that a model is asked for after a first round: servers take no smaller limit
-_TOKENS = ("max_tokens", "max_completion_tokens")
-_log = logging.getLogger(__name__)
+from agent_tools.tools.base import BaseTool
 
 
 @dataclass(frozen=True)
@@ -337,22 +239,3 @@ def _result(done: CallDone) -> Message:
     figures = [path for path in (done.execution.figures if done.execution else ()) if path]
     extra = {CALL_ID: done.call.id, **({FIGURES: figures} if figures else {})}
     return Message(FUNCTION, done.content, name=done.call.name, extra=extra)
-
-
-# The pictures that code drew, for a model that reads images: a user's message, since tool messages hold only text.
-
-
-_PHRASES = {"en": "(The figures that the code drew.)", "zh": "（代码绘制的图。）"}
-
-
-def pictures_message(done: Sequence[CallDone], limit: int, messages: Conversation) -> tuple[Message, ...]:
-    """Return a message with the first `limit` pictures of these calls; () if they drew nothing.
-
-    The bytes are those that the kernel sent: the saved files lie where code can replace them.
-    """
-    pictures = [picture for each in done if each.execution for picture in each.execution.pictures][:limit]
-    if not pictures:
-        return ()
-    phrase = _PHRASES[language_of(each for each in messages if isinstance(each, Message))]
-    items = (ContentItem(text=phrase), *(ContentItem(image=picture.data_url) for picture in pictures))
-    return (Message(USER, items, extra={FIGURES: len(pictures)}),)

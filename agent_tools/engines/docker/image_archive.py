@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from agent_tools.errors import EngineError
+from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB
-from agent_tools.text import has_more_parts
 
 MAX_INDEX, MAX_PARTS = MIB, 10_000
 _NO_INDEX = (RecursionError, TypeError, AttributeError)  # JSON of another shape

@@ -51,7 +51,7 @@ from agent_tools.gateway.responses.items import (
 from agent_tools.gateway.responses.outputs import Details, FindFile, ImageUrl, citations, outputs_of, status_of
 from agent_tools.gateway.responses.request import ResponseRequest
 from agent_tools.models.base import JsonObject, Usage
-from agent_tools.models.reply import CONTEXT_TOO_LONG
+from agent_tools.models.server_errors import CONTEXT_TOO_LONG
 
 PADDED = 16  # characters; the length of a delta with its padding is a multiple of this
 _ERROR_CODES = {429: "rate_limit_exceeded", 400: "invalid_prompt"}

@@ -20,7 +20,8 @@ from agent_tools.gateway.tools.shell import MAX_COMMANDS, commands_text
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, SYSTEM, FunctionCall, Message
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
-from agent_tools.models.wire import SERVER_FIELDS_KNOWN, wire_messages
+from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
+from agent_tools.models.wire import wire_messages
 from agent_tools.results.outputs import NOTHING
 from agent_tools.skills.skill import entry, with_entries
 from agent_tools.tools.command_tool import CommandEnd

@@ -23,7 +23,7 @@ from agent_tools.gateway.responses.outputs import shown_logprobs
 from agent_tools.gateway.tools.patch import UPDATE, PatchCall, read_patch_call
 from agent_tools.gateway.tools.shell import CommandStream, ShellCall, read_shell_call
 from agent_tools.models.base import Json, JsonObject
-from agent_tools.results.execution import NOT_EXECUTABLE
+from agent_tools.results.commands import NOT_EXECUTABLE
 from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText
 
 Event = JsonObject

@@ -20,20 +20,14 @@ from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.tools.tool import ContainerLease, described
 from agent_tools.limits import Limits
-from agent_tools.results.execution import SIGNALLED, finished
+from agent_tools.results.commands import SIGNALLED
+from agent_tools.results.execution import finished
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from agent_tools.tools.command_tool import (
-    CommandEnd,
-    CommandNews,
-    CommandText,
-    CommandTool,
-    OutputText,
-    StreamName,
-    run_bounded,
-)
+from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, StreamName
+from agent_tools.tools.output_text import OutputText, run_bounded
 
 MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
 _DESCRIPTION = (

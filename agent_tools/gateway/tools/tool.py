@@ -18,8 +18,9 @@ from agent_tools.gateway.store.store import StoreError
 from agent_tools.results.execution import Changes, Execution, Output
 from agent_tools.skills.skill import Skill, with_catalogue
 from agent_tools.text import fence, one_line
-from agent_tools.tools.base import CodeTool, tool_errors
+from agent_tools.tools.base import tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
+from agent_tools.tools.code_tool import CodeTool
 
 # The container that the tools of one answer use, from their first call to the end.
 

@@ -18,7 +18,7 @@ from agent_tools.guest.wire.sockets import await_either, await_input
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.rounds import rounds
-from agent_tools.results.execution import CommandResult, OnOutput
+from agent_tools.results.commands import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process
 
 LOOK_EVERY = 0.25  # seconds between two checks whether a command was cancelled or is overdue

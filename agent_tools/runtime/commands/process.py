@@ -35,7 +35,7 @@ from agent_tools.guest.wire.commands import (
     Taken,
 )
 from agent_tools.machine.fork_hook import abandon_after_fork
-from agent_tools.results.execution import (
+from agent_tools.results.commands import (
     NOT_EXECUTABLE,
     NOT_FOUND,
     SIGNALLED,

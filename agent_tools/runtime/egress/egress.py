@@ -22,7 +22,7 @@ from agent_tools.guest.wire.sockets import await_hang_up
 from agent_tools.limits import KIB, EgressLimits
 from agent_tools.machine.event_loop import join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
-from agent_tools.results.execution import NetworkConnection
+from agent_tools.results.connections import NetworkConnection
 from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
 from agent_tools.runtime.egress.dialling import Dialler, Surroundings, check_listed
 from agent_tools.runtime.egress.forwarding import Forwarding, HttpExchange, RequestTarget

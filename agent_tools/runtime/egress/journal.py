@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from agent_tools.results.execution import ConnectionStatus, NetworkConnection
+from agent_tools.results.connections import ConnectionStatus, NetworkConnection
 from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 
 log = logging.getLogger("agent_tools.egress")

@@ -33,12 +33,12 @@ from weakref import WeakValueDictionary
 import h11
 
 from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, Target
+from agent_tools.json_parts import has_more_parts
 from agent_tools.machine.event_loop import EventLoop
 from agent_tools.runtime.egress.dialling import Dialler
 from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, asked
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
-from agent_tools.text import has_more_parts
 
 CHUNK = 256 * 1024
 MAX_PAGE = 32 * 1024 * 1024

@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 from agent_tools.errors import AgentToolsError, SandboxGone
+from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import Limits
-from agent_tools.results.execution import FileInfo, FileKind
-from agent_tools.text import has_more_parts
+from agent_tools.results.files import FileInfo, FileKind
 
 FAILED = 0xFFFFFFFF  # a length that marks a read error in the middle
 MAX_PIECE = 1024 * 1024

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import SHELL, pack
+from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB, Limits
 from agent_tools.results.execution import (
     Cleared,
@@ -29,7 +30,7 @@ from agent_tools.results.execution import (
 )
 from agent_tools.results.outputs import PICTURE_TYPES
 from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
-from agent_tools.text import has_more_parts, neutralise, one_line, shorten
+from agent_tools.text import neutralise, one_line, shorten
 
 VERSION = "5.4"  # of the messaging protocol that the requests are written in
 MAX_HEADER_BYTES = 64 * 1024  # of a header, a parent header or metadata

@@ -27,7 +27,8 @@ from agent_tools.machine.deleted_files import DeletedFiles, deleted_files
 from agent_tools.machine.owner import NAME_LABEL, Owner
 from agent_tools.machine.path_walk import identity_now
 from agent_tools.machine.written_bytes import written_bytes
-from agent_tools.results.execution import NetworkConnection, Notice, Omitted, Output
+from agent_tools.results.connections import NetworkConnection
+from agent_tools.results.execution import Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.archives import Archives

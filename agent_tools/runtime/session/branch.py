@@ -17,7 +17,8 @@ from typing import Union
 from agent_tools.engines.engine import Container
 from agent_tools.errors import KernelDied
 from agent_tools.machine.background import Do, do_now
-from agent_tools.results.execution import NetworkConnection, Output
+from agent_tools.results.connections import NetworkConnection
+from agent_tools.results.execution import Output
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles

@@ -23,18 +23,8 @@ from agent_tools.errors import (
 )
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.removal import empty_folder
-from agent_tools.results.execution import (
-    Cause,
-    Changes,
-    Died,
-    Error,
-    Execution,
-    NetworkConnection,
-    Output,
-    Restarted,
-    TimedOut,
-    finished,
-)
+from agent_tools.results.connections import NetworkConnection
+from agent_tools.results.execution import Cause, Changes, Died, Error, Execution, Output, Restarted, TimedOut, finished
 from agent_tools.results.variables import RestorePoint, VariablesReport, because
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from agent_tools.limits import MIB
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.messages import (
     CAMEL,

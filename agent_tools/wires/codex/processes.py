@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from agent_tools.bodies.json_body import at_most
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.limits import KIB, MIB
-from agent_tools.results.execution import Cursor
+from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.codex.messages import (
     FAILED,

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from agent_tools.bodies.files import uploaded
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, E2BRequest, check_spared, in_sandbox, path_of
 from agent_tools.wires.http import in_pieces

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.calls import ROUTES, Box, E2BRequest, path_of
 from agent_tools.wires.e2b.connect import streamed

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent_tools.bodies.json_body import BodyRefused, at_most, parsed
 from agent_tools.limits import KIB, MIB
-from agent_tools.results.execution import Cursor
+from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Opened, followed

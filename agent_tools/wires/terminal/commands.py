@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from agent_tools.bodies.connections import race
 from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
-from agent_tools.results.execution import Cursor
+from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.opened import Opened, Processes, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox

@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from agent_tools.bodies.files import uploaded
 from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside, in_pieces, unusable
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, check_spared, in_sandbox, inside, resolved

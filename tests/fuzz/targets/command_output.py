@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Literal
 
 from agent_tools.text import neutralise
-from agent_tools.tools.command_tool import OutputText
+from agent_tools.tools.output_text import OutputText
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.pieces import pieces_of

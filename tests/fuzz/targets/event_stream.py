@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent_tools.models.reply import _error, events, json_or_text
+from agent_tools.models.reply_events import _error, events, json_or_text
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.results.execution import plain_value
+from agent_tools.results.plain_data import plain_value
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 from tests.fuzz.pieces import texts

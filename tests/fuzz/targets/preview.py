@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from agent_tools.tools.file_access import MAX_CHARS, preview
+from agent_tools.tools.file_preview import MAX_CHARS, preview
 from tests.fuzz import unfold
 from tests.fuzz.oracle import MIB, Bound, Parts, Target
 

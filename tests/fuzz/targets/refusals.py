@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent_tools.models.dialect.phrasing import MAX_LESSONS, OPTIONAL, lesson
+from agent_tools.models.dialect.lesson import MAX_LESSONS, OPTIONAL, lesson
 from agent_tools.models.dialect.profile import UpstreamProfile
-from agent_tools.models.reply import words_of
+from agent_tools.models.server_errors import words_of
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

@@ -9,7 +9,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from agent_tools.models.base import MAX_CALLS, Usage
+from agent_tools.models.base import Usage
+from agent_tools.models.reply_limits import MAX_CALLS
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import EXECUTE, SQUARES, WEATHER, ask, chunks, run, until
 from tests.gateway.conftest import NewGateway

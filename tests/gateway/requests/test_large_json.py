@@ -15,10 +15,10 @@ from agent_tools.bodies.json_body import AT_ONCE, LARGE, MAX_ESCAPES, MAX_PARTS,
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.request import read_request
+from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply, ScriptedServer
-from agent_tools.text import has_more_parts
 from tests.gateway.conftest import NewGateway
 from tests.gateway.in_loop import LargeJsonHere, serving, until_true
 

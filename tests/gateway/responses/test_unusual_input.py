@@ -9,7 +9,7 @@ import pytest
 
 from agent_tools.gateway.responses.history import UNKNOWN_OUTPUT, answered
 from agent_tools.gateway.store.records import StoredCall
-from agent_tools.models.base import MAX_CALLS
+from agent_tools.models.reply_limits import MAX_CALLS
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, outputs, post, stream
 from tests.gateway.conftest import NewGateway

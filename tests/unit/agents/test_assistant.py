@@ -17,7 +17,7 @@ from agent_tools.messages import ContentItem, FunctionCall, Message
 from agent_tools.runtime.engines import describe
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply
 from agent_tools.tools import BaseTool, CodeInterpreter, register_tool
-from agent_tools.tools.base import TOOL_REGISTRY
+from agent_tools.tools.registry import TOOL_REGISTRY
 
 HI = [{"role": "user", "content": "hi"}]
 

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from typing import Any
 
 from agent_tools.agents.cancel import Cancel
-from agent_tools.agents.fncall import Transcript
 from agent_tools.agents.steps import CallCommand, CallDone, CallReady, CallRunning, Finished, Step
+from agent_tools.agents.transcript import Transcript
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.errors import ToolServiceError
 from agent_tools.messages import USER, Message

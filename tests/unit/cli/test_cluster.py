@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.cli.doctor import check_of_policies
+from agent_tools.cli.pod_checks import check_of_policies
 
 BOTH = ["Ingress", "Egress"]
 MANAGER = "app.kubernetes.io/managed-by"

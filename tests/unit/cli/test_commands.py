@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from agent_tools import __version__
 from agent_tools.cli import cli, main
-from agent_tools.cli.options import Size, show_files
+from agent_tools.cli.live_output import show_files
+from agent_tools.cli.options import Size
 from agent_tools.limits import GIB, MIB
 from agent_tools.results.execution import Changes, FileChange
 

@@ -15,7 +15,8 @@ import pydantic
 import pytest
 import typing_extensions
 
-from agent_tools.code_mode.functions import LARGE_PARTS, ArgumentCheck, TypedFunction
+from agent_tools.code_mode.argument_check import LARGE_PARTS, ArgumentCheck
+from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.budget import GivenUp
 from agent_tools.runtime.host_calls.function import ArgumentError
 from agent_tools.runtime.host_calls.reading import Aside, current

@@ -21,14 +21,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agent_tools.code_mode.attachments import rich_value
-from agent_tools.code_mode.frame import (
-    MAX_CATEGORIES,
-    MAX_FIELDS,
-    MAX_LEVEL_TEXTS,
-    MAX_NAME_CHARS,
-    MAX_SCHEMA_BYTES,
-    PIECE_ROWS,
-)
+from agent_tools.code_mode.frame import MAX_CATEGORIES, MAX_LEVEL_TEXTS, PIECE_ROWS
+from agent_tools.code_mode.frame_schema import MAX_FIELDS, MAX_NAME_CHARS, MAX_SCHEMA_BYTES
 from agent_tools.guest.wire.budget import (
     FREE_BYTES,
     LOOK_EVERY,

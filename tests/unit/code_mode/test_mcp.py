@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent_tools.code_mode import Policy, Toolset, mcp_tools
-from agent_tools.code_mode.script import AsyncScript
+from agent_tools.code_mode.async_script import AsyncScript
 from agent_tools.errors import GuestError
 from tests import mcp_server
 from tests.code_mode import sandbox

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_tools.integrations.memory_folders import MAX_BYTES, MAX_FILES, MAX_LEVELS, MemoryFolder
-from agent_tools.results.execution import FileInfo
+from agent_tools.results.files import FileInfo
 
 
 class Files:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from agent_tools import __version__
 from agent_tools.cli import cli
-from agent_tools.cli.mcp import CLIENTS, uvx_command
+from agent_tools.cli.mcp_config import CLIENTS, uvx_command
 from agent_tools.machine.own_command import OWN_COMMAND
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,6 @@ import pytest
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import (
-    MAX_TOKENS,
     ArgumentsDelta,
     CallComplete,
     CallStarted,
@@ -19,7 +18,9 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.chunks import ChunkReader, finish_reason, usage_of
+from agent_tools.models.call_pieces import finish_reason
+from agent_tools.models.chunks import ChunkReader, usage_of
+from agent_tools.models.reply_limits import MAX_TOKENS
 
 
 def read(*deltas: dict[str, Any], reason: str = "tool_calls", **more: Any) -> list[Delta]:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
 from agent_tools.models.base import JsonObject, ReasoningDelta, TextDelta
-from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, lesson, phrased
+from agent_tools.models.dialect.lesson import lesson
+from agent_tools.models.dialect.phrasing import DEFAULT_LIMIT, phrased
 from agent_tools.models.dialect.profile import PROFILES, UpstreamProfile, read_profile
 from agent_tools.models.dialect.thinking import HEADINGS, MAX_BLANK_CHARS, ThinkingSplitter
-from agent_tools.models.openai import Asking, Dialect, RequestRejected
+from agent_tools.models.learning import Asking, Dialect, RequestRejected
 from tests.thinking_tags import PAIRS
 
 SIZES = (1, 2, 7, 1000)  # characters that come at once

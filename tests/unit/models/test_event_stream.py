@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.models.reply import EventReader, events
+from agent_tools.models.reply_events import EventReader, events
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from agent_tools.limits import MIB
 from agent_tools.messages import USER, Message
 from agent_tools.models import OpenAIModel
 from agent_tools.models.base import CallComplete, Delta, Finish, ReasoningDelta, TextDelta, Usage
-from agent_tools.models.reply import failure_name, words_of
+from agent_tools.models.server_errors import failure_name, words_of
 from agent_tools.settings import Endpoint
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
 from agent_tools.testing.server import Script

@@ -9,7 +9,6 @@ import pytest
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import (
-    MAX_CALLS,
     ArgumentsDelta,
     CallComplete,
     CallStarted,
@@ -21,7 +20,8 @@ from agent_tools.models.base import (
     TextDelta,
     Usage,
 )
-from agent_tools.models.openai_responses import ResponseReader
+from agent_tools.models.reply_limits import MAX_CALLS
+from agent_tools.models.response_reader import ResponseReader
 
 THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
 MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "Six."}]}

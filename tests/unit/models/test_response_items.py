@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_tools.messages import SERVER_FIELDS
-from agent_tools.models.openai_responses import response_items, response_options
+from agent_tools.models.response_request import response_items, response_options
 from agent_tools.models.wire import with_server_fields
 
 FUNCTION = {"type": "function", "function": {"name": "f"}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.results.execution import CommandResult
+from agent_tools.results.commands import CommandResult
 
 
 def test_what_was_left_out_is_told_in_the_text() -> None:

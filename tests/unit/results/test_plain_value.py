@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.results.execution import MAX_CHARS, MAX_PARTS, Execution, Result, Stream, plain_value
+from agent_tools.results.execution import Execution, Result, Stream
+from agent_tools.results.plain_data import MAX_CHARS, MAX_PARTS, plain_value
 
 PLAIN = st.recursive(
     st.none()

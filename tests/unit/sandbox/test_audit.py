@@ -15,7 +15,9 @@ import pytest
 
 from agent_tools import Sandbox
 from agent_tools.errors import EngineError, InvalidParams, SessionClosed
-from agent_tools.results.execution import CommandResult, Execution, NetworkConnection
+from agent_tools.results.commands import CommandResult
+from agent_tools.results.connections import NetworkConnection
+from agent_tools.results.execution import Execution
 from agent_tools.results.outputs import Changes, Died, Error, FileChange, HostCall, TimedOut
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox.audit import MAX_ITEMS, MAX_LINE, AuditLog, AuditUnavailable, RunEnd

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.errors import InvalidParams
-from agent_tools.sandbox.options import assignments
+from agent_tools.sandbox.passed_variables import assignments
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

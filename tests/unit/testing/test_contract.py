@@ -17,8 +17,9 @@ from agent_tools.models.base import (
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedCall, ScriptedModel, ScriptedReply, ScriptedServer, check_model, check_tool
 from agent_tools.tools import CodeInterpreter
-from agent_tools.tools.base import BaseTool, FunctionTool
+from agent_tools.tools.base import BaseTool
 from agent_tools.tools.file_access import FileAccess
+from agent_tools.tools.function_tool import FunctionTool
 
 HELLO = [{"role": "user", "content": "hello"}]
 CALL = ScriptedReply("Look:", calls=[ScriptedCall("add", {"a": 1}), ScriptedCall("add", {"a": 2})])

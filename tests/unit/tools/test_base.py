@@ -7,7 +7,8 @@ import pytest
 
 from agent_tools.errors import ToolServiceError
 from agent_tools.tools import base
-from agent_tools.tools.base import TOOL_REGISTRY, BaseTool, BaseToolWithFileAccess, is_tool_schema, register_tool
+from agent_tools.tools.base import BaseTool, BaseToolWithFileAccess, is_tool_schema
+from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
 
 SCHEMA = {
     "type": "object",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.tools.command_tool import OutputText
+from agent_tools.tools.output_text import OutputText
 
 
 def test_the_first_half_is_given_as_it_comes_and_the_last_at_the_end() -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ContentItem
 from agent_tools.tools import FunctionTool
-from agent_tools.tools.arguments import read_docstring
+from agent_tools.tools.docstrings import read_docstring
 
 
 class Colour(enum.Enum):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.limits import MIB
-from agent_tools.tools.file_access import MAX_CHARS, MAX_COLUMNS, MAX_PARTS, MAX_READ_BYTES, preview
+from agent_tools.tools.file_preview import MAX_CHARS, MAX_COLUMNS, MAX_PARTS, MAX_READ_BYTES, preview
 
 
 def shown(data: bytes | str, name: str, size: int | None = None) -> str:

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.tools.base import TOOL_REGISTRY, register_tool
+from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent_tools.agents.turn.loop import code_reader
+from agent_tools.agents.turn.tool_call import code_reader
 from agent_tools.errors import InvalidParams
 from agent_tools.results.execution import Execution, Output
 from agent_tools.tools import BaseTool, CodeInterpreter
-from agent_tools.tools.base import CodeTool
+from agent_tools.tools.code_tool import CodeTool
 
 
 class NeverRun(CodeTool):

@@ -1,0 +1,41 @@
+"""The opening of a fork: its session is open from the beginning and cannot be opened again."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from agent_tools.runtime.files.workspace import Workspace
+from agent_tools.runtime.session.session import Session, fork
+from agent_tools.sandbox.opening import Opening
+
+if TYPE_CHECKING:
+    pass
+
+
+class ForkedOpening(Opening):
+    """Holds a reference to the sandbox that it was forked from, which stays open at least as long as the fork."""
+
+    def __init__(self, parent: Opening) -> None:
+        runtime = parent._open_runtime()
+        super().__init__(parent.options, runtime, takes_functions=parent._takes_functions)
+        self._parent = parent
+        self._session: Session = fork(parent.session())
+        self._end = weakref.finalize(self, self._session.close)
+
+    def session(self) -> Session:
+        """Return the session; once it is closed, its methods raise `SessionClosed`."""
+        return self._session
+
+    def find(self) -> Session | None:
+        """Return the session if it is open, else None."""
+        return None if self._session.is_closed else self._session
+
+    @property
+    def workspace(self) -> Workspace:
+        """The sandbox's work_dir on the host."""
+        return self._parent.workspace
+
+    def close(self) -> None:
+        """Close the fork."""
+        self._end()
