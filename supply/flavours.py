@@ -19,7 +19,7 @@ from pathlib import Path
 from agent_tools.engines import context
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import FLAVOURS, Flavour, Recipe
+from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Display, Result
 from agent_tools.tools.code_interpreter import CodeInterpreter

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_tools.engines.context import shipped
 from agent_tools.engines.kubernetes.seccomp import Profiles
+from agent_tools.engines.package_data import shipped
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "deploy" / "kubernetes"

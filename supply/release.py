@@ -24,8 +24,9 @@ from pathlib import Path
 
 from agent_tools.engines.context import context_files, packed_context, tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import REGISTRY_BASE, RELEASED, ensure
-from agent_tools.engines.engine import FLAVOURS, Recipe
+from agent_tools.engines.docker.image import REGISTRY_BASE, ensure
+from agent_tools.engines.docker.published_image import RELEASED
+from agent_tools.engines.recipe import FLAVOURS, Recipe
 from agent_tools.errors import EngineError
 from agent_tools.extras import DISTRIBUTION
 from agent_tools.version import __version__

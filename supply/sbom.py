@@ -20,8 +20,8 @@ from packageurl import PackageURL
 
 from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import Origin, origin_of
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.docker.image_origin import Origin, origin_of
+from agent_tools.engines.recipe import Recipe
 from agent_tools.tools.code_interpreter import CodeInterpreter
 from agent_tools.version import __version__
 

@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from agent_tools.engines.engine import FLAVOURS
+from agent_tools.engines.recipe import FLAVOURS
 from agent_tools.sandbox import Sandbox
 
 INPUTS = """

@@ -14,9 +14,9 @@ import click
 
 from agent_tools.cli.image import print_main_lines
 from agent_tools.cli.options import PathOption
-from agent_tools.engines.docker import image as images
+from agent_tools.engines.docker import image_file
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import FLAVOURS, Flavour, Recipe
+from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.extras import DISTRIBUTION, requirement
 from agent_tools.version import __version__
@@ -61,7 +61,7 @@ def bundle(folder: Path, extras: tuple[str, ...], flavours: tuple[Flavour, ...])
     _gather_wheels(folder / "wheels", extras)
     for flavour in dict.fromkeys(flavours or ("lean",)):
         path = folder / "images" / f"agent-tools-{flavour}.tar.gz"
-        images.save(DockerEngine(), path, Recipe(flavour=flavour), print_main_lines)
+        image_file.save(DockerEngine(), path, Recipe(flavour=flavour), print_main_lines)
     (folder / "install.sh").write_text(_install_script(extras))
     lines = [f"{_sha256(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]
     (folder / "SHA256SUMS").write_text("".join(lines))

@@ -17,7 +17,8 @@ from agent_tools import settings
 from agent_tools.cli.pod_checks import cluster_checks
 from agent_tools.cli.probe_table import probe
 from agent_tools.conformance.engine import Check, engine_checks
-from agent_tools.conformance.facts import Finding, read_facts
+from agent_tools.conformance.facts import read_facts
+from agent_tools.conformance.findings import Finding
 from agent_tools.conformance.host import host_findings
 from agent_tools.engines import context
 from agent_tools.engines.docker.connection import SEE_DOCTOR

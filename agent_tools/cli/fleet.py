@@ -8,8 +8,8 @@ from rich.table import Table
 
 from agent_tools import settings
 from agent_tools.cli.options import recipe_options
-from agent_tools.engines.engine import Recipe
 from agent_tools.engines.ray.cluster import actor_of, end, ensure_image, facts_of, join, running, slots_of_nodes
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineUnavailable
 
 _ADDRESS = click.option(

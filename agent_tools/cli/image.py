@@ -12,11 +12,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from agent_tools import settings
 from agent_tools.cli.options import PathOption, recipe_options
 from agent_tools.engines import context
-from agent_tools.engines.docker import gateway_image
+from agent_tools.engines.docker import gateway_image, image_file, published_image
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import origin_of
-from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike
+from agent_tools.engines.docker.image_origin import origin_of
+from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
 from agent_tools.limits import MIB
 from agent_tools.runtime.engines import DOCKER
 
@@ -80,13 +80,17 @@ def pull(repository: str | None, **options: Any) -> None:
     Needs a release, whose images are known by their digests, or a repository of your own: docs/mirrors.md.
     """
     tag = context.tag_for(Recipe.read(**options))
-    source = images.Source(f"{repository}:{tag.partition(':')[2]}") if repository else images.source_of(tag)
+    source = (
+        published_image.Source(f"{repository}:{tag.partition(':')[2]}")
+        if repository
+        else published_image.source_of(tag)
+    )
     if source is None:
         raise click.ClickException(
             f"No registry is known to have {tag}: give --from, or set AGENT_TOOLS_IMAGE_REPOSITORY. "
             "`agent-tools image build` builds it."
         )
-    images.pull(DockerEngine(), source, tag, print_main_lines)
+    published_image.pull(DockerEngine(), source, tag, print_main_lines)
     click.echo(tag)
 
 
@@ -95,14 +99,14 @@ def pull(repository: str | None, **options: Any) -> None:
 @recipe_options
 def save(file: Path, **options: Any) -> None:
     """Write the image into FILE, a gzipped archive, for machines without a network; build a missing image first."""
-    click.echo(images.save(DockerEngine(), file, Recipe.read(**options), print_main_lines))
+    click.echo(image_file.save(DockerEngine(), file, Recipe.read(**options), print_main_lines))
 
 
 @image.command()
 @click.argument("file", type=PathOption(exists=True, dir_okay=False))
 def load(file: Path) -> None:
     """Load FILE, written by `image save`, into the engine."""
-    tags = images.load(DockerEngine(), file, print_main_lines)
+    tags = image_file.load(DockerEngine(), file, print_main_lines)
     current = {context.tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
     for tag in tags:
         click.echo(tag if tag in current else f"{tag} (not an image of this installation, which is another version)")

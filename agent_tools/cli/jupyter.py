@@ -13,10 +13,10 @@ from agent_tools import settings
 from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import PathOption, config, limit_options
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import pip_install
 from agent_tools.jupyter.kernelspec import KernelSpec, is_plain, sandbox_config
-from agent_tools.jupyter.served_kernel import launch
+from agent_tools.jupyter.launcher import launch
 from agent_tools.sandbox.options import read_options
 
 FOLDERS = click.Choice(("cwd", "fresh"))

@@ -15,7 +15,7 @@ from agent_tools.cli.mcp_config import CLIENTS, uvx_command
 from agent_tools.cli.options import SKILLS_OPTION, api_key_option, given, pair, recipe_options, wall_options
 from agent_tools.engines.docker import image as images
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import pip_install
 from agent_tools.machine.own_command import OWN_COMMAND
 from agent_tools.runtime.engines import DOCKER, shared_runtime

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
-from agent_tools.engines.engine import FLAVOURS
 from agent_tools.engines.oci_runtime import Wall
+from agent_tools.engines.recipe import FLAVOURS
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import size_of
 from agent_tools.sandbox.options import read_options

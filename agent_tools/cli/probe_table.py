@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_tools.cli.image import ensure_with_progress
-from agent_tools.conformance.engine import Survey, survey_container, survey_sandbox
-from agent_tools.conformance.facts import CATEGORIES, VERDICTS, counts
+from agent_tools.conformance.findings import CATEGORIES, VERDICTS, counts
+from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
 from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.volumes import read_volumes

@@ -13,7 +13,7 @@ from agent_tools.cli.image import ensure_with_progress
 from agent_tools.cli.live_output import notes
 from agent_tools.cli.options import SKILLS_OPTION, PathOption, api_key_option, pair, recipe_options, wall_options
 from agent_tools.containers.mount import Mount
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError
 from agent_tools.extras import pip_install
 from agent_tools.gateway.config import GatewayConfig, read_config

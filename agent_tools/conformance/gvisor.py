@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from agent_tools.conformance.facts import Finding
+from agent_tools.conformance.findings import Finding
 
 _OWN_KERNEL = (
     "a system call of gVisor's own kernel, which applies no seccomp profile to it; gVisor's processes have their own, "

@@ -6,150 +6,25 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from agent_tools.conformance.facts import (
-    EXPOSURE,
-    FILES,
-    LIMITS,
-    MUST_BE_MASKED,
-    MUST_BE_READ_ONLY,
-    NETWORK,
-    PRIVILEGES,
-    ContainerFacts,
-    Finding,
-    MountPoint,
-    ProcessFacts,
-    Verdict,
-    one_line,
+from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, MountPoint, ProcessFacts
+from agent_tools.conformance.findings import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
+from agent_tools.conformance.limit_rules import (
+    MOST_OPEN_FILES,
+    _cpu,
+    _empty_files,
+    _log,
+    _memory,
+    _memory_files,
+    _pids,
+    _rlimit,
+    _swap,
+    _tcp,
 )
-from agent_tools.engines.docker.payload import EngineName
+from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
+from agent_tools.engines.docker.podman_form import EngineName
 from agent_tools.engines.volumes import GUEST_VOLUMES
-from agent_tools.limits import MIB
-
-# A rule: one property of a container, and how the host judges it.
-
-
-UNSEEN = "the host's /proc does not show it here"
-
-Judgement = tuple["bool | None", str]
-"""True if the property holds, False if not, None if that cannot be seen; and the words for what was found."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One property of a container, and the function that judges it."""
-
-    category: str
-    name: str
-    judge: Callable[[ContainerFacts], Judgement]
-    needs_root: str = ""
-    """For a property that only root can set on every host, promised to no other caller: the reason and the remedy."""
-    needs_docker: str = ""
-    """Likewise for a property that Podman cannot set."""
-
-
-def of_every_process(
-    holds: Callable[[ProcessFacts], bool], show: Callable[[ProcessFacts], str]
-) -> Callable[[ContainerFacts], Judgement]:
-    """Return a judge of every process. It shows the first process that does not hold, or else the first of all."""
-
-    def judge(facts: ContainerFacts) -> Judgement:
-        if not facts.processes:
-            return None, UNSEEN
-        bad = [process for process in facts.processes if not holds(process)]
-        return not bad, show((bad or facts.processes)[0])
-
-    return judge
-
-
-# The rules on the limits of a container: those in force where the host shows them, else those in its settings.
-
-
-MOST_OPEN_FILES = 65_536
-
-
-def _limit(facts: ContainerFacts, name: str, setting: float) -> tuple[float, str]:
-    """Return the cgroup's limit, where the host shows it, else the setting; infinity without a limit."""
-    if name in facts.limits:
-        return facts.limits[name], "in force"
-    return setting if setting > 0 else math.inf, "set"
-
-
-def _memory(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "memory", facts.settings.memory)
-    return math.isfinite(limit), f"{limit / MIB:.0f} MiB {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _swap(facts: ContainerFacts) -> Judgement:
-    memory, both = facts.settings.memory, facts.settings.memory_and_swap
-    beyond = facts.limits.get("swap", both - memory if memory and both >= 0 else math.inf)
-    return beyond == 0, f"{beyond / MIB:.0f} MiB" if math.isfinite(beyond) else "unlimited"
-
-
-def _tcp(facts: ContainerFacts) -> Judgement:
-    """Judge the buffers of TCP connections, which cgroup v1 counts in no limit but their own."""
-    if "tcp" not in facts.limits:
-        return None, UNSEEN
-    limit = facts.limits["tcp"]
-    return math.isfinite(limit), f"{limit / MIB:.0f} MiB in force" if math.isfinite(limit) else "unlimited"
-
-
-def _cpu(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "cpu", facts.settings.cpu)
-    return math.isfinite(limit), f"{limit / 100_000:g} cores {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _pids(facts: ContainerFacts) -> Judgement:
-    limit, how = _limit(facts, "pids", facts.settings.pids)
-    return math.isfinite(limit), f"{limit:.0f} {how}" if math.isfinite(limit) else "unlimited"
-
-
-def _log(facts: ContainerFacts) -> Judgement:
-    kind, options = facts.settings.log, facts.settings.log_options
-    if kind == "none" or (kind in {"json-file", "local"} and "max-size" in options):
-        return True, f"{kind} {options.get('max-size', '')}".strip()
-    if kind == "local":
-        return True, "local, with its default bound"
-    return (False, "json-file without a bound") if kind == "json-file" else (None, kind)
-
-
-def _memory_files(facts: ContainerFacts) -> Judgement:
-    """Judge the memory-backed folders of the container. A folder of the host has the quota of work_dir as its limit."""
-    if not facts.mounts:
-        return None, UNSEEN
-    writable = [mount for mount in facts.mounts if mount.kind == "tmpfs" and "ro" not in mount.options]
-    folders = [mount for mount in writable if not mount.target.startswith(("/proc/", "/sys/"))]
-    own = [mount for mount in folders if mount.target not in facts.settings.bind_targets]
-    loose = [mount.target for mount in own if not any(option.startswith("size=") for option in mount.options)]
-    if loose:
-        return False, f"unbounded: {', '.join(loose)}"
-    shared = [f"{mount.target} lies in the host's memory (tmpfs)" for mount in folders if mount not in own]
-    return True, ", ".join([*(mount.target for mount in own), *shared]) or "none"
-
-
-def _empty_files(facts: ContainerFacts) -> Judgement:
-    """Judge the number of files in memory-backed folders: the size of a tmpfs does not count empty ones."""
-    own = [mount for mount in facts.mounts if _is_own_tmpfs(mount, facts)]
-    if not facts.mounts:
-        return None, UNSEEN
-    loose = [mount.target for mount in own if not any(option.startswith("nr_inodes=") for option in mount.options)]
-    return not loose, f"any number in {', '.join(loose)}" if loose else "limited"
-
-
-def _is_own_tmpfs(mount: MountPoint, facts: ContainerFacts) -> bool:
-    is_kernels = mount.target.startswith(("/proc/", "/sys/")) or mount.target == "/dev"
-    is_writable = mount.kind == "tmpfs" and "ro" not in mount.options
-    return is_writable and not is_kernels and mount.target not in facts.settings.bind_targets
-
-
-def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
-    return of_every_process(
-        lambda process: process.limits.get(name, "").isdecimal() and int(process.limits[name]) <= most,
-        lambda process: process.limits.get(name, "not told"),
-    )
-
 
 LIMIT_RULES = (
     Rule(LIMITS, "memory", _memory),

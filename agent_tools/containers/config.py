@@ -15,9 +15,9 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from agent_tools import settings
-from agent_tools.engines.engine import Flavour
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.oci_runtime import Wall
+from agent_tools.engines.recipe import Flavour
 from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MAX_TIMEOUT, MIB, size_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agent_tools.containers.config import Config
-from agent_tools.containers.deletion import Endings, Remains
+from agent_tools.containers.deletion import Endings
 from agent_tools.containers.failures import (
     ContainerExists,
     ContainerExpired,
@@ -27,11 +27,13 @@ from agent_tools.containers.failures import (
     NoSandbox,
     TooManyContainers,
 )
+from agent_tools.containers.ids import new_id
 from agent_tools.containers.kept_variables import KeptVariables
 from agent_tools.containers.leases import ContainerLeases
 from agent_tools.containers.live_container import LiveContainer, TakenSandbox
 from agent_tools.containers.network import check_network
-from agent_tools.containers.records import ContainerRecord, new_id
+from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.remains import Remains
 from agent_tools.containers.rows import Before, Rows
 from agent_tools.containers.sandbox_queue import SandboxQueue
 from agent_tools.containers.sandbox_slots import Places

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -84,11 +83,3 @@ class Upload(Record):
     bytes: int
     purpose: str
     expires_at: float | None = None
-
-
-# Ids of objects: a prefix and hex digits of the system's randomness, at most 64 characters.
-
-
-def new_id(prefix: str) -> str:
-    """Return a fresh id, such as `resp_...`, `cntr_...`, `cfile_...`."""
-    return f"{prefix}_{secrets.token_hex(24)}"

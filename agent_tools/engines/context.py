@@ -6,13 +6,12 @@ import hashlib
 import io
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from agent_tools import settings
-from agent_tools.engines.engine import STACKS, Flavour, Recipe, RecipeLike, recipe_of
+from agent_tools.engines.package_data import shipped
+from agent_tools.engines.recipe import STACKS, Flavour, Recipe, RecipeLike, recipe_of
 from agent_tools.errors import InvalidParams
 
 REPOSITORY = "agent-tools"
@@ -56,7 +55,7 @@ def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
     lock = shipped(f"docker/flavours/{recipe.flavour}.lock").read_bytes() if is_flavour else b""
     debian = set(recipe.debian_packages)
     if (is_flavour or debian) and recipe.flavour not in STACKS:
-        debian.update(_of_debian(recipe.flavour))
+        debian.update(of_debian(recipe.flavour))
     return {
         "Dockerfile": shipped("docker/packages.dockerfile").read_bytes(),
         "debian_packages.sh": shipped("docker/debian_packages.sh").read_bytes(),
@@ -69,7 +68,8 @@ def _layer_files(recipe: Recipe, below: Recipe) -> dict[str, bytes]:
     }
 
 
-def _of_debian(flavour: Flavour) -> list[str]:
+def of_debian(flavour: Flavour) -> list[str]:
+    """Return the Debian packages of a flavour."""
     return shipped(f"docker/flavours/{flavour}.debian").read_text().split()
 
 
@@ -130,58 +130,3 @@ def packed_context(files: Mapping[str, bytes]) -> BinaryIO:
             tar.addfile(entry, io.BytesIO(content))
     archive.seek(0)
     return archive
-
-
-# Data files of the package: the Dockerfile, the lock, the seccomp profile, the fonts, the guest's code.
-
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def shipped(name: str) -> Path:
-    """Return the path of `docker/...`, `fonts/...` or `guest/...`, in an installed wheel or in a checkout."""
-    if name.startswith("guest"):
-        return _PACKAGE / name
-    installed = _PACKAGE / "shipped" / name
-    return installed if installed.exists() else _PACKAGE.parent / name
-
-
-def package_files() -> Iterator[tuple[str, Path]]:
-    """Yield the package's own files, without its data files, with their paths below `agent_tools`."""
-    for path in sorted(_PACKAGE.rglob("*")):
-        below = path.relative_to(_PACKAGE)
-        if path.is_file() and below.parts[0] != "shipped" and "__pycache__" not in below.parts:
-            yield str(below), path
-
-
-# The Python and the main libraries of an image, read from its build files without asking an engine.
-
-
-PYTHON = "3.13"
-MAIN = {
-    "lean": "numpy pandas matplotlib seaborn scikit-learn scipy statsmodels sympy pyarrow openpyxl pillow networkx "
-    "lxml beautifulsoup4 xlsxwriter",
-    "full": "plotly altair polars duckdb scikit-image opencv-python-headless "
-    "python-docx python-pptx pypdf pdfplumber reportlab nltk",
-    "agent": "pytest",
-    "office": "markitdown pdf2image pytesseract",
-}
-_PIN = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
-
-
-@lru_cache(maxsize=64)
-def contents_told(recipe: Recipe) -> str:
-    """Return a sentence for a model: Python, the main libraries with their versions, and the added packages."""
-    stack = "newest" if recipe.flavour == "newest" else "lean"
-    named = _named(f"{'requirements' if stack == 'lean' else 'flavours/newest'}.lock", MAIN["lean"])
-    for flavour in ("full", "agent", "office"):
-        if recipe.flavour == flavour or (recipe.flavour, flavour) == ("office", "full"):
-            named += _named(f"flavours/{flavour}.lock", MAIN[flavour])
-    if recipe.flavour in ("agent", "office"):
-        named += [name for name in _of_debian(recipe.flavour) if not name.startswith(("lib", "fonts-"))]
-    return f"Python {PYTHON} with {', '.join([*named, *recipe.packages, *recipe.debian_packages])}."
-
-
-def _named(lock: str, names: str) -> list[str]:
-    pins = dict(_PIN.findall(shipped(f"docker/{lock}").read_text()))
-    return [f"{name} {pins[name]}" for name in names.split()]

@@ -8,91 +8,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, Union, get_args
+from typing import Protocol, get_args
 
-from agent_tools.engines.network import NetworkPolicy, PackageIndex
+from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.oci_runtime import Wall
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.limits import GIB, KIB, MIB, with_sizes
 
-# The requested contents of an image: a flavour, and additional packages.
-
-Flavour = Literal["lean", "full", "agent", "newest", "office"]
-FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
-STACKS: tuple[Flavour, ...] = ("lean", "newest")
-"""The flavours that are not layers; `office` is a layer on the full one, the others are layers on the lean one."""
-
-MAX_PACKAGES = 500
-_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The requested contents of an image.
-
-    Attributes:
-        packages: additional Python packages, as requirements such as 'polars==1.35.0'.
-        debian_packages: additional Debian packages, as names such as 'graphviz' or 'graphviz=2.42.4-3'.
-        flavour: 'lean', 'full', 'agent', 'newest' or 'office'.
-
-    Raises:
-        InvalidParams: the flavour is unknown, an option is not a list, or a name cannot be a Debian package's.
-    """
-
-    packages: tuple[str, ...] = ()
-    debian_packages: tuple[str, ...] = ()
-    flavour: Flavour = "lean"
-
-    def __post_init__(self) -> None:
-        if self.flavour not in FLAVOURS:
-            raise InvalidParams(f"flavour={self.flavour!r:.80} is not one of {', '.join(FLAVOURS)}.")
-        for name in self.debian_packages:
-            if not isinstance(name, str) or not _DEBIAN.fullmatch(name):
-                raise InvalidParams(f"debian_packages has {name!r:.80}, which is not the name of a Debian package.")
-
-    @classmethod
-    def read(cls, packages: object = (), debian_packages: object = (), flavour: object = None) -> Recipe:
-        """Return the recipe for unchecked options."""
-        lists = (
-            _listed("packages", packages, "polars==1.0.0"),
-            _listed("debian_packages", debian_packages, "graphviz"),
-        )
-        return cls(*lists, flavour or "lean")  # type: ignore[arg-type]
-
-    @property
-    def below(self) -> Recipe | None:
-        """The recipe of the image below this layer; None if this is not a layer."""
-        if self.packages or self.debian_packages:
-            return Recipe(flavour=self.flavour)
-        return None if self.flavour in STACKS else Recipe(flavour="full" if self.flavour == "office" else "lean")
-
-
-RecipeLike = Union[Recipe, Sequence[str]]
-"""A recipe, or additional Python packages for the lean image."""
-
-
-def recipe_of(given: RecipeLike) -> Recipe:
-    """Return a recipe."""
-    return given if isinstance(given, Recipe) else Recipe.read(given)
-
-
-def _listed(option: str, given: object, example: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        shell = f"in a shell --set '{option}=[\"{example}\"]'"
-        raise InvalidParams(f"{option}={given!r:.80} is one string; give a list such as [{example!r}], {shell}.")
-    names = given or ()
-    if not isinstance(names, Sequence):
-        raise InvalidParams(f"{option}={given!r:.80} is not usable: give a list such as [{example!r}].")
-    if len(names) > MAX_PACKAGES:
-        raise InvalidParams(f"{option} has {len(names)} entries, more than {MAX_PACKAGES}.")
-    return tuple(names)
-
-
 GUEST_RUN_DIR = "/run/kernel"
 GUEST_WORK_DIR = "/workspace"
-GUEST_HOME = "/home/sandbox"
-GUEST_SESSION = "/opt/session"
 GUEST_SKILLS = "/skills"
 MAX_SKILL_BYTES = 64 * MIB
 
@@ -339,58 +264,3 @@ class Engine(Protocol):
     def strays(self, host: Mapping[str, str]) -> Sequence[tuple[Container, Mapping[str, str]]]:
         """Return every sandbox whose labels contain `host`, with its labels."""
         ...
-
-
-# The first process of a sandbox, the same on each engine: its command and its environment.
-
-
-PYTHON = ["/opt/kernel/bin/python", "-P", "-m"]
-COMMAND = [*PYTHON, "agent_tools_guest"]
-ENVIRONMENT = {
-    "PATH": "/opt/kernel/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": GUEST_HOME,
-    "LANG": "C.UTF-8",
-    "IPYTHONDIR": f"{GUEST_HOME}/.ipython",
-    "MPLCONFIGDIR": f"{GUEST_HOME}/matplotlib",
-    "MATPLOTLIBRC": "/opt/matplotlib/matplotlibrc",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",  # one OpenMP or BLAS thread per core would meet the pids limit on large machines
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
-_PROXY = "http://127.0.0.1:3128"  # guest/proxy.py listens there
-_CERTIFICATES = f"{GUEST_SESSION}/certificates.pem"
-NETWORK_ENVIRONMENT = {
-    "PATH": f"{GUEST_SESSION}/bin:/opt/pip/bin:{ENVIRONMENT['PATH']}",
-    **{name: _PROXY for lower in ("http_proxy", "https_proxy", "all_proxy") for name in (lower, lower.upper())},
-    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
-    **dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"), _CERTIFICATES),
-    "PIP_CERT": _CERTIFICATES,
-    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    "PIP_NO_CACHE_DIR": "1",
-    "PIP_NO_COMPILE": "1",
-    "PIP_NO_INPUT": "1",
-    "PIP_PROGRESS_BAR": "off",
-    "PIP_RETRIES": "1",
-}
-"""Additional variables for an egress allowlist."""
-CACHE_ENVIRONMENT = {
-    "PIP_INDEX_URL": "http://pypi.org/simple/",
-    "PIP_TRUSTED_HOST": "pypi.org files.pythonhosted.org",
-    "PIP_DEFAULT_TIMEOUT": "120",  # the host first fetches a file that is not in the cache
-}
-"""Additional variables for a cache of packages on the host, which pip asks in plain HTTP
-(runtime/egress/packages.py)."""
-
-
-def environment(limits: Isolation) -> dict[str, str]:
-    """Return the environment variables of the first process, which all others inherit."""
-    network = NETWORK_ENVIRONMENT if limits.policy else {}
-    cache = CACHE_ENVIRONMENT if limits.policy and limits.policy.packages_cache else {}
-    index = _index_environment(limits.policy.index) if limits.policy and limits.policy.index else {}
-    return {**ENVIRONMENT, **network, **cache, **index, **limits.env}
-
-
-def _index_environment(index: PackageIndex) -> dict[str, str]:
-    trusted = {"PIP_TRUSTED_HOST": str(index.target)} if index.url.startswith("http:") else {}
-    return {"PIP_INDEX_URL": index.url, **trusted}

@@ -17,23 +17,22 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-from starlette.routing import Mount as Tree
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import Route
 
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.bodies.sign_on import WELL_KNOWN
 from agent_tools.containers.mount import Mount
 from agent_tools.errors import AgentToolsError
 from agent_tools.gateway import chat, container_routes, conversation_routes, skill_routes
-from agent_tools.gateway.anthropic.routes import count_message_tokens, create_message
 from agent_tools.gateway.client_errors import client_error
-from agent_tools.gateway.config import BESIDE_V1, GatewayConfig
-from agent_tools.gateway.http import JsonResponse, is_wanted, raw_body, services_of
+from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.http import JsonResponse, services_of
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.middleware import GatewayMiddleware, failed
+from agent_tools.gateway.mounted_services import mounted_route
 from agent_tools.gateway.page import operator
 from agent_tools.gateway.page import routes as page_routes
+from agent_tools.gateway.passed_on import proxied_routes
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses import routes as response_routes
 from agent_tools.gateway.responses.websocket import ResponseSockets
@@ -71,7 +70,7 @@ def create_app(
         *(*page_routes.routes, *operator.routes, *proxied_routes(config.endpoints), *_PROBES),
         *([] if config.metrics_port is not None else [_METRICS]),
         Route(WELL_KNOWN + "{door:path}", resource_metadata, methods=["GET"]),
-        *map(_route, mounts),
+        *map(mounted_route, mounts),
     ]
     end_waits = runtime.stop if owns_runtime else lambda: None
     public = [mount.path + path for mount in mounts for path in mount.public]
@@ -208,45 +207,3 @@ async def _unknown(request: Request, exc: Exception) -> Response:
     if passed:
         message = f"{message} These are passed on to the upstream: {', '.join(passed)}."
     return failed(ApiError(404, message, code="unknown_url"), path)
-
-
-# Other services mounted under paths of the gateway: they share only its keys and its containers.
-
-
-def _route(mount: Mount) -> BaseRoute:
-    """Return the route to a mount."""
-    opened = _Opened(mount.path)
-    return Tree(mount.path, opened) if mount.has_tree else Route(mount.path, opened, methods=["GET", "POST", "DELETE"])
-
-
-class _Opened:
-    """A mounted application with its path."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app: ASGIApp = scope["app"].state.mounted[self._path]
-        await app(scope, receive, send)
-
-
-# Further endpoints of the upstream: requests and answers are passed on unchanged.
-
-
-_V1 = "/v1/"
-
-
-def proxied_routes(endpoints: Sequence[str]) -> list[Route]:
-    """Return a route for each of these names."""
-    own = {"messages": create_message, "messages/count_tokens": count_message_tokens}
-    return [Route(_V1 + name, own.get(name, pass_on), methods=["POST"]) for name in endpoints]
-
-
-async def pass_on(request: Request) -> Response:
-    """POST /v1/ and the name of an endpoint."""
-    name, services = request.scope["path"].removeprefix(_V1), services_of(request)
-    if name not in services.config.endpoints:  # a route's end is also before a newline
-        raise ApiError(404, "Not Found.", code="unknown_url")
-    body = await raw_body(request)
-    path = services.upstream.beside_v1(name) if name in BESIDE_V1 else name
-    return await services.upstream.pass_on(request, path, body, is_wanted(request))

@@ -20,9 +20,9 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
+from agent_tools.gateway.model_ids import model_path
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import while_there
-from agent_tools.gateway.upstream import model_path
 
 _MODELS = "/v1/models/"
 

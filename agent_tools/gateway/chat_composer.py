@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from agent_tools.agents.steps import CallRunning, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
-from agent_tools.containers.records import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.models.base import Json, JsonObject, Usage
 from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
 from agent_tools.models.wire import wire_messages, wire_usage, with_server_fields

@@ -8,16 +8,17 @@ from typing import Any
 
 from agent_tools.agents.steps import Finished
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, ContainersError, TooManyContainers
-from agent_tools.containers.records import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat_composer import ChatComposer, Chunk
 from agent_tools.gateway.chat_request import ChatRequest
-from agent_tools.gateway.conversations.recognised import Sender
+from agent_tools.gateway.conversations.fingerprint import Sender
+from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog
 from agent_tools.gateway.store.store import StoreError
-from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
+from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.models.base import JsonObject
 

@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from agent_tools.containers.records import Upload, new_id
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import Upload
 from agent_tools.containers.shares import Shares
 from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig

@@ -28,7 +28,8 @@ from agent_tools.gateway.http import (
 from agent_tools.gateway.requests.failures import missing
 from agent_tools.gateway.requests.fields import Given, Notes, Objects, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
-from agent_tools.gateway.responses.stored_items import listed_items, resolved
+from agent_tools.gateway.responses.listed_items import listed_items
+from agent_tools.gateway.responses.stored_items import resolved
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import StoredConversation
 from agent_tools.models.base import JsonObject

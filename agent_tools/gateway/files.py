@@ -15,7 +15,8 @@ from typing import BinaryIO
 from agent_tools.containers.containers import Containers
 from agent_tools.containers.contents import CHUNK, Contents
 from agent_tools.containers.failures import ContainerFileNotFound, FileTooLarge, UploadNotFound
-from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload, new_id
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import ContainerFile, ContainerRecord, Upload
 from agent_tools.containers.rows import Before
 from agent_tools.containers.sweep import failures
 from agent_tools.gateway.config import GatewayConfig

@@ -16,11 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from agent_tools.bodies import json_body
 from agent_tools.bodies.json_body import body_of, sized
-from agent_tools.gateway.client_errors import log_request
 from agent_tools.gateway.conversations.stored import ListedItem
 from agent_tools.gateway.jobs import Job, Jobs
+from agent_tools.gateway.log import log_request
+from agent_tools.gateway.requests.container_fields import scrubbed
 from agent_tools.gateway.requests.failures import invalid, unknown_place
-from agent_tools.gateway.requests.fields import Given, out_of_bounds, read, scrubbed
+from agent_tools.gateway.requests.fields import Given, out_of_bounds, read
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import PART, EventStreamResponse, ended, unless_gone
 from agent_tools.models.base import JsonObject

@@ -21,8 +21,8 @@ from agent_tools.containers.failures import NoSandbox
 from agent_tools.containers.sandbox_queue import SandboxQueue, Ticket
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError, busy, revoked, stopped
-from agent_tools.gateway.sse import EventLog
 
 LAST_WORDS = 5.0  # seconds in which an ended job may still notify its client
 CANCEL_SECONDS = 1.0  # in which jobs learn that they are cancelled, before what they wait for is ended

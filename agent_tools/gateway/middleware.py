@@ -17,10 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from agent_tools.bodies.connections import EndingConnection
-from agent_tools.containers.records import new_id
-from agent_tools.gateway.client_errors import client_error, request_id
+from agent_tools.containers.ids import new_id
+from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import ANTHROPIC
 from agent_tools.gateway.http import JsonResponse, note_request
+from agent_tools.gateway.log import request_id
 from agent_tools.gateway.requests.auth import AcceptedKey, key_of
 from agent_tools.gateway.requests.body import Body, unpacked
 from agent_tools.gateway.requests.failures import ApiError, Refusal

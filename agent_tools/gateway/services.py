@@ -21,17 +21,19 @@ from agent_tools.gateway.background import BackgroundResponses
 from agent_tools.gateway.chunked import ChunkedUploads
 from agent_tools.gateway.compute_queue import ComputeQueue
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations.recent_fields import RecentFields
 from agent_tools.gateway.conversations.recognised import RecognisedConversations
-from agent_tools.gateway.conversations.stored import RecentFields, StoredConversations
+from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.files import ContainerFiles, Uploads
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
 from agent_tools.gateway.presence import BEAT_EVERY, Presence
 from agent_tools.gateway.recent_failures import RecentFailures
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
-from agent_tools.gateway.requests.auth import Rates, RequestKeys
+from agent_tools.gateway.requests.auth import RequestKeys
 from agent_tools.gateway.requests.body import UnpackedBudget
 from agent_tools.gateway.requests.failures import ApiError, busy
+from agent_tools.gateway.requests.rate_limit import Rates
 from agent_tools.gateway.seal import Seal
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
 from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse, UsageRow

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agent_tools.containers.records import ContainerRecord, new_id
+from agent_tools.containers.ids import new_id
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import own_skills, skill_copies
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.files import FOR_SKILLS, Uploads
+from agent_tools.gateway.requests.container_fields import GivenSkill, SkillReference
 from agent_tools.gateway.requests.failures import invalid, not_found
-from agent_tools.gateway.requests.fields import GivenSkill, SkillReference
 from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
 from agent_tools.gateway.store.store import Store
 from agent_tools.sandbox.options import read_skills

@@ -10,11 +10,11 @@ from typing import Any, Union
 from agent_tools.agents.steps import CallBegun, CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.client_errors import engine_error
+from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.jobs import Job
 from agent_tools.gateway.requests.failures import ApiError, stopped
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog
-from agent_tools.gateway.telemetry import TurnSpans
+from agent_tools.gateway.spans import TurnSpans
 from agent_tools.gateway.tools.patch import ContainerPatch
 from agent_tools.gateway.tools.shell import ContainerShell
 from agent_tools.gateway.tools.tool import ContainerTool

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 from starlette.background import BackgroundTask
@@ -18,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from agent_tools.gateway.config import ANTHROPIC, GatewayConfig
+from agent_tools.gateway.model_ids import MAX_MODEL_ID, unknown_model
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, code_execution_refused, revoked, upstream_unauthorized
 from agent_tools.gateway.sse import AT_ONCE, while_there
@@ -266,29 +265,3 @@ async def _bytes(answer: httpx.Response, is_wanted: Callable[[], bool]) -> Async
             yield chunk
     finally:
         await answer.aclose()
-
-
-# The ids of the upstream's models, which clients choose, so only plain ones become part of a path.
-
-
-MAX_MODEL_ID = 256  # characters
-_PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+(?:/[A-Za-z0-9._:@+-]+)*")
-
-
-def model_path(id_: str) -> str:
-    """Return the path of a model below the upstream's base URL; its id is one segment that cannot lead upwards.
-
-    Raises:
-        ApiError: 404, the id cannot be a model's.
-    """
-    is_plain = _PLAIN.fullmatch(id_) and not {".", ".."}.intersection(id_.split("/"))
-    if not is_plain or len(id_) > MAX_MODEL_ID:
-        raise unknown_model(id_)
-    return f"models/{quote(id_, safe='')}"
-
-
-def unknown_model(id_: str) -> ApiError:
-    """Return the error for a model that does not exist."""
-    plain = f"at most {MAX_MODEL_ID} letters, digits and ._:@+-, in parts joined by '/'"
-    message = f"The model {id_[:80]!r} does not exist: an id is {plain}."
-    return ApiError(404, message, param="model", code="model_not_found")

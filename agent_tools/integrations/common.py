@@ -37,9 +37,6 @@ def text_of(execution: Execution) -> str:
     return "\n\n".join(shown)
 
 
-# The sandbox that an adapter is given: a sandbox, its options, or nothing.
-
-
 def sandbox_of(given: object) -> AsyncSandbox:
     """Return the sandbox to use; options make a new one.
 

@@ -19,9 +19,6 @@ from agent_tools import AsyncSandbox
 from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.extras import extra
 
-# The tar of a workspace without some of its paths. A sandbox made it, so nothing in it is trusted or unpacked.
-
-
 MAX_NAME = 4096  # bytes of a path, as Linux has it
 
 

@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, 
 from pydantic import BaseModel
 
 from agent_tools.limits import MIB
-from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
+from agent_tools.mcp.activity import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.names import uri_of
 from agent_tools.mcp.shapes import File, Ran
 from agent_tools.results.execution import Changes, Execution

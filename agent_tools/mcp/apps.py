@@ -19,7 +19,7 @@ from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries,
 from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.keys import first_of_most
 from agent_tools.limits import MIB
-from agent_tools.mcp.activities import Activity, CodeActivity, CommandActivity
+from agent_tools.mcp.activity import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import files_of
 from agent_tools.mcp.shapes import GotOutputs
 from agent_tools.version import __version__

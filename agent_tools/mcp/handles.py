@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.ids import new_id
 from agent_tools.containers.keys import first_of_most
-from agent_tools.containers.records import ContainerRecord, new_id
+from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 

@@ -27,7 +27,7 @@ from agent_tools.containers.containers import Containers
 from agent_tools.containers.keys import ANYONE, Keys, bearer, log_no_queries, web_page_refusal
 from agent_tools.containers.mount import Mount
 from agent_tools.containers.rows import Rows
-from agent_tools.mcp.activities import Prepare
+from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers

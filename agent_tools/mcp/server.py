@@ -34,7 +34,8 @@ from agent_tools.containers.keys import ANYONE
 from agent_tools.containers.sentences import contents, reach
 from agent_tools.errors import AgentToolsError
 from agent_tools.mcp import apps, files, tasks
-from agent_tools.mcp.activities import Activities, Prepare
+from agent_tools.mcp.activities import Activities
+from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.answers import failed, file_of, mime_of
 from agent_tools.mcp.config import McpLimits
 from agent_tools.mcp.handles import Stock

@@ -12,7 +12,8 @@ from mcp_types import CallToolResult
 
 from agent_tools.containers.contents import Contents
 from agent_tools.errors import AgentToolsError, EngineError, InvalidParams, ToolServiceError
-from agent_tools.mcp.activities import Activities, Activity, ActivityPlace, Kind, Prepare, Report
+from agent_tools.mcp.activities import Activities, Kind, Report
+from agent_tools.mcp.activity import Activity, ActivityPlace, Prepare
 from agent_tools.mcp.answers import failed, told
 from agent_tools.mcp.apps import PageRuns
 from agent_tools.mcp.config import McpLimits

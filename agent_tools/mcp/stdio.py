@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mcp.server.stdio import stdio_server
 
-from agent_tools.mcp.activities import Prepare
+from agent_tools.mcp.activity import Prepare
 from agent_tools.mcp.config import McpConfig, McpLimits
 from agent_tools.mcp.handles import Stock
 from agent_tools.mcp.own_containers import own_containers

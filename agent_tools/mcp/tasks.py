@@ -15,7 +15,7 @@ import anyio.to_thread
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolResult, RequestParams
 
-from agent_tools.mcp.activities import TAIL, Activity
+from agent_tools.mcp.activity import TAIL, Activity
 from agent_tools.text import utc_text
 
 EXTENSION = "io.modelcontextprotocol/tasks"

@@ -18,8 +18,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from agent_tools import settings
-from agent_tools.engines.context import contents_told
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.image_versions import contents_told
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineUnavailable, InvalidParams
 from agent_tools.extras import pip_install
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from agent_tools import settings
-from agent_tools.engines.engine import Isolation, Recipe
+from agent_tools.engines.engine import Isolation
 from agent_tools.engines.network import NetworkPolicy
+from agent_tools.engines.recipe import Recipe
 from agent_tools.engines.volumes import Volume, read_volumes
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import MAX_TIMEOUT, CallLimits, Limits, with_sizes

@@ -17,7 +17,7 @@ import pytest
 
 from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import origin_of, origin_on
+from agent_tools.engines.docker.image_origin import origin_of, origin_on
 from agent_tools.guest.wire.sockets import await_input
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]

@@ -14,9 +14,9 @@ import pytest
 
 import docker
 from agent_tools.cli.probe_table import summary
-from agent_tools.conformance.engine import Survey, survey_container, survey_sandbox
-from agent_tools.conformance.facts import UNPROMISED, Finding
+from agent_tools.conformance.findings import UNPROMISED, Finding
 from agent_tools.conformance.host import RULES
+from agent_tools.conformance.survey import Survey, survey_container, survey_sandbox
 from agent_tools.engines import context
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import EngineError

@@ -8,7 +8,7 @@ import pytest
 
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.docker import image
+from agent_tools.engines.docker import image, image_file, published_image
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
@@ -185,12 +185,12 @@ def test_a_release_pins_the_digest_that_the_registry_has(
     tag, record = tag_for(small_image), tmp_path / "published.json"
     monkeypatch.setattr(release, "RELEASED", record)
     release.pin_images(repository, [small_image])
-    source = image.source_of(tag, record)
+    source = published_image.source_of(tag, record)
     assert source
     assert source.reference.startswith(f"{repository}@sha256:")
     for name in (f"{repository}:{tag.partition(':')[2]}", tag):
         docker_engine.remove_image(name)
-    image.pull(docker_engine, source, tag, lambda _: None)
+    published_image.pull(docker_engine, source, tag, lambda _: None)
     assert docker_engine.has_image(tag)
 
 
@@ -198,9 +198,9 @@ def test_an_image_goes_through_a_file_to_an_engine_that_lacks_it(
     docker_engine: DockerEngine, small_image: Recipe, tmp_path: Path
 ) -> None:
     path = tmp_path / "image.tar.gz"
-    assert image.save(docker_engine, path, small_image) == tag_for(small_image)
+    assert image_file.save(docker_engine, path, small_image) == tag_for(small_image)
     docker_engine.remove_image(tag_for(small_image))
-    assert image.load(docker_engine, path) == [tag_for(small_image)]
+    assert image_file.load(docker_engine, path) == [tag_for(small_image)]
     assert docker_engine.has_image(tag_for(small_image))
 
 
@@ -258,7 +258,7 @@ def test_debian_packages_come_from_the_mirror_through_the_proxy(
 def test_a_file_that_is_no_archive_is_told(docker_engine: DockerEngine, tmp_path: Path) -> None:
     (tmp_path / "image.tar.gz").write_bytes(b"nothing")
     with pytest.raises(EngineError):
-        image.load(docker_engine, tmp_path / "image.tar.gz")
+        image_file.load(docker_engine, tmp_path / "image.tar.gz")
 
 
 def private_address() -> str:

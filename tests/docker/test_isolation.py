@@ -18,7 +18,7 @@ from agent_tools.conformance.engine import engine_checks
 from agent_tools.conformance.facts import read_facts
 from agent_tools.conformance.host import host_findings
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.engine import ENVIRONMENT
+from agent_tools.engines.first_process import ENVIRONMENT
 from agent_tools.limits import MIB
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter

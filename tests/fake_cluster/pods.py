@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import docker
-from agent_tools.engines.context import shipped
 from agent_tools.engines.kubernetes.seccomp import Profiles
+from agent_tools.engines.package_data import shipped
 
 PROFILES = Profiles.of(shipped("docker/seccomp.json").read_text())
 ON_NODE = {profile.path: profile.text for profile in (PROFILES.sealed, PROFILES.loopback)}

@@ -17,7 +17,7 @@ from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
 from agent_tools.engines.engine import Container
 from agent_tools.errors import EngineUnavailable, InvalidParams
-from agent_tools.gateway.serving.serve import SecondPort
+from agent_tools.gateway.serving.second_port import SecondPort
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.testing import ScriptedReply
 from tests.doubles import ProcessEngine

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.conversations.stored import LIFETIME, RecentFields
+from agent_tools.gateway.conversations.recent_fields import LIFETIME, RecentFields
 from agent_tools.gateway.store.records import StoredCall
 from tests.call_forms import written_calls
 from tests.gateway import dialects

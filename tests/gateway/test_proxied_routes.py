@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import BESIDE_V1, ENDPOINTS, GatewayConfig
-from agent_tools.gateway.responses.compaction import MAX_ANSWER
+from agent_tools.gateway.responses.token_count import MAX_ANSWER
 from tests.gateway.asking import CODE_TOOL, FUNCTION, KEYS, shell
 from tests.gateway.conftest import New, NewGateway
 from tests.recorder import Answer, asked

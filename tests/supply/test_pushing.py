@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError
 from supply.release import push
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import DISTRIBUTION
 from supply import release
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker.image import Origin
+from agent_tools.engines.docker.image_origin import Origin
 from supply.audit import pinned
 from supply.sbom import ImageContents, bill_of
 from tests.bills import fits_schema

@@ -19,16 +19,16 @@ import tempfile
 import time
 from typing import Callable
 
-from agent_tools.conformance.guest import arguments, files, privileges
+from agent_tools.conformance.guest import addresses, arguments, files, host_facts, privileges
 from agent_tools.conformance.guest.answers import refusal
 
 CHECK_SECONDS = 10.0  # far more than a check needs: a busy machine should not make findings unknown
 ALL_SECONDS = 40.0
 MOST_CHARS = 300
 CHECKS = {
-    **privileges.EXPOSURE_CHECKS,
+    **host_facts.CHECKS,
     **files.CHECKS,
-    **privileges.NETWORK_CHECKS,
+    **addresses.CHECKS,
     **privileges.CHECKS,
     **arguments.CHECKS,
 }

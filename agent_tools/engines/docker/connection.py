@@ -10,7 +10,6 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import urllib3.connection
 
 import docker
 from agent_tools import settings
-from agent_tools.engines.docker.payload import EngineName, engine_name
+from agent_tools.engines.docker.podman_form import EngineName, engine_name
 from agent_tools.errors import EngineError, EngineUnavailable
 from agent_tools.extras import pip_install
 from agent_tools.text import one_line, shorten
@@ -243,58 +242,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-# Facts about an engine, from its own answers.
-
-
-@dataclass(frozen=True)
-class EngineInfo:
-    """The answers of `docker info` and `docker version` that matter here.
-
-    `runtimes` lists the engine's OCI runtimes, its default first; for Podman only the one it uses, since it lists all
-    that exist.
-    `changes_shares`: the engine can change the CPU shares of a running container.
-    """
-
-    version: str
-    api_version: str
-    runtimes: tuple[str, ...]
-    is_rootless: bool
-    has_userns_remap: bool
-    cgroup_version: str
-    storage_driver: str
-    kernel: str
-    memory_limited: bool
-    is_desktop: bool = False
-    name: EngineName = "Docker"
-    changes_shares: bool = True
-
-    @classmethod
-    def of(cls, info: Mapping[str, Any], api_version: str, name: EngineName = "Docker") -> EngineInfo:
-        """Read an answer of `docker info`."""
-        options = " ".join(info.get("SecurityOptions") or [])
-        is_rootless = "name=rootless" in options or bool(info.get("Rootless"))  # the latter is Podman's name
-        cgroup_version = str(info.get("CgroupVersion", "?"))
-        ignores_limits = name == "Podman" and is_rootless and cgroup_version == "1"  # although it claims to have them
-        return cls(
-            version=info.get("ServerVersion", "?"),
-            api_version=api_version,
-            runtimes=_runtimes(info, name),
-            is_rootless=is_rootless,
-            has_userns_remap="name=userns" in options,
-            cgroup_version=cgroup_version,
-            storage_driver=info.get("Driver", "?"),
-            kernel=info.get("KernelVersion", "?"),
-            memory_limited=bool(info.get("MemoryLimit")) and not ignores_limits,
-            is_desktop=info.get("OperatingSystem") == "Docker Desktop",
-            name=name,
-            changes_shares=name == "Docker" and bool(info.get("CPUShares", True)),
-        )
-
-
-def _runtimes(info: Mapping[str, Any], name: EngineName) -> tuple[str, ...]:
-    default = str(info.get("DefaultRuntime") or "")
-    if name == "Podman":
-        return (default or "?",)
-    return tuple(sorted(info.get("Runtimes") or {}, key=lambda each: each != default))

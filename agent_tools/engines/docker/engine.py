@@ -13,28 +13,16 @@ from typing import Any, BinaryIO
 
 import requests
 
-from agent_tools.engines.context import REPOSITORY, shipped
+from agent_tools.engines.context import REPOSITORY
 from agent_tools.engines.docker.attached_stdio import AttachedStdio, OutputFrames, conversation, response_of, socket_of
-from agent_tools.engines.docker.connection import (
-    DockerConnection,
-    EngineInfo,
-    docker,
-    explained,
-    failed_step,
-    translated,
-)
-from agent_tools.engines.docker.payload import (
-    SHARES,
-    cgroup_v1_config,
-    container_config,
-    limit_tcp,
-    local_log,
-    podman_config,
-    processes_of_user,
-)
+from agent_tools.engines.docker.connection import DockerConnection, docker, explained, failed_step, translated
+from agent_tools.engines.docker.engine_info import EngineInfo
+from agent_tools.engines.docker.payload import SHARES, container_config, local_log
+from agent_tools.engines.docker.podman_form import cgroup_v1_config, limit_tcp, podman_config, processes_of_user
 from agent_tools.engines.docker.unfinished import Unfinished
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.oci_runtime import chosen, kind_of
+from agent_tools.engines.package_data import shipped
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import EngineError, ImageBuildError, SandboxStartError
 from agent_tools.machine.deleted_files import family

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from agent_tools import settings
-from agent_tools.engines.context import package_files, packed_context, shipped
+from agent_tools.engines.context import packed_context
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image import BUILD_STAGE_LABEL, Progress, ensure_base, only_build, origin_on, run_build
+from agent_tools.engines.docker.image import BUILD_STAGE_LABEL, Progress, ensure_base, only_build, run_build
+from agent_tools.engines.docker.image_origin import origin_on
+from agent_tools.engines.package_data import package_files, shipped
 from agent_tools.version import __version__
 
 REPOSITORY = "agent-tools-gateway"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import gzip
 import hashlib
-import json
 import logging
 import os
 import shutil
@@ -13,21 +11,19 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 from agent_tools import settings
-from agent_tools.engines.context import REPOSITORY, context_files, packed_context, shipped, tag_for
+from agent_tools.engines.context import context_files, packed_context, tag_for
 from agent_tools.engines.docker.connection import environment
 from agent_tools.engines.docker.engine import DockerEngine
-from agent_tools.engines.docker.image_archive import names_in
-from agent_tools.engines.engine import FLAVOURS, Recipe, RecipeLike, recipe_of
-from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError
-from agent_tools.limits import MIB
+from agent_tools.engines.docker.image_origin import origin_on
+from agent_tools.engines.docker.published_image import pulled
+from agent_tools.engines.package_data import shipped
+from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
+from agent_tools.errors import EngineError, ImageBuildError
 from agent_tools.machine.private_folder import private_base
-from agent_tools.text import one_line, shorten
-from agent_tools.version import __version__
 
 REGISTRY_BASE = "python:3.13-slim-trixie"
 DEBIAN_BASE = "agent-tools-base:trixie-apt"
@@ -223,196 +219,3 @@ def _take(file: IO[str], message: str, progress: Progress) -> None:
     except BlockingIOError:
         progress(message)
         fcntl.flock(file, fcntl.LOCK_EX)
-
-
-# The origin of an image, in the standard labels: the base it was built on, and the version that built it.
-
-
-PREFIX = "org.opencontainers.image."
-UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The origin of an image.
-
-    Attributes:
-        base: the name of the image it was built on.
-        digest: the base image's digest in its registry, or its id in the engine.
-        version: of agent_tools.
-    """
-
-    base: str
-    digest: str
-    version: str = __version__
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        """The build arguments, from which the build makes labels."""
-        return {"BASE_NAME": self.base, "BASE_DIGEST": self.digest, "VERSION": self.version}
-
-
-def origin_on(base: str, facts: Mapping[str, Any]) -> Origin:
-    """Return the origin of an image built on `base`, which may be pinned (NAME@sha256:...), given its `inspect`."""
-    name = base.partition("@")[0]
-    return Origin(name, _digest(_repository(name), facts))
-
-
-def origin_of(facts: Mapping[str, Any]) -> Origin:
-    """Read the labels in an image's `inspect`; other images may have none."""
-    labels = (facts.get("Config") or {}).get("Labels") or {}
-    base, digest, version = (labels.get(PREFIX + name) or UNKNOWN for name in ("base.name", "base.digest", "version"))
-    return Origin(base, digest, version)
-
-
-def _digest(repository: str, facts: Mapping[str, Any]) -> str:
-    """Return the digest under this repository's name, else any digest, else the id."""
-    known = dict(reference.split("@", 1) for reference in reversed(facts.get("RepoDigests") or ()) if "@" in reference)
-    return str(known.get(repository) or next(iter(known.values()), None) or facts["Id"])
-
-
-def _repository(name: str) -> str:
-    """An image's name without its tag; a colon before a slash is a registry's port."""
-    head, colon, tag = name.rpartition(":")
-    return head if colon and "/" not in tag else name
-
-
-# Published images of the sandbox: pulled by the fingerprint of this installation instead of a build.
-#
-# A release has the digests of its images in `published.json` beside this file, so that the registry cannot replace
-# them.
-# A repository of the operator's own is asked for the fingerprint as a tag.
-
-
-RELEASED = Path(__file__).with_name("published.json")
-"""`{"repository": ..., "signer": ..., "digests": {fingerprint: "sha256:..."}}`; `scripts/release` writes it."""
-ISSUER = "https://token.actions.githubusercontent.com"
-VERIFY_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Source:
-    """A published image. `signer` is a regular expression for the signing identity; '' if it is not signed."""
-
-    reference: str
-    signer: str = ""
-
-
-def source_of(tag: str, released: Path = RELEASED) -> Source | None:
-    """Return the published image for the fingerprint in a local tag; None if there is none, or pulls are off."""
-    repository, fingerprint = settings.image_repository(), tag.partition(":")[2]
-    if repository:
-        return None if repository == "none" else Source(f"{repository}:{fingerprint}")
-    record = json.loads(released.read_text())
-    digest = record["digests"].get(fingerprint)
-    return Source(f"{record['repository']}@{digest}", record["signer"]) if digest else None
-
-
-def pull(engine: DockerEngine, source: Source, tag: str, progress: Callable[[str], None]) -> None:
-    """Pull a published image, check its signature if cosign is installed, and give it its local tag.
-
-    Raises:
-        EngineError: it could not be pulled, or the release did not sign it.
-    """
-    progress(f"Pulling {source.reference}")
-    for line in engine.pull(source.reference):
-        progress(line)
-    if source.signer:
-        _verify(source)
-    engine.tag_image(source.reference, tag)
-    progress(f"Pulled {tag} from {source.reference}")
-
-
-def pulled(engine: DockerEngine, tag: str, progress: Callable[[str], None]) -> bool:
-    """Return whether an image could be pulled. A failure is reported as progress, since the image can still be built.
-
-    Raises:
-        EngineUnavailable: the engine does not answer.
-    """
-    source = source_of(tag)
-    if source is None:
-        return False
-    try:
-        pull(engine, source, tag, progress)
-    except EngineUnavailable:
-        raise
-    except EngineError as exc:
-        progress(f"No published image: {exc}. Building it instead")
-        return False
-    return True
-
-
-def _verify(source: Source) -> None:
-    if not (cosign := shutil.which("cosign")):
-        return
-    command = [cosign, "verify", "--certificate-oidc-issuer", ISSUER, "--certificate-identity-regexp", source.signer]
-    try:
-        done = subprocess.run(
-            [*command, source.reference], capture_output=True, text=True, timeout=VERIFY_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise EngineError(f"cosign did not answer about {source.reference} within {VERIFY_SECONDS} seconds") from exc
-    if done.returncode:
-        raise EngineError(f"cosign does not verify {source.reference}: {one_line(shorten(done.stderr, 500))}")
-
-
-# The sandbox's image in a file, for machines without a network.
-
-
-CHUNK = 2 * MIB
-FAST = 1  # gzip level: a third of the size, in a quarter of the usual time
-EVERY = 100 * MIB  # bytes of an archive between two lines of progress
-
-
-def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
-    """Write the image, pulled or built first if missing, as a compressed archive for engines; return its tag.
-
-    Raises:
-        OSError: the file cannot be written; a partial file is removed.
-    """
-    tag = ensure(engine, recipe, progress)
-    progress(f"Saving {tag}")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    written = 0
-    try:
-        with gzip.open(draft, "wb", compresslevel=FAST) as file:
-            for data in engine.saved_image(tag):
-                file.write(data)
-                if written // EVERY != (written := written + len(data)) // EVERY:
-                    progress(f"Saving {tag}: {written // MIB} MiB")
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return tag
-
-
-def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) -> list[str]:
-    """Load an archive into the engine; return the tags in it.
-
-    Raises:
-        EngineError: it is not an archive of images; or has another's, which would replace what the engine has under
-            that name; or one under a name of this installation that another version has built.
-        OSError: the file cannot be read.
-    """
-    progress(f"Loading {path}")
-    tags = []
-    with path.open("rb") as file:
-        names = names_in(file)
-        if foreign := sorted(name for name in names if not name.startswith(f"{REPOSITORY}:")):
-            raise EngineError(
-                f"{path} has images that are not agent_tools' own, such as {foreign[0]!r:.80}: nothing was loaded. "
-                "Load it with the engine's own command if you trust it."
-            )
-        file.seek(0)
-        for line in engine.load_image(file):
-            progress(line)
-            if line.startswith("Loaded image: "):
-                tags.append(line.removeprefix("Loaded image: ").removeprefix("localhost/"))
-    if not tags:
-        raise EngineError(f"{path} has no image with a name: write it with `agent-tools image save`.")
-    current = {tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
-    for tag in current.intersection(tags):
-        if (version := origin_of(engine.image_facts(tag)).version) != __version__:
-            engine.remove_image(tag)
-            raise EngineError(f"{tag} in {path} is not what its name says: its label names version {version}.")
-    return tags

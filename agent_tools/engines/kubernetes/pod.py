@@ -15,22 +15,13 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_tools.engines.context import shipped, tag_for
-from agent_tools.engines.engine import (
-    COMMAND,
-    GUEST_HOME,
-    GUEST_SESSION,
-    GUEST_SKILLS,
-    GUEST_WORK_DIR,
-    MAX_SKILL_BYTES,
-    PYTHON,
-    Isolation,
-    RecipeLike,
-    SandboxSpec,
-    environment,
-)
+from agent_tools.engines.context import tag_for
+from agent_tools.engines.engine import GUEST_SKILLS, GUEST_WORK_DIR, MAX_SKILL_BYTES, Isolation, SandboxSpec
+from agent_tools.engines.first_process import COMMAND, GUEST_HOME, GUEST_SESSION, PYTHON, environment
 from agent_tools.engines.kubernetes.options import KubernetesOptions
 from agent_tools.engines.kubernetes.seccomp import Profiles
+from agent_tools.engines.package_data import shipped
+from agent_tools.engines.recipe import RecipeLike
 from agent_tools.engines.volumes import Volume
 from agent_tools.errors import SandboxStartError
 from agent_tools.guest.wire.words import WORK_DIR_NAMES

@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Images
-from agent_tools.engines.engine import Recipe
 from agent_tools.engines.ray.node import Endpoint, NodeServer
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, EngineError, EngineUnavailable
 from agent_tools.machine.background import begun
 from agent_tools.machine.descriptors import raise_limit

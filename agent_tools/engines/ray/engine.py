@@ -18,19 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.engine import Container, Guest, Recipe, RecipeLike, SandboxSpec, recipe_of
-from agent_tools.engines.ray.link import (
-    GREETING_SECONDS,
-    MAX_ANSWER,
-    SILENCE_SECONDS,
-    LinkStdio,
-    calling_tls,
-    prepare,
-    read_message,
-    send_message,
-)
+from agent_tools.engines.engine import Container, Guest, SandboxSpec
+from agent_tools.engines.ray.greeting import read_message, send_message
+from agent_tools.engines.ray.link import GREETING_SECONDS, MAX_ANSWER, LinkStdio
 from agent_tools.engines.ray.node import Endpoint
+from agent_tools.engines.ray.node_keys import SILENCE_SECONDS, calling_tls, prepare
 from agent_tools.engines.ray.request import raise_error, write_spec
+from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
 from agent_tools.errors import EngineError, EngineUnavailable, HostFull, SandboxStartError
 from agent_tools.text import neutralise
 from agent_tools.version import __version__

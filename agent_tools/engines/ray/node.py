@@ -24,21 +24,12 @@ from concurrent.futures import TimeoutError as StillWorks
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_tools.engines.engine import Container, Engine, Recipe, SandboxSpec, Stdio
-from agent_tools.engines.ray.link import (
-    BEAT_SECONDS,
-    GREETING_SECONDS,
-    MAX_REQUEST,
-    TOKEN_BYTES,
-    LinkStdio,
-    new_token,
-    prepare,
-    read_exactly,
-    read_message,
-    send_message,
-    serving_tls,
-)
+from agent_tools.engines.engine import Container, Engine, SandboxSpec, Stdio
+from agent_tools.engines.ray.greeting import read_exactly, read_message, send_message
+from agent_tools.engines.ray.link import BEAT_SECONDS, GREETING_SECONDS, MAX_REQUEST, LinkStdio
+from agent_tools.engines.ray.node_keys import TOKEN_BYTES, new_token, prepare, serving_tls
 from agent_tools.engines.ray.request import read_spec, write_error
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, HostFull, InvalidParams
 from agent_tools.limits import MIB
 from agent_tools.machine.background import begun

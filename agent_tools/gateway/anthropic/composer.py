@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 from agent_tools.agents.steps import Call, Finished, ReasoningDelta, RefusalDelta, RoundDone, Step, TextDelta
-from agent_tools.containers.records import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.models.base import JsonObject, Usage
 
 _REASONS = {"pending": "tool_use", "tool_calls": "end_turn", "content_filter": "refusal"}

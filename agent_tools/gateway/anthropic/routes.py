@@ -14,6 +14,7 @@ from starlette.responses import Response
 from agent_tools.agents.steps import Finished
 from agent_tools.gateway.anthropic.composer import MessageComposer
 from agent_tools.gateway.anthropic.request import MessagesRequest, read_messages_request
+from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.http import (
     JsonResponse,
     answer_by,
@@ -26,9 +27,8 @@ from agent_tools.gateway.http import (
     services_of,
 )
 from agent_tools.gateway.requests.failures import ApiError, revoked
-from agent_tools.gateway.responses.compaction import count_tokens
+from agent_tools.gateway.responses.token_count import count_tokens
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog
 from agent_tools.gateway.turn_job import TurnJob
 from agent_tools.models.base import JsonObject
 from agent_tools.models.wire import wire_tools

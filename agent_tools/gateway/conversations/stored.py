@@ -6,21 +6,18 @@ Each item is a numbered row of its conversation, so that two answers that end at
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.containers.records import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.containers.rows import MANY, Before
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.failures import full, invalid, not_found, unknown_place
 from agent_tools.gateway.store.records import ConversationItem, ConversationPlace, ConversationText, StoredConversation
 from agent_tools.gateway.store.store import Store, packed
-from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
 
 MAX_ITEM_ID = 64  # characters, the width of the column
@@ -244,46 +241,3 @@ def conversation_shown(row: StoredConversation) -> JsonObject:
         "created_at": int(row.created_at),
         "metadata": json.loads(row.notes),
     }
-
-
-# Fields that only model servers know, of items that are not stored, for clients that send such items again.
-
-LIFETIME = 3_600.0  # seconds
-MAX_CHARS = 64 * MIB  # of all keys and fields
-
-
-class RecentFields:
-    """Fields as JSON, by keys that name their owner. Thread-safe."""
-
-    def __init__(self, most: int = MAX_CHARS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[float, str]] = OrderedDict()  # with their times, the oldest first
-        self._chars = 0
-
-    def note(self, fields: Mapping[str, str]) -> None:
-        """Remember fields; the oldest are forgotten if there are too many."""
-        with self._lock:
-            for key, text in fields.items():
-                self._drop(key)
-                self._known[key] = self._clock(), text
-                self._chars += len(key) + len(text)
-            while self._chars > self._most:
-                self._drop(next(iter(self._known)))
-
-    def find(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the fields that are known by these keys."""
-        with self._lock:
-            return {key: self._known[key][1] for key in keys if key in self._known}
-
-    def sweep(self) -> int:
-        """Forget fields that are too old; return 0, since that cannot fail."""
-        with self._lock:
-            while self._known and self._clock() - next(iter(self._known.values()))[0] > LIFETIME:
-                self._drop(next(iter(self._known)))
-        return 0
-
-    def _drop(self, key: str) -> None:
-        if known := self._known.pop(key, None):
-            self._chars -= len(key) + len(known[1])

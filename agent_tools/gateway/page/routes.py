@@ -8,11 +8,10 @@ import html
 import json
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -21,23 +20,21 @@ from starlette.routing import Route
 
 from agent_tools.bodies.json_body import in_thread
 from agent_tools.browser.figures import FRAME, SCRIPTS, STYLE, figure_libraries, library_file, shared_file
-from agent_tools.browser.outputs import live_outputs
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound
 from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.http import JsonResponse, jobs_of, json_object, owner_of, services_of
-from agent_tools.gateway.jobs import Job
+from agent_tools.gateway.page.code_job import TrialJob
+from agent_tools.gateway.page.newest_responses import MAX_READ_BYTES, newest_responses
+from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Given, Needed, read
+from agent_tools.gateway.requests.fields import Given, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog, EventStreamResponse, while_there
-from agent_tools.gateway.store.records import ResponseBody, ResponseEnd, ResponseHead, ResponseTurn, StoredConversation
+from agent_tools.gateway.sse import EventStreamResponse, while_there
+from agent_tools.gateway.store.records import ResponseBody, ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
-from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject
-from agent_tools.results.execution import Execution
 from agent_tools.version import __version__
 
 _HERE = Path(__file__).parent / "assets"
@@ -243,102 +240,3 @@ routes = [
     Route("/page/run", try_code, methods=["POST"]),
     Route("/page/stop", stop_code, methods=["POST"]),
 ]
-
-
-# The newest responses of an owner for the page's list: tokens and times, of all clients.
-
-
-MAX_LISTED = 25
-MAX_READ_BYTES = MIB  # of one response with its input and events; of a larger one only the short columns are read
-MAX_WORDS = 120  # characters of a question
-_CALLS = ("code_interpreter_call", "shell_call")
-
-
-def newest_responses(store: Store, owner: str, running: Mapping[str, str]) -> Iterator[JsonObject]:
-    """Yield an owner's newest responses, newest first, in at most `MAX_READ_BYTES` of each.
-
-    `running` has the status of responses that run in this gateway, by their ids.
-    """
-    listed = store.newest(ResponseHead, MAX_LISTED, owner=owner)
-    read = [row.id for row in listed if row.bytes <= MAX_READ_BYTES]
-    turns = {row.id: row for row in store.get_all(ResponseTurn, read, owner=owner)}
-    for row in listed:
-        yield _response_shown(row, turns.get(row.id), running.get(row.id, row.status))
-
-
-def _response_shown(row: ResponseHead, turn: ResponseTurn | None, status: str) -> JsonObject:
-    facts: JsonObject = {"id": row.id, "created_at": row.created_at, "status": status, "is_read": turn is not None}
-    if turn is None:
-        return facts
-    body: Mapping[str, Any] = json.loads(turn.body)
-    usage, end = body.get("usage") or {}, body.get("completed_at")
-    return {
-        **facts,
-        "model": body.get("model"),
-        "previous": body.get("previous_response_id"),
-        "question": _question(turn.input),
-        "calls": sum(item.get("type") in _CALLS for item in body.get("output", ())),
-        "input_tokens": usage.get("input_tokens"),
-        "output_tokens": usage.get("output_tokens"),
-        "seconds": None if end is None else max(0, end - body["created_at"]),
-    }
-
-
-def _question(lines: str) -> str:
-    """Return the first words of the last message of the user, '' if there is none. An item is a line of JSON."""
-    for line in reversed(lines.split("\n")):
-        item = json.loads(line) if line else {}
-        if item.get("role") == "user":
-            content = item.get("content")
-            parts = [{"text": content}] if isinstance(content, str) else content or []
-            text = " ".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
-            return " ".join(text[: 4 * MAX_WORDS].split())[:MAX_WORDS]
-    return ""
-
-
-# Code from the page as a job: it runs in a container, and its outputs are events.
-
-
-class TrialJob(Job):
-    """A job that runs code of the page. Made in the event loop."""
-
-    def __init__(self, services: Services, container_id: str, code: str) -> None:
-        super().__init__(EventLog(services.config.max_response_bytes))
-        self.container_id = container_id
-        self._tool = ContainerTool(ContainerLease(services.containers, container_id))
-        self._metrics = services.metrics
-        self._code = code
-
-    def events(self) -> Generator[JsonObject, None, None]:
-        """Run the code and yield its outputs as events."""
-        yield {"kind": "started", "container": self.container_id}
-        outputs = self._tool.stream({"code": self._code}, cancelled=self.cancel)
-        with self.cancel.ending(lambda: self._tool.cancel(self.cancel)):
-            while True:
-                try:
-                    output = next(outputs)
-                except StopIteration as end:
-                    self._metrics.ended(end.value)
-                    if note := end.value.changed.note:
-                        yield {"kind": "note", "text": f"files written: {note}"}
-                    yield _done(end.value, "stopped" if self.cancel.is_set() else _ending(end.value))
-                    return
-                yield from live_outputs(output)
-
-    def failed(self, failure: ApiError) -> Iterator[JsonObject]:
-        """Yield why the code was not run."""
-        yield {"kind": "error", "text": f"The code was not run: {failure.message}"}
-        yield _done(Execution(), "refused")
-
-    def close(self) -> None:
-        """Release the container."""
-        self._tool.lease.close()
-
-
-def _ending(execution: Execution) -> str:
-    return "done" if execution.ok else "failed"
-
-
-def _done(execution: Execution, ending: str) -> JsonObject:
-    files = [{"name": each.name, "size": each.size} for each in execution.changes]
-    return {"kind": "done", "ending": ending, "seconds": execution.duration, "files": files}

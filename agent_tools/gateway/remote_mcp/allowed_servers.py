@@ -7,15 +7,13 @@ network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from agent_tools.engines.network import PLAIN_PORT, TLS_PORT, NetworkPolicy, Target, read_target
-from agent_tools.errors import AgentToolsError, ToolServiceError
+from agent_tools.errors import AgentToolsError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses, is_public
-from agent_tools.models.base import JsonObject
 
 MAX_SERVERS = 8  # of one request
 MAX_URL = 2_048  # characters
@@ -96,28 +94,3 @@ class AllowedServers:
         if urlsplit(url).scheme == "http" and any(map(is_public, addresses)):
             raise ServerNotAllowed(f"{target} is on the public internet: give an https URL.")
         return addresses[0]
-
-
-# A server named by a request, and its failure.
-
-
-@dataclass(frozen=True)
-class RemoteServer:
-    """A server named by a request. `headers` are the client's secrets: they are sent to the server only."""
-
-    label: str
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    about: str = ""
-
-
-class RemoteFailure(ToolServiceError):
-    """A server could not be reached, or its tool failed. `shown` is the text for the call's item."""
-
-    def __init__(self, message: str, kind: str = "http_error", number: int = 0) -> None:
-        super().__init__(code=kind, message=message)
-        details = {"content": message} if kind == "mcp_tool_execution_error" else {"code": number, "message": message}
-        self.shown: JsonObject = {"type": kind, **details}
-
-    def __str__(self) -> str:
-        return self.message

@@ -5,10 +5,9 @@ A null counts as a missing field, an unknown field is ignored, and no value is c
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -24,11 +23,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
-from agent_tools.skills.skill import one_line
 
 MAX_NOTES, MAX_NOTE_NAME, MAX_NOTE = 16, 64, 512  # pairs of metadata, characters of a name and of a value
-MAX_FILES = 100  # files that a new container is given
-MAX_DOMAINS = 100  # that one may reach
 _MISSING = ("missing", "string_too_short", "too_short")
 _TYPES = {
     "string_type": "a string",
@@ -145,12 +141,6 @@ def _type(value: Any) -> str:
     return f"\0{value.get('type')}" if isinstance(value, dict) else "\0"
 
 
-def _of_texts(values: list[Any]) -> list[Any]:
-    if not all(isinstance(each, str) for each in values):
-        raise wrong_type("an array of strings")
-    return values
-
-
 def _notes(notes: dict[str, Any]) -> dict[str, Any]:
     is_good = all(isinstance(text, str) and len(text) <= MAX_NOTE for text in notes.values())
     if not is_good or len(notes) > MAX_NOTES or any(len(each) > MAX_NOTE_NAME for each in notes):
@@ -159,126 +149,6 @@ def _notes(notes: dict[str, Any]) -> dict[str, Any]:
     return notes
 
 
-def _unsupported(value: Any) -> Any:
-    if value:
-        raise wrong("'{name}' is not supported here.", "unsupported_parameter")
-    return value
-
-
 Objects = Annotated[list[dict[str, Any]], FailFast()]
-Needed = Annotated[str, Field(min_length=1)]
-OneLine = Annotated[Needed, AfterValidator(one_line)]
 Count = Annotated[int, Field(ge=1, le=2**53)]
-Texts = Annotated[list[Any], AfterValidator(_of_texts)]
 Notes = Annotated[dict[str, Any], AfterValidator(_notes)]
-Unsupported = Annotated[Any, AfterValidator(_unsupported)]
-
-
-# The fields that describe a new container, in any request.
-
-
-def _files(ids: list[str]) -> list[str]:
-    if len(ids) > MAX_FILES:
-        raise wrong(f"At most {MAX_FILES} files can be copied into a new container; send others later.", None)
-    return list(dict.fromkeys(ids))
-
-
-def _domains(listed: list[str]) -> list[str]:
-    if not 0 < len(listed) <= MAX_DOMAINS:
-        raise wrong(f"Between 1 and {MAX_DOMAINS} domains can be listed.", None)
-    return listed
-
-
-class _NoNetwork(Given):
-    allowed_domains: tuple[str, ...] = ()
-
-
-class _Allowlist(Given):
-    domain_secrets: Unsupported = None
-    allowed_domains: Annotated[Texts, AfterValidator(_domains)] = Field(default=[], validate_default=True)
-
-
-_Network = Annotated[
-    Union[Annotated[_NoNetwork, Tag("\0disabled")], Annotated[_Allowlist, Tag("\0allowlist")]],
-    by_type("Invalid value: expected 'disabled' or 'allowlist'."),
-]
-
-
-class SkillReference(Given):
-    """An uploaded skill: its default version, the version of a number, or the `latest`."""
-
-    skill_id: Needed
-    version: Annotated[str, Field(max_length=9)] = ""
-
-    @property
-    def key(self) -> str:
-        """The reference as the client sent it, even if `latest` means another version now."""
-        return f"{self.skill_id}@{self.version}"
-
-
-class _ZipSource(Given):
-    type: Literal["base64"]
-    media_type: Literal["application/zip"]
-    data: Needed
-
-
-class InlineSkill(Given):
-    """A skill in the request itself."""
-
-    name: Needed
-    description: Needed
-    source: _ZipSource
-
-    @property
-    def key(self) -> str:
-        """The digest of the skill's data."""
-        return hashlib.sha256(self.source.data.encode()).hexdigest()
-
-
-GivenSkill = Annotated[
-    Union[Annotated[SkillReference, Tag("\0skill_reference")], Annotated[InlineSkill, Tag("\0inline")]],
-    by_type("Invalid value: expected 'skill_reference' or 'inline'."),
-]
-
-
-class LocalSkill(Given):
-    """A skill on the client's machine, in whose shell the model reads it; `path` is its folder there."""
-
-    name: OneLine
-    description: OneLine
-    path: OneLine
-
-
-class ContainerFields(Given):
-    """A new container: memory tier, ids of files that are put into it, skills, and the domains that it may reach."""
-
-    memory_limit: str | None = None
-    skills: Annotated[list[GivenSkill], Field(max_length=20)] = Field(default_factory=list)
-    file_ids: Annotated[Texts, AfterValidator(_files)] = Field(default_factory=list)
-    network_policy: _Network | None = None
-
-    @property
-    def domains(self) -> tuple[str, ...]:
-        """The domains, none without a policy that lists some."""
-        return tuple(self.network_policy.allowed_domains) if self.network_policy else ()
-
-
-def scrubbed(value: Any) -> Any:
-    """Replace lone surrogates in a JSON value in place, since they cannot be encoded; return the value."""
-    found = [value]
-    left: list[Any] = [found]
-    while left:
-        part = left.pop()
-        if isinstance(part, dict):
-            for key in [key for key in part if not key.isascii()]:
-                part[_whole(key)] = part.pop(key)
-        for key, each in part.items() if isinstance(part, dict) else enumerate(part):
-            if isinstance(each, str):
-                part[key] = each if each.isascii() else _whole(each)
-            elif isinstance(each, (list, dict)):
-                left.append(each)
-    return found[0]
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

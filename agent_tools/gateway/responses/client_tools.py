@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import AfterValidator, FailFast, Tag
 
-from agent_tools.gateway.requests.fields import Given, Needed, at_most, by_type, read, wrong
+from agent_tools.gateway.requests.container_fields import Needed
+from agent_tools.gateway.requests.fields import Given, at_most, by_type, read, wrong
 from agent_tools.models.base import FunctionDefinition, JsonObject
 
 INPUT = "input"

@@ -27,29 +27,26 @@ from agent_tools.agents.steps import (
 )
 from agent_tools.gateway.remote_mcp.tool import RemoteTool
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.responses.client_tools import TOOL_SEARCH
-from agent_tools.gateway.responses.history import LOCAL
-from agent_tools.gateway.responses.items import (
+from agent_tools.gateway.responses.call_items import (
     CallItem,
     CodeItem,
     CustomItem,
-    Event,
     FunctionItem,
-    Item,
     McpApprovalItem,
     McpCallItem,
-    MessageItem,
     PatchCallItem,
     PatchOutputItem,
-    ReasoningItem,
-    RefusalItem,
     ShellCallItem,
     ShellOutputItem,
-    SpokenItem,
     ToolSearchItem,
 )
-from agent_tools.gateway.responses.outputs import Details, FindFile, ImageUrl, citations, outputs_of, status_of
+from agent_tools.gateway.responses.citations import FindFile, citations
+from agent_tools.gateway.responses.client_shell import LOCAL
+from agent_tools.gateway.responses.client_tools import TOOL_SEARCH
+from agent_tools.gateway.responses.items import Event, Item
+from agent_tools.gateway.responses.outputs import Details, ImageUrl, outputs_of, status_of
 from agent_tools.gateway.responses.request import ResponseRequest
+from agent_tools.gateway.responses.text_items import MessageItem, ReasoningItem, RefusalItem, SpokenItem
 from agent_tools.models.base import JsonObject, Usage
 from agent_tools.models.server_errors import CONTEXT_TOO_LONG
 

@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator, Field
+from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Given, LocalSkill, Needed, Objects, Texts, read, wrong
+from agent_tools.gateway.requests.fields import Given, Objects, read
+from agent_tools.gateway.responses.approvals import asked, executed, read_decisions
 from agent_tools.gateway.responses.client_tools import TOOL_SEARCH, arguments_of_text, name_for_model
-from agent_tools.gateway.responses.compaction import first_kept, read_summary, summary_message
-from agent_tools.gateway.responses.input_files import picture_part
-from agent_tools.gateway.responses.mcp_tools import asked, executed, model_name, read_decisions
+from agent_tools.gateway.responses.input_pictures import picture_part
+from agent_tools.gateway.responses.mcp_names import model_name
+from agent_tools.gateway.responses.shell_items import shell_answer, shell_arguments
+from agent_tools.gateway.responses.summary_item import first_kept, read_summary, summary_message
 from agent_tools.gateway.tools.patch import PATCH_NAME, patch_arguments
-from agent_tools.gateway.tools.shell import MAX_COMMANDS, commands_text
 from agent_tools.messages import ASSISTANT, CALL_ID, FUNCTION, SERVER_FIELDS, SYSTEM, FunctionCall, Message
-from agent_tools.models.base import FunctionDefinition, Json, JsonObject
+from agent_tools.models.base import Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
 from agent_tools.models.wire import wire_messages
 from agent_tools.results.outputs import NOTHING
-from agent_tools.skills.skill import entry, with_entries
-from agent_tools.tools.command_tool import CommandEnd
 
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -402,92 +399,3 @@ def _text(item: Mapping[str, Any], name: str, param: str) -> str:
     if not isinstance(value, str):
         raise invalid(f"Missing required parameter: '{param}.{name}'.", f"{param}.{name}", "missing_required_parameter")
     return value
-
-
-# The shell of a client: the client runs the calls and sends their results.
-
-
-LOCAL = {"type": "local"}
-
-
-def local_shell(name: str, skills: Sequence[LocalSkill] = ()) -> FunctionDefinition:
-    """Return the client's shell as a function for the model, with the skills on the client's machine."""
-    description = "Runs shell commands on the user's machine; returns the stdout, stderr and exit code of each."
-    commands = {"type": "array", "items": {"type": "string"}, "description": "The commands; they may run at once."}
-    limits = {
-        "timeout_ms": {"type": "integer", "description": "Milliseconds that they may run."},
-        "max_output_length": {"type": "integer", "description": "Characters kept of what each prints."},
-    }
-    return {
-        "name": name,
-        "description": with_entries(description, [entry(each.name, each.description, each.path) for each in skills]),
-        "parameters": {
-            "type": "object",
-            "properties": {"commands": commands, **limits},
-            "required": ["commands"],
-            "additionalProperties": False,
-        },
-    }
-
-
-# Items of earlier shell calls, as the arguments that the model wrote and the answer that it got. Pure.
-
-
-MAX_OUTPUTS = 4 * MAX_COMMANDS  # of one item; a client of its own may give several for a command
-NO_OUTPUT = "(The output of this call is not known.)"
-
-
-class _Action(Given):
-    commands: Texts = []
-    timeout_ms: Annotated[int, Field(ge=0)] | None = None
-    max_output_length: Annotated[int, Field(ge=0)] | None = None
-
-
-class _ShellCall(Given):
-    action: _Action = _Action()
-
-
-class _End(Given):
-    type: Needed
-    exit_code: Annotated[int, Field(ge=-(2**31), le=2**32)] = 0
-
-
-class _Printed(Given):
-    outcome: _End = Field(default={}, validate_default=True)  # names its missing type
-    stdout: str = ""
-    stderr: str = ""
-
-
-def _few(outputs: list[Any]) -> list[Any]:
-    if len(outputs) > MAX_OUTPUTS:
-        raise wrong(f"A shell call has at most {MAX_OUTPUTS} outputs.")
-    return outputs
-
-
-class _ShellOutput(Given):
-    output: Annotated[
-        list[_Printed], BeforeValidator(lambda given: _few(given) if isinstance(given, list) else given)
-    ] = []
-
-
-def shell_arguments(item: Mapping[str, Any], param: str) -> str:
-    """Return the arguments of a shell_call, at `param` of the request, as the model wrote them.
-
-    Raises:
-        ApiError: 400, it has no commands, or limits that are not numbers.
-    """
-    given = read(_ShellCall, item, param).action
-    return json.dumps(given.model_dump(exclude_none=True), ensure_ascii=False)
-
-
-def shell_answer(item: Mapping[str, Any], param: str) -> str:
-    """Return the text for the model of a shell_call_output at `param` of the request.
-
-    Raises:
-        ApiError: 400, an output is malformed, or there are too many.
-    """
-    ends = [
-        CommandEnd(index, each.outcome.exit_code, each.stdout, each.stderr, each.outcome.type == "timeout")
-        for index, each in enumerate(read(_ShellOutput, item, param).output)
-    ]
-    return commands_text(ends) if ends else NO_OUTPUT

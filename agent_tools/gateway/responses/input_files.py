@@ -16,7 +16,8 @@ from agent_tools.containers.failures import ContainersError, UploadNotFound
 from agent_tools.containers.records import Upload
 from agent_tools.gateway.files import SHOWN_DIR, ContainerFiles, Uploads, free_name
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.tools.tool import ContainerLease
+from agent_tools.gateway.responses.input_pictures import picture_part
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.machine.folder import safe_name
 from agent_tools.models.base import JsonObject
 
@@ -162,23 +163,3 @@ def _decoded(data: str, filename: object, param: str) -> InputFile:
     suffix = mimetypes.guess_extension(head[5:].partition(";")[0]) or "" if is_url else ""
     name = safe_name(filename if isinstance(filename, str) else f"file{suffix}")
     return InputFile(name, len(content), lambda: io.BytesIO(content))
-
-
-# Pictures of a response's input, as the model gets them.
-
-
-DETAILS = ("auto", "low", "high", "original")
-
-
-def picture_part(url: str, part: Mapping[str, Any], param: str) -> JsonObject:
-    """Return a picture as a part for the model, in the detail that the client asks for.
-
-    Raises:
-        ApiError: 400, there is no such detail.
-    """
-    detail = part.get("detail")
-    if detail in (None, "auto"):
-        return {"type": "image_url", "image_url": {"url": url}}
-    if detail not in DETAILS:
-        raise invalid(f"'{param}.detail' is one of {', '.join(DETAILS)}.", f"{param}.detail", "invalid_value")
-    return {"type": "image_url", "image_url": {"url": url, "detail": detail}}

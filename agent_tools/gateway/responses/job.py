@@ -16,11 +16,12 @@ from starlette.types import Receive
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.gateway.conversations.stored import Hidden
+from agent_tools.gateway.event_log import EventLog, encoded
 from agent_tools.gateway.http import jobs_of, owner_of, services_of
 from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.requests.failures import ApiError, no_summary
 from agent_tools.gateway.responses import plan as planning
-from agent_tools.gateway.responses.compaction import Compactor, compaction_item, summary_message, too_long
+from agent_tools.gateway.responses.compaction import Compactor, too_long
 from agent_tools.gateway.responses.composer import Composer
 from agent_tools.gateway.responses.history import answered
 from agent_tools.gateway.responses.items import CompactionItem, Event
@@ -29,8 +30,9 @@ from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import ResponseRequest, fresh_body, read_request
 from agent_tools.gateway.responses.storage import ResponseStorage, Snapshot
 from agent_tools.gateway.responses.stored_items import note_recent
+from agent_tools.gateway.responses.summary_item import compaction_item, summary_message
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog, encoded, while_there
+from agent_tools.gateway.sse import while_there
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError, packed
 from agent_tools.gateway.turn_job import TurnJob

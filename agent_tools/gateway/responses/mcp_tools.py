@@ -6,22 +6,19 @@ are sent to the server, and neither stored nor repeated; of a URL, the response 
 
 from __future__ import annotations
 
-import hashlib
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
-from agent_tools.code_mode.stubs import python_name
-from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteServer, ServerNotAllowed
-from agent_tools.gateway.remote_mcp.tool import plain_name
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, ServerNotAllowed
+from agent_tools.gateway.remote_mcp.remote_server import RemoteServer
+from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Given, Needed, at_most, by_shape, read, wrong
-from agent_tools.gateway.responses.client_tools import MAX_NAME
+from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Given, at_most, by_shape, read, wrong
 from agent_tools.models.base import JsonObject
 
 MAX_HEADERS = 32
@@ -186,115 +183,3 @@ def read_server(tool: Mapping[str, Any], servers: AllowedServers, path: str) -> 
     host = {"server_url": f"{parts.scheme}://{parts.netloc}/{more}"}
     shown = {"type": "mcp", **host, "require_approval": "always", **shown}
     return GivenServer(server, fits, *given.approval, frozenset(given.allowed_callers), shown)
-
-
-# The names under which a model, and code, know the tools of MCP servers. Pure.
-#
-# Two tools never share a name, and no tool gets another's name in a later response, which may list other tools: an
-# ambiguous name ends with a hash of label and tool name.
-
-
-_BETWEEN = "__"
-
-
-def model_name(label: str, name: str) -> str:
-    """Return the name of a server's tool for the model, in characters that all servers of models take."""
-    plain = plain_name(name)
-    whole = f"{label}{_BETWEEN}{plain}"
-    is_clear = plain == name and _BETWEEN not in label and not label.endswith("_")
-    return whole if is_clear and len(whole) <= MAX_NAME else _marked(whole, label, name)
-
-
-def code_name(label: str, name: str, *, is_marked: bool = False) -> str:
-    """Return the name of the function by which code calls a server's tool; a marked one is no other tool's."""
-    plain = unicodedata.normalize("NFKC", python_name(f"{label}_{name}"))  # as Python reads it
-    whole = f"mcp{plain}" if plain.startswith("_") else plain
-    return _marked(whole, label, name) if is_marked else whole
-
-
-def _marked(whole: str, label: str, name: str) -> str:
-    mark = hashlib.sha256(f"{label}\n{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{whole[: MAX_NAME - 9]}_{mark}"
-
-
-# Decisions of a person on calls, and the calls of a conversation that they belong to. Pure.
-
-
-REQUEST, RESPONSE = "mcp_approval_request", "mcp_approval_response"
-MAX_REASON = 2_000  # characters that the model gets
-
-
-@dataclass(frozen=True)
-class Decision:
-    """An answer to a request. `name` is the tool's own, of the server `label`; `is_new` if it came with this input."""
-
-    request_id: str
-    is_approved: bool
-    reason: str
-    label: str = ""
-    name: str = ""
-    arguments: str = ""
-    is_new: bool = True
-
-    @property
-    def refusal(self) -> str:
-        """The model's answer to a call that the user did not approve."""
-        return f"The user did not approve this call. {self.reason[:MAX_REASON]}".strip()
-
-
-class _Answer(Given):
-    approve: bool
-    approval_request_id: Needed
-    reason: str = ""
-
-
-def read_decisions(items: Sequence[Mapping[str, Any]], path: str = "input") -> list[tuple[Decision, str]]:
-    """Return the decisions among items, each with its item's path.
-
-    Raises:
-        ApiError: 400, one of them is malformed.
-    """
-    found = []
-    for index, item in enumerate(items):
-        if item.get("type") == RESPONSE:
-            given = read(_Answer, item, f"{path}[{index}]")
-            found.append((Decision(given.approval_request_id, given.approve, given.reason), f"{path}[{index}]"))
-    return found
-
-
-def executed(items: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the ids of requests whose calls are among the items, since they were made."""
-    return frozenset(str(item.get("approval_request_id")) for item in items if item.get("type") == "mcp_call")
-
-
-def asked(items: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the ids of the requests for approval among the items."""
-    return frozenset(str(item.get("id")) for item in items if item.get("type") == REQUEST)
-
-
-@dataclass(frozen=True)
-class OpenCall:
-    """A call in messages that has no answer yet; one belongs at `index` among them."""
-
-    index: int
-    id: str
-    name: str
-    arguments: str
-
-
-def open_calls(messages: Sequence[JsonObject]) -> Iterator[OpenCall]:
-    """Yield the calls without an answer, the last ones first, so that answers can be put in as they come."""
-    for place in range(len(messages) - 1, -1, -1):
-        calls = messages[place].get("tool_calls") or ()
-        end = place + 1
-        while end < len(messages) and messages[end].get("role") == "tool":
-            end += 1
-        answered = {message.get("tool_call_id") for message in messages[place + 1 : end]}
-        for call in reversed(list(calls)):
-            if call["id"] not in answered:
-                yield OpenCall(end, call["id"], call["function"]["name"], call["function"]["arguments"])
-
-
-def answer(call: OpenCall, text: str) -> JsonObject:
-    """Return the message that answers a call."""
-    return {"role": "tool", "tool_call_id": call.id, "content": text}

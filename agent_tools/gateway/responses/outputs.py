@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import unquote
 
 from agent_tools.agents.steps import CallDone
 from agent_tools.browser.outputs import ending_of, figure_of, live_outputs
 from agent_tools.errors import ToolServiceError
 from agent_tools.limits import MIB
-from agent_tools.models.base import Json, JsonObject
+from agent_tools.models.base import JsonObject
 from agent_tools.results.execution import (
     Cleared,
     Died,
@@ -120,99 +117,3 @@ def _rich(output: Result | Display, urls: list[str], details: JsonObject) -> lis
 
 def _logs(text: str, **details: Any) -> JsonObject:
     return {"type": "logs", "logs": text, **details}
-
-
-# Links to files of the container in an answer's text, as citations.
-
-
-MAX_LINKS = 500  # links in one text that are looked at
-MAX_ENDS = 24  # ends of one link that are tried
-_START = re.compile(r"(?:sandbox:)?/mnt/data/")
-_NAME = re.compile(r"[^\r\n]{1,400}")
-_END = re.compile(r"(?=[.,:;!?*_]*(?:[\s()<>\[\]\"'`|。，；：！？、（）【】「」《》“”]|$))")
-"""The places at which a name may end. They may also lie inside a name, so the longest existing file is meant."""
-
-FindFile = Callable[[str], "str | None"]
-"""The id of the container's file of a name, if there is one."""
-
-
-def citations(text: str, container_id: str, find: FindFile) -> Iterator[JsonObject]:
-    """Yield an annotation for each link to a file that is there; its indexes are those of the link in the text."""
-    place = 0
-    for _ in range(MAX_LINKS):
-        link = _START.search(text, place)
-        if link is None:
-            return
-        place = link.end()
-        for name in _names(text, place):
-            found = _found(name, find)
-            if found:
-                place += len(name)
-                yield {
-                    "type": "container_file_citation",
-                    "container_id": container_id,
-                    "file_id": found[0],
-                    "filename": found[1],
-                    "start_index": link.start(),
-                    "end_index": place,
-                }
-                break
-
-
-def _found(name: str, find: FindFile) -> tuple[str, str] | None:
-    """Return the id and the name without folders of the file that a link names, as it stands or encoded as in a URL."""
-    for meant in dict.fromkeys((name, unquote(name))):
-        if file_id := find(meant):
-            return file_id, meant.rsplit("/", 1)[-1]
-    return None
-
-
-def _names(text: str, place: int) -> Iterator[str]:
-    """Yield the possible names at a place, the longest first."""
-    line = _NAME.match(text, place)
-    if line is None:
-        return
-    ends = []
-    for end in _END.finditer(line[0]):
-        if end.start():
-            ends.append(end.start())
-        if len(ends) == MAX_ENDS:
-            break
-    for last in reversed(ends):
-        yield line[0][:last]
-
-
-# The log probabilities of a message's tokens, from the shape of chat completions to that of responses. Pure.
-#
-# A server's numbers are read as it gave them; what JSON cannot carry is LOWEST, the number that servers use for it.
-
-
-LOWEST = -9999.0
-MAX_ALTERNATIVES = 20  # for one token, as the API has it
-
-
-def shown_logprobs(tokens: Iterable[Json], *, with_bytes: bool) -> list[JsonObject]:
-    """Return tokens as an event has them, or `with_bytes`, as the finished text has them."""
-    return [{**_token(each, with_bytes), "top_logprobs": _alternatives(each, with_bytes)} for each in tokens]
-
-
-def _alternatives(token: Json, with_bytes: bool) -> list[JsonObject]:
-    listed = token.get("top_logprobs")
-    found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    return [_token(each, with_bytes) for each in found[:MAX_ALTERNATIVES]]
-
-
-def _token(token: Json, with_bytes: bool) -> JsonObject:
-    text = str(token.get("token") or "").encode("utf-8", "replace").decode()
-    shown: JsonObject = {"token": text, "logprob": _number(token.get("logprob"))}
-    return {**shown, "bytes": _bytes(token.get("bytes"), text)} if with_bytes else shown
-
-
-def _number(value: Any) -> float:
-    return value if type(value) in (int, float) and math.isfinite(value) else LOWEST
-
-
-def _bytes(given: Any, text: str) -> list[int]:
-    if isinstance(given, list) and all(type(each) is int and 0 <= each < 256 for each in given):
-        return given
-    return list(text.encode())

@@ -14,25 +14,22 @@ from pathlib import PurePath
 
 from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.containers.failures import ContainerExpired, ContainerNotFound, DiskFull, MemoryRefused, NetworkRefused
+from agent_tools.containers.ids import new_id
 from agent_tools.containers.network import check_network
-from agent_tools.containers.records import ContainerRecord, Upload, new_id
+from agent_tools.containers.records import ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec, check_memory, skill_copies
 from agent_tools.gateway.background import ACTIVE
-from agent_tools.gateway.conversations.recognised import ConversationFingerprint, Recognised, Sender
+from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.recognised import Recognised
 from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
+from agent_tools.gateway.responses.approvals import Decision
+from agent_tools.gateway.responses.client_shell import local_shell
 from agent_tools.gateway.responses.composer import ResponseContext
-from agent_tools.gateway.responses.history import (
-    NEW_TOOLS,
-    CallHistory,
-    check_outputs,
-    container_of,
-    local_shell,
-    messages_of_items,
-)
+from agent_tools.gateway.responses.history import NEW_TOOLS, CallHistory, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFiles, upload_finder
-from agent_tools.gateway.responses.mcp_tools import Decision
+from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
 from agent_tools.gateway.responses.storage import check_quota
 from agent_tools.gateway.responses.stored_items import (
@@ -41,7 +38,6 @@ from agent_tools.gateway.responses.stored_items import (
     files_before,
     hidden_of,
     items_before,
-    listed_items,
     resolved,
 )
 from agent_tools.gateway.responses.tools import (
@@ -57,9 +53,10 @@ from agent_tools.gateway.responses.tools import (
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ResponseEnd, StoredConversation
 from agent_tools.gateway.store.store import StoreError
+from agent_tools.gateway.tools.lease import ContainerLease
 from agent_tools.gateway.tools.patch import PATCH_NAME, ContainerPatch, patch_function
 from agent_tools.gateway.tools.shell import ContainerShell
-from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.gateway.turn_job import HostedTool, limited_turn
 from agent_tools.models.base import FunctionDefinition, Json, JsonObject
 from agent_tools.results.execution import Picture

@@ -16,19 +16,17 @@ from agent_tools.agents.turn.loop import ToolLoop
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure
-from agent_tools.gateway.remote_mcp.tool import McpConnection, McpConnections, RemoteFunction, RemoteTool
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.remote_mcp.connections import McpConnection, McpConnections
+from agent_tools.gateway.remote_mcp.function import RemoteFunction
+from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure
+from agent_tools.gateway.remote_mcp.tool import RemoteTool
+from agent_tools.gateway.responses.approvals import Decision, OpenCall, answer, open_calls
+from agent_tools.gateway.responses.call_items import McpCallItem, McpListItem
 from agent_tools.gateway.responses.composer import Composer
-from agent_tools.gateway.responses.items import Event, McpCallItem, McpListItem
-from agent_tools.gateway.responses.mcp_tools import (
-    Decision,
-    GivenServer,
-    OpenCall,
-    answer,
-    code_name,
-    model_name,
-    open_calls,
-)
+from agent_tools.gateway.responses.items import Event
+from agent_tools.gateway.responses.mcp_names import code_name, model_name
+from agent_tools.gateway.responses.mcp_tools import GivenServer
 from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.models.base import JsonObject
 

@@ -12,23 +12,12 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, FailFast, Field, TypeAdapter
 
-from agent_tools.containers.records import new_id
+from agent_tools.containers.ids import new_id
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.container_fields import Needed, Unsupported
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import (
-    ARRAY,
-    OBJECT,
-    TEXT,
-    Count,
-    Given,
-    Needed,
-    Notes,
-    Objects,
-    Unsupported,
-    by_shape,
-    read,
-)
-from agent_tools.gateway.responses.compaction import TRIGGER
+from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Count, Given, Notes, Objects, by_shape, read
+from agent_tools.gateway.responses.summary_item import TRIGGER
 from agent_tools.gateway.responses.tools import Tools, Unknown, loaded_tools, read_tools
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.models.base import JsonObject

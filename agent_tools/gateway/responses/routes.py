@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 import anyio
 from starlette.concurrency import run_in_threadpool
@@ -19,8 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from agent_tools.bodies.json_body import in_thread, sized
-from agent_tools.containers.records import Record, new_id
+from agent_tools.containers.records import Record
 from agent_tools.gateway.background import ACTIVE
+from agent_tools.gateway.event_log import EventLog, Logged, unpacked_events
 from agent_tools.gateway.http import (
     JsonResponse,
     JsonTextResponse,
@@ -33,72 +28,19 @@ from agent_tools.gateway.http import (
     read_json,
     services_of,
 )
-from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
-from agent_tools.gateway.requests.failures import ApiError, invalid, no_summary, not_found
-from agent_tools.gateway.responses.compaction import ASKED, compaction_item, count_tokens
+from agent_tools.gateway.requests.failures import ApiError, invalid, not_found
+from agent_tools.gateway.responses.compact_route import compact
+from agent_tools.gateway.responses.input_tokens_route import count_input_tokens
 from agent_tools.gateway.responses.job import ResponseJob, find_job, request_reader, start_job
-from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
-from agent_tools.gateway.responses.request import OUTPUTS, ResponseRequest, read_request
-from agent_tools.gateway.responses.stored_items import forget, listed_items, said_before, stored_items
-from agent_tools.gateway.responses.tools import Tools, Unknown
+from agent_tools.gateway.responses.listed_items import stored_items
+from agent_tools.gateway.responses.notebook import notebook_of_items
+from agent_tools.gateway.responses.request import OUTPUTS
+from agent_tools.gateway.responses.stored_items import forget
 from agent_tools.gateway.responses.websocket import BEGINNING, response_socket
-from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import (
-    EventLog,
-    EventStreamResponse,
-    Logged,
-    ended,
-    unless_gone,
-    unpacked_events,
-)
+from agent_tools.gateway.sse import EventStreamResponse, ended, unless_gone
 from agent_tools.gateway.store.records import ResponseBody, ResponseHead, ResponseInput, StoredEvents
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.tool import ContainerLease
 from agent_tools.models.base import JsonObject
-from agent_tools.results.execution import Display, Execution, MimeBundle, Output, Stream
-from agent_tools.results.notebook import Cell, notebook_of
-
-# A stored response as a Jupyter notebook: messages as Markdown, code with its outputs. Pure.
-
-_PICTURE = re.compile(r"data:(image/(?:png|jpeg));base64,([A-Za-z0-9+/=]+)")
-
-
-def notebook_of_items(items: Iterable[JsonObject]) -> JsonObject:
-    """Return the items of a response, those of its input first, as a notebook (nbformat 4.5)."""
-    cells: list[Cell] = []
-    for item in items:
-        if item.get("type") == "code_interpreter_call" and item.get("code"):
-            cells.append((item["code"], Execution(tuple(_outputs(item.get("outputs") or ())))))
-        elif item.get("type", "message") == "message" and (text := _text(item)):
-            cells.append((f"**{str(item.get('role')).capitalize()}:** {text}", None))
-    return notebook_of(cells)
-
-
-def _text(item: JsonObject) -> str:
-    content = item.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
-
-
-def _outputs(outputs: Iterable[Any]) -> Iterator[Output]:
-    for output in outputs:
-        match output:
-            case {"type": "logs", "logs": str(logs)}:
-                yield Stream("stdout", logs)
-            case {"type": "image", "url": str(url)}:
-                yield Display(_picture(url))
-
-
-def _picture(url: str) -> MimeBundle:
-    if match := _PICTURE.fullmatch(url):
-        try:
-            return {match[1]: base64.b64decode(match[2])}
-        except binascii.Error:
-            return {"text/plain": "[a picture that cannot be read]"}
-    return {"text/plain": url}
-
 
 _T = TypeVar("_T")
 _Kind = TypeVar("_Kind", bound=Record)
@@ -284,88 +226,6 @@ def _stream(request: Request, job: ResponseJob, start: int) -> EventStreamRespon
     jobs, is_kept = jobs_of(request), job.plan.request.background
     on_gone = (lambda: None) if is_kept else (lambda: jobs.abandon(job))
     return EventStreamResponse(job.log, on_gone, start=start, heartbeat=services_of(request).config.heartbeat)
-
-
-# The route `/v1/responses/input_tokens`.
-
-
-async def count_input_tokens(request: Request) -> Response:
-    """POST /v1/responses/input_tokens: nothing is stored, and no container is made.
-
-    The tools of MCP servers, which are not asked, are not counted.
-
-    `source` of the answer tells who counted: `upstream`, or `estimate` if the upstream has no /tokenize.
-    """
-    services = services_of(request)
-    read = partial(_read_counted, services.config.unknown_tools, services.mcp_servers)
-    wanted = await read_json(await raw_body(request), read)
-    owner, key = owner_of(request), services.upstream.key(request.headers)
-    messages, tools = await run_in_threadpool(_sent, services, owner, wanted, key)
-    count, source = await count_tokens(services.upstream, request.headers, wanted.model, messages, tools)
-    return JsonResponse({"object": "response.input_tokens", "input_tokens": count, "source": source})
-
-
-def _sent(
-    services: Services, owner: str, wanted: ResponseRequest, upstream_key: str
-) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return the messages and the tools that the model would get; no container is found or made."""
-    bare = replace(wanted, store=False, background=False, tools=Tools())
-    planned = plan(services, find(services, owner, bare), Chosen(), upstream_key)
-    hosted = [dict(tool.definition) for tool in hosted_tools(wanted.tools, ContainerLease(services.containers, ""))]
-    offered = [*hosted, *map(dict, client_functions(services, wanted.tools))]
-    tools: list[JsonObject] = [{"type": "function", "function": each} for each in offered]
-    return [*planned.instructions, *planned.conversation], tools
-
-
-def _read_counted(unknown_tools: Unknown, servers: AllowedServers | None, body: JsonObject) -> ResponseRequest:
-    return read_request({**body, "input": body.get("input") or []}, unknown_tools, servers=servers)
-
-
-# The route `/v1/responses/compact`: a conversation's summary, by its own model.
-
-
-_QUESTION: JsonObject = {"type": "message", "role": "user", "content": ASKED}
-
-
-async def compact(request: Request) -> Response:
-    """POST /v1/responses/compact: nothing is stored, and no tool is called."""
-    services, jobs = services_of(request), jobs_of(request)
-    read = partial(_read_compaction, services.config.passed_fields)
-    wanted = await read_json(await raw_body(request), read)
-    job = await start_job(request, request.receive, wanted)
-    if not await ended(job.log, request):
-        jobs.abandon(job)
-        return Response(status_code=499)
-    if job.failure:
-        raise job.failure
-    return JsonResponse(await run_in_threadpool(_compacted, services, owner_of(request), wanted, job.answer))
-
-
-def _read_compaction(passed: tuple[str, ...], body: JsonObject) -> ResponseRequest:
-    """Read the request as one for a response that sums up."""
-    given = {name: value for name, value in body.items() if name not in ("tools", "tool_choice", "text", "stream")}
-    given = {**given, "input": body.get("input") or [], "background": False, "store": False}
-    wanted = read_request(given, "ignore", passed)
-    return replace(wanted, input=[*wanted.input, _QUESTION], tools=Tools(), conversation=None)
-
-
-def _compacted(services: Services, owner: str, wanted: ResponseRequest, answer: str) -> JsonObject:
-    """Return the compaction in a response's answer, behind what the user said: the whole is the next input."""
-    body = json.loads(answer)
-    messages = [item for item in body["output"] if item["type"] == "message"]
-    summary = "".join(part.get("text", "") for item in messages for part in item["content"]).strip()
-    if body["status"] != "completed" or not summary:
-        raise no_summary()
-    most = services.config.max_conversation_bytes
-    before = said_before(services.store, owner, wanted.previous_response_id, most)
-    said = [item for item in listed_items(wanted.input[:-1]) if item.get("role") == "user"]
-    return {
-        "id": new_id("resp"),
-        "object": "response.compaction",
-        "created_at": int(time.time()),
-        "output": [*before, *said, compaction_item(summary)],
-        "usage": body["usage"],
-    }
 
 
 routes = [

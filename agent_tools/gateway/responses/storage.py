@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.conversations.stored import Hidden
+from agent_tools.gateway.event_log import Logged, packed_events
 from agent_tools.gateway.requests.failures import full
+from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.request import ResponseRequest
-from agent_tools.gateway.responses.stored_items import forget, listed_items, note_calls, rows_of
+from agent_tools.gateway.responses.stored_items import forget, note_calls, rows_of
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import Logged, packed_events
 from agent_tools.gateway.store.records import StoredEvents, StoredResponse
 from agent_tools.gateway.store.store import packed, packed_lines
 from agent_tools.models.base import JsonObject

@@ -10,24 +10,12 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import AfterValidator, Field, Tag
 
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.container_fields import ContainerFields, GivenSkill, LocalSkill, Needed, Unsupported
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import (
-    OBJECT,
-    TEXT,
-    ContainerFields,
-    Given,
-    GivenSkill,
-    LocalSkill,
-    Needed,
-    Objects,
-    Unsupported,
-    by_shape,
-    by_type,
-    read,
-    wrong,
-)
+from agent_tools.gateway.requests.fields import OBJECT, TEXT, Given, Objects, by_shape, by_type, read, wrong
 from agent_tools.gateway.responses.client_tools import MAX_TOOLS, TOOL_SEARCH, ClientTool, read_client_tools
-from agent_tools.gateway.responses.mcp_tools import GivenServer, model_name, read_server
+from agent_tools.gateway.responses.mcp_names import model_name
+from agent_tools.gateway.responses.mcp_tools import GivenServer, read_server
 from agent_tools.models.base import JsonObject
 from agent_tools.skills.shelf import MAX_SKILLS
 

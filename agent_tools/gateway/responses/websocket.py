@@ -27,17 +27,19 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent_tools.bodies.connections import InProgress
 from agent_tools.bodies.json_body import BodyRefused, sized
-from agent_tools.containers.records import new_id
-from agent_tools.gateway.client_errors import client_error, request_id
+from agent_tools.containers.ids import new_id
+from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.event_log import encoded
 from agent_tools.gateway.http import note_request, parsed
 from agent_tools.gateway.jobs import Jobs
+from agent_tools.gateway.log import request_id
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
 from agent_tools.gateway.requests.fields import Given, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, request_reader, start_job
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import SEND_PATIENCE, encoded, unless_gone
+from agent_tools.gateway.sse import SEND_PATIENCE, unless_gone
 from agent_tools.gateway.store.records import ResponseEnd
 from agent_tools.limits import MIB
 from agent_tools.models.base import JsonObject

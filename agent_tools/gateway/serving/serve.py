@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
 
 from agent_tools import settings
 from agent_tools.bodies.connections import Connections
 from agent_tools.containers.mount import Mount
 from agent_tools.errors import EngineError, InvalidParams
 from agent_tools.gateway.app import create_app, create_second_app
-from agent_tools.gateway.client_errors import log_config
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
+from agent_tools.gateway.log import log_config
 from agent_tools.gateway.presence import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
+from agent_tools.gateway.serving.second_port import SecondPort, listening
+from agent_tools.gateway.serving.service_manager import notify
 from agent_tools.gateway.sse import SEND_PATIENCE
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.upstream import NO_ANSWER, Upstream
@@ -161,60 +162,3 @@ def _private_files() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-# Notifications to the service manager: one datagram to the socket that systemd names (sd_notify(3)).
-
-
-def notify(address: str, state: str) -> None:
-    """Send e.g. READY=1. Without an address no manager waits for it; a manager that has ended is ignored."""
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-        sender.setblocking(False)
-        with contextlib.suppress(OSError):
-            sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
-
-
-# A second port for an operator's own machines: a small server beside the first, in the same event loop.
-
-
-def listening(host: str, port: int, option: str) -> socket.socket:
-    """Return a socket that listens there.
-
-    Raises:
-        InvalidParams: the port cannot be had.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as exc:
-        reason = f"{option}: {host}:{port} cannot be listened on ({os.strerror(exc.errno or 0)})"
-        raise InvalidParams(f"{reason}. Give another port, or end the program that has it.") from exc
-
-
-class SecondPort:
-    """Listens from the start; answers while it is open.
-
-    Raises:
-        InvalidParams: the port cannot be had.
-    """
-
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = listening(host, port, "metrics_port")
-        self._server: uvicorn.Server | None = None
-
-    async def open(self, app: ASGIApp) -> None:
-        """Begin to answer."""
-        config = uvicorn.Config(app, lifespan="off", log_config=None, server_header=False, access_log=False, ws="none")
-        config.load()
-        self._server = uvicorn.Server(config)
-        self._server.lifespan = config.lifespan_class(config)
-        await self._server.startup([self.socket])
-
-    async def close(self) -> None:
-        """Hang up."""
-        if self._server:
-            self._server.force_exit = True  # nobody's work is lost
-            await self._server.shutdown([self.socket])
-        self.socket.close()

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import queue
-import re
-import shlex
-import signal
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
-from agent_tools.agents.turn.code_stream import WHOLE_CHARS
-from agent_tools.code_reader import JsonReading, checked_code, read_json
-from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.tools.tool import ContainerLease, described
-from agent_tools.limits import Limits
-from agent_tools.results.commands import SIGNALLED
+from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.parallel_commands import ParallelCommands, run_parallel
+from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, ShellCall, read_shell_call
+from agent_tools.gateway.tools.tool import described
 from agent_tools.results.execution import finished
-from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.text import fence, fold_lines
 from agent_tools.tools.base import Params, tool_errors
 from agent_tools.tools.code_interpreter import CodeInterpreter
-from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandText, CommandTool, StreamName
-from agent_tools.tools.output_text import OutputText, run_bounded
+from agent_tools.tools.command_tool import CommandEnd, CommandNews, CommandTool
 
 MAX_OUTPUT = 40_000  # characters of what one command prints: the first and the last half
 _DESCRIPTION = (
@@ -133,207 +122,3 @@ def _parameters(config: GatewayConfig) -> dict[str, Any]:
         "required": ["commands"],
         "additionalProperties": False,
     }
-
-
-# A call of the shell as a model writes it: its commands and their limits. Pure.
-
-
-MAX_COMMANDS = 16  # of one call; they run at once
-_SHOWN = 'Give JSON such as {"commands": ["ls -l"]}.'
-
-
-@dataclass(frozen=True)
-class ShellCall:
-    """The commands of a call. `timeout_ms` and `max_output_length` (characters) are None where the model set none.
-
-    `notes` say how invalid escapes in its JSON were read.
-    """
-
-    commands: tuple[str, ...]
-    timeout_ms: int | None = None
-    max_output_length: int | None = None
-    notes: tuple[str, ...] = ()
-
-
-def read_shell_call(arguments: object) -> ShellCall:
-    """Return the call in a model's arguments: `commands` as a list or one text, or `command`.
-
-    Raises:
-        InvalidParams: there are no commands in it, or they cannot be run.
-    """
-    try:
-        reading = read_json(arguments, _is_sound) if isinstance(arguments, str) else JsonReading(arguments)
-    except ValueError as exc:
-        raise InvalidParams(f"The arguments are not JSON. {_SHOWN}") from exc
-    given = reading.value
-    if not isinstance(given, dict):
-        raise InvalidParams(f"The arguments are no JSON object. {_SHOWN}")
-    commands = _commands(given.get("commands", given.get("command")))
-    checked_code("\n".join(commands), Limits())
-    return ShellCall(commands, _number(given, "timeout_ms", 1), _number(given, "max_output_length", 0), reading.notes)
-
-
-def _is_sound(given: Any) -> bool:
-    """Return whether all quotes are closed in the commands."""
-    try:
-        for command in _commands(given.get("commands", given.get("command")) if isinstance(given, dict) else None):
-            shlex.split(command)
-    except ValueError:
-        return False
-    except InvalidParams:
-        return True  # the call reports it later
-    return True
-
-
-def _commands(given: Any) -> tuple[str, ...]:
-    commands = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else ()
-    if not commands or not all(isinstance(each, str) for each in commands):
-        raise InvalidParams(f"There are no commands. {_SHOWN}")
-    if len(commands) > MAX_COMMANDS:
-        raise InvalidParams(f"There are {len(commands):,} commands, more than {MAX_COMMANDS}: make several calls.")
-    return commands
-
-
-def _number(given: dict[str, Any], name: str, least: int) -> int | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 2**53:
-        raise InvalidParams(f"{name}={value!r:.40} is not usable: give a number from {least} on.")
-    return int(value)
-
-
-# Commands that run in parallel in one sandbox, and their output in order of arrival.
-
-
-_Queue = queue.SimpleQueue[Union[CommandText, CommandEnd, BaseException]]
-
-
-@dataclass(frozen=True)
-class ParallelCommands:
-    """Commands for the shell, each with the same limits: seconds, and characters of its output."""
-
-    commands: tuple[str, ...]
-    timeout: float
-    max_output: int
-
-
-def run_parallel(
-    sandbox: Sandbox, together: ParallelCommands, cancelled: threading.Event
-) -> Generator[CommandNews, None, tuple[CommandEnd, ...]]:
-    """Run commands at once, each in a shell of its own; yield their news, return how each ended, in their order.
-
-    Setting `cancelled`, and then `sandbox.cancel` with it, ends them; so does closing the generator.
-
-    Raises:
-        AgentToolsError: they could not be run, or the sandbox ended.
-    """
-    news: _Queue = queue.SimpleQueue()  # bounded by what the outputs give: `max_output` for each command
-    ends: dict[int, CommandEnd] = {}
-    with ThreadPoolExecutor(len(together.commands), "gateway-shell") as pool:
-        try:
-            for index in range(len(together.commands)):
-                pool.submit(_run, sandbox, together, index, cancelled, news)
-            while len(ends) < len(together.commands):
-                each = news.get()
-                if isinstance(each, BaseException):
-                    raise each
-                if isinstance(each, CommandEnd):
-                    ends[each.index] = each
-                yield each
-        finally:
-            if len(ends) < len(together.commands):
-                sandbox.cancel(cancelled)
-    return tuple(ends[index] for index in sorted(ends))
-
-
-def _run(sandbox: Sandbox, together: ParallelCommands, index: int, cancelled: threading.Event, news: _Queue) -> None:
-    """Run one of the commands. For a thread of its own; a failure is for the reader of the news."""
-
-    def tell(stream: StreamName, text: str) -> None:
-        if text:
-            news.put(CommandText(index, stream, text))
-
-    if cancelled.is_set():
-        news.put(CommandEnd(index, SIGNALLED + signal.SIGKILL, was_cancelled=True))
-        return
-    output = OutputText(together.max_output)
-    try:
-        result = run_bounded(sandbox, together.commands[index], output, tell, together.timeout, cancelled)
-        texts = (output.text("stdout"), output.text("stderr"))
-        news.put(CommandEnd(index, result.exit_code, *texts, result.timed_out, cancelled.is_set()))
-    except BaseException as exc:  # noqa: BLE001  (the reader of the news raises it again)
-        news.put(exc)
-
-
-# The commands in a shell call's arguments, read while the model writes them.
-#
-# Arguments are a JSON object with a list of strings under `commands`. Tokens are read up to each string's quote, then
-# the string's pieces are unescaped and passed on, but for half an escape at their end. Arguments of another form are
-# read whole at the end of the call. The work is linear in the length of the arguments, however they are cut.
-
-
-MAX_LEAD = 4_096  # characters before the first command; what comes later is not followed
-_LEAD = re.compile(r'\s*\{(?:\s*"(?:timeout_ms|max_output_length)"\s*:\s*[\w.+-]+\s*,)*\s*"commands"\s*:\s*\[\s*"')
-_NEXT = re.compile(r'\s*,\s*"')
-_MAYBE_NEXT = re.compile(r"\s*,?\s*\Z")
-
-
-@dataclass(frozen=True)
-class CommandPiece:
-    """A piece of the command at a place in the call."""
-
-    index: int
-    text: str
-
-
-class CommandStream:
-    """Takes the pieces of a call's arguments, and gives the pieces of the commands in them.
-
-    The pieces of one command joined are always a beginning of it.
-    """
-
-    def __init__(self) -> None:
-        self._pending = ""
-        self._index = -1  # of the command that is being read
-        self._is_inside = False
-        self._is_over = False
-
-    def feed(self, text: str) -> Iterator[CommandPiece]:
-        """Take a piece of the arguments, and yield what it adds to the commands."""
-        if self._is_over:
-            return
-        self._pending += text
-        while self._is_inside or self._opens():
-            piece = self._inside()
-            if piece:
-                yield CommandPiece(self._index, piece)
-            if self._is_inside:
-                return
-
-    def _opens(self) -> bool:
-        """Read up to the quote that opens the next command; return False while it has not come."""
-        if self._is_over:
-            return False
-        found = (_NEXT if self._index >= 0 else _LEAD).match(self._pending)
-        if found is None:
-            could_come = _MAYBE_NEXT.match(self._pending) if self._index >= 0 else len(self._pending) < MAX_LEAD
-            self._is_over = not could_come or len(self._pending) > MAX_LEAD
-            return False
-        self._pending = self._pending[found.end() :]
-        self._index += 1
-        self._is_inside = self._index < MAX_COMMANDS
-        self._is_over = not self._is_inside
-        return self._is_inside
-
-    def _inside(self) -> str:
-        """Read of the command what has come; it may end here."""
-        end = WHOLE_CHARS.match(self._pending).end()  # type: ignore[union-attr]
-        piece, self._pending = self._pending[:end], self._pending[end:]
-        if self._pending.startswith('"'):
-            self._is_inside, self._pending = False, self._pending[1:]
-        try:
-            return str(json.loads(f'"{piece}"', strict=False))
-        except ValueError:  # not JSON after all
-            self._is_inside, self._is_over = False, True
-            return ""

@@ -17,7 +17,8 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, create_model
 
 from agent_tools.bodies.json_body import BodyRefused, read_json
-from agent_tools.engines.engine import GUEST_HOME, GUEST_WORK_DIR
+from agent_tools.engines.engine import GUEST_WORK_DIR
+from agent_tools.engines.first_process import GUEST_HOME
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.files import Files
 from agent_tools.wires.codex.http_request import fetch

@@ -13,14 +13,15 @@ from typing import Any
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.gateway.chat_request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.recognised import MAX_MARKS, ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.fingerprint import MAX_MARKS, ConversationFingerprint, Sender
 from agent_tools.gateway.http import parsed
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.requests.container_fields import ContainerFields
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import ContainerFields, read
+from agent_tools.gateway.requests.fields import read
+from agent_tools.gateway.responses.approvals import read_decisions
 from agent_tools.gateway.responses.history import CallHistory, answered, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
-from agent_tools.gateway.responses.mcp_tools import read_decisions
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.seal import Seal
 from agent_tools.models.dialect.phrasing import phrased

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.tools.shell import MAX_COMMANDS, CommandStream, read_shell_call
+from agent_tools.gateway.tools.shell_call import MAX_COMMANDS, read_shell_call
+from agent_tools.gateway.tools.shell_call_stream import CommandStream
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts

@@ -9,8 +9,8 @@ from __future__ import annotations
 from websockets.frames import Frame, Opcode
 
 from agent_tools.engines.kubernetes.answers import Lines
+from agent_tools.engines.kubernetes.exec_channels import MAX_SAID, Channels
 from agent_tools.engines.kubernetes.progress import progress_of
-from agent_tools.engines.kubernetes.stdio import MAX_SAID, Channels
 from agent_tools.engines.kubernetes.warm_pods import progress_of_claim
 from agent_tools.errors import EngineError
 from tests.fuzz import unfold

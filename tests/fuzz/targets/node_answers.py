@@ -10,7 +10,8 @@ import struct
 import time
 from typing import Any
 
-from agent_tools.engines.ray.link import MAX_ANSWER, read_message
+from agent_tools.engines.ray.greeting import read_message
+from agent_tools.engines.ray.link import MAX_ANSWER
 from agent_tools.engines.ray.request import MAX_TEXT, raise_error
 from agent_tools.errors import EngineError, InvalidParams
 from tests.fuzz import unfold

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from agent_tools.errors import InvalidParams
-from agent_tools.gateway.tools.patch import DiffError, changed, created, patch_arguments, read_patch_call
+from agent_tools.gateway.tools.patch import patch_arguments, read_patch_call
+from agent_tools.gateway.tools.v4a_diff import DiffError, changed, created
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

@@ -17,7 +17,8 @@ from agent_tools.containers.rows import MemoryRows, Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
+from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.runtime.runtime import Runtime
 from tests.doubles import ProcessEngine
 from tests.gateway.asking import Clock, until

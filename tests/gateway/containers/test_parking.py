@@ -20,7 +20,8 @@ from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.tool import ContainerLease, ContainerTool
+from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.tool import ContainerTool
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Died, Stream
 from agent_tools.runtime.runtime import Runtime

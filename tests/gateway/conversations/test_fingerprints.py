@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.conversations.recognised import ConversationFingerprint, Line, Sender, digests, lines_of
+from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.normal_form import Line, digests, lines_of
 
 ASKED = {"role": "user", "content": "How many rows?"}
 ANSWERED = {"role": "assistant", "content": "Ten rows."}

@@ -14,15 +14,8 @@ import sqlalchemy as sa
 
 from agent_tools.containers.records import Record
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.recognised import (
-    MAX_MARKS,
-    MAX_SESSION,
-    MAX_UNNOTED,
-    ConversationFingerprint,
-    Recognised,
-    RecognisedConversations,
-    Sender,
-)
+from agent_tools.gateway.conversations.fingerprint import MAX_MARKS, ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.recognised import MAX_SESSION, MAX_UNNOTED, Recognised, RecognisedConversations
 from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store
 

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from agent_tools.gateway.sse import PART, EventLog, EventStreamResponse
+from agent_tools.gateway.event_log import EventLog
+from agent_tools.gateway.sse import PART, EventStreamResponse
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import is_idle, post, until
 from tests.gateway.conftest import NewGateway

@@ -9,8 +9,9 @@ from contextlib import closing
 import pytest
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, RemoteFailure, RemoteServer
-from agent_tools.gateway.remote_mcp.tool import McpConnections
+from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
+from agent_tools.gateway.remote_mcp.connections import McpConnections
+from agent_tools.gateway.remote_mcp.remote_server import RemoteFailure, RemoteServer
 
 SERVER = RemoteServer("box", "https://tools.example.com/mcp")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.responses.mcp_tools import code_name
+from agent_tools.gateway.responses.mcp_names import code_name
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import CODE_TOOL, INCLUDE, code, is_idle, outputs, post, until
 from tests.gateway.conftest import Gateway, NewGateway

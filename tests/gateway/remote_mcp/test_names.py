@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from agent_tools.gateway.responses.mcp_tools import code_name, model_name
+from agent_tools.gateway.responses.mcp_names import code_name, model_name
 
 ALIKE = [
     ("box", "say.it"),

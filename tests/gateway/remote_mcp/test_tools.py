@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent_tools.gateway.responses.mcp_tools import model_name
+from agent_tools.gateway.responses.mcp_names import model_name
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, FUNCTION, INCLUDE, code, has_ended, is_idle, post, retrieve, stream, until
 from tests.gateway.conftest import Gateway, NewGateway

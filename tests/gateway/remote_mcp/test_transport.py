@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, ServerNotAllowed
-from agent_tools.gateway.remote_mcp.session import CheckedTransport
+from agent_tools.gateway.remote_mcp.checked_transport import CheckedTransport
 
 
 class Answering(BaseHTTPRequestHandler):

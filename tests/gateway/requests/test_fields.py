@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_tools.gateway.requests.container_fields import MAX_FILES, Needed, scrubbed
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import MAX_FILES, Given, Needed, read, scrubbed
+from agent_tools.gateway.requests.fields import Given, read
 from tests.gateway.asking import CODE_TOOL, FUNCTION, post, refused, shell, upload
 from tests.gateway.conftest import NewGateway
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.gateway.requests.auth import AcceptedKey, Rates
+from agent_tools.gateway.requests.auth import AcceptedKey
 from agent_tools.gateway.requests.failures import ApiError
+from agent_tools.gateway.requests.rate_limit import Rates
 from tests.gateway.asking import Clock
 
 USUAL, OWN, FREE = AcceptedKey("a", "usual"), AcceptedKey("b", "own", None, 60), AcceptedKey("c", "free", None, 0)

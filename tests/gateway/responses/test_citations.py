@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.gateway.responses.outputs import MAX_ENDS, MAX_LINKS, citations
+from agent_tools.gateway.responses.citations import MAX_ENDS, MAX_LINKS, citations
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from openai.types.responses import CompactedResponse, ResponseInputMessageItem
 
-from agent_tools.gateway.responses.compaction import ASKED, split
+from agent_tools.gateway.responses.summary_item import ASKED, split
 from agent_tools.models.base import Usage
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import code, post, stream

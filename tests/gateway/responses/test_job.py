@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.responses.plan import choose, find, plan
 from agent_tools.gateway.responses.remote_tools import RemoteTools
 from agent_tools.gateway.responses.request import read_request
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import EventLog
 from tests.gateway.asking import CODE_TOOL, code
 from tests.gateway.conftest import NewGateway
 

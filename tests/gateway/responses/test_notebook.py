@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import nbformat
 
-from agent_tools.gateway.responses.routes import notebook_of_items
+from agent_tools.gateway.responses.notebook import notebook_of_items
 from agent_tools.testing import ScriptedReply
 from tests.gateway.asking import INCLUDE, code, post
 from tests.gateway.conftest import NewGateway

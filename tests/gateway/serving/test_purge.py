@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from agent_tools.cli import cli
 from agent_tools.containers.keys import digest, owner_of_digest
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
-from agent_tools.gateway.serving.backup import purge
+from agent_tools.gateway.serving.purge import purge
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.store.tables import metadata
 from agent_tools.testing import ScriptedReply

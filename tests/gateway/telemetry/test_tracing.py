@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from agent_tools.gateway.telemetry import TurnSpans
+from agent_tools.gateway.spans import TurnSpans
 from agent_tools.testing import ScriptedCall, ScriptedReply
 from tests.gateway.asking import CODE_TOOL, code, post
 from tests.gateway.conftest import NewGateway

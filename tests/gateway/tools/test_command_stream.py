@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.gateway.tools.shell import CommandPiece, CommandStream
+from agent_tools.gateway.tools.shell_call_stream import CommandPiece, CommandStream
 
 
 def followed(text: str, size: int) -> dict[int, str]:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agent_tools.gateway.tools.patch import MAX_DIFF, MAX_HUNKS, MAX_TEXT, DiffError, changed, created
+from agent_tools.gateway.tools.v4a_diff import MAX_DIFF, MAX_HUNKS, MAX_TEXT, DiffError, changed, created
 
 TEXT = "import os\n\ndef a():\n    return 1\n\ndef b():\n    return 1\n"
 DIFFS = {

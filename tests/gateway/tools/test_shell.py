@@ -13,8 +13,9 @@ from agent_tools.containers.spec import ContainerSpec
 from agent_tools.errors import InvalidParams, ToolServiceError
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.store.store import Store
-from agent_tools.gateway.tools.shell import ContainerShell, ShellCall, read_shell_call
-from agent_tools.gateway.tools.tool import ContainerLease
+from agent_tools.gateway.tools.lease import ContainerLease
+from agent_tools.gateway.tools.shell import ContainerShell
+from agent_tools.gateway.tools.shell_call import ShellCall, read_shell_call
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools.command_tool import CommandEnd, CommandText
 

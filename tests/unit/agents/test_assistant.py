@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from agent_tools.agents import Agent, Assistant, Cancel, FnCallAgent, ReActChat
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import ModelError
 from agent_tools.messages import ContentItem, FunctionCall, Message
 from agent_tools.runtime.engines import describe

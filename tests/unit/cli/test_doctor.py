@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from agent_tools.cli.doctor import check_of, check_of_pool, name_checks
-from agent_tools.conformance.facts import LIMITS, Finding, Verdict
+from agent_tools.conformance.findings import LIMITS, Finding, Verdict
 from agent_tools.runtime.pool import PoolState
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance import facts
-from agent_tools.conformance.facts import (
+from agent_tools.conformance.findings import (
     CATALOGUE,
     CATEGORIES,
     MOST_BYTES,

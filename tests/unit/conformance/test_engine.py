@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance.engine import Check, Machine, engine_checks, read_machine
-from agent_tools.engines.docker.connection import EngineInfo
+from agent_tools.engines.docker.engine_info import EngineInfo
 
 
 def info(**facts: Any) -> EngineInfo:

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.conformance.facts import ContainerFacts, ContainerSettings, read_facts
+from agent_tools.conformance.container_settings import ContainerSettings
+from agent_tools.conformance.facts import ContainerFacts, read_facts
 
 ID = "70719e7558c7"
 MOUNTINFO = f"""72 48 0:39 / / ro,relatime master:2 - overlay overlay rw,lowerdir=/a:/b

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.conformance.facts import CATALOGUE, PRIVILEGES, Finding
+from agent_tools.conformance.findings import CATALOGUE, PRIVILEGES, Finding
 from agent_tools.conformance.gvisor import _REASONS, explained
 from agent_tools.conformance.host import RULES
 

@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent_tools.conformance.facts import (
-    ContainerFacts,
-    ContainerSettings,
-    Finding,
-    MountPoint,
-    ProcessFacts,
-    read_facts,
-)
+from agent_tools.conformance.container_settings import ContainerSettings
+from agent_tools.conformance.facts import ContainerFacts, MountPoint, ProcessFacts, read_facts
+from agent_tools.conformance.findings import Finding
 from agent_tools.conformance.host import RULES, host_findings
 from agent_tools.limits import GIB
 

@@ -1,6 +1,6 @@
 import pytest
 
-from agent_tools.engines.engine import FLAVOURS, MAX_PACKAGES, Recipe, recipe_of
+from agent_tools.engines.recipe import FLAVOURS, MAX_PACKAGES, Recipe, recipe_of
 from agent_tools.errors import InvalidParams
 
 

@@ -11,7 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from agent_tools.containers.failures import NoSandbox
-from agent_tools.mcp.activities import Activities, Activity, ActivityPlace
+from agent_tools.mcp.activities import Activities
+from agent_tools.mcp.activity import Activity, ActivityPlace
 from agent_tools.mcp.config import McpConfig, McpLimits
 
 KEYS = ("key-of-one", "key-of-two")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from agent_tools.mcp.activities import ActivityPlace, CodeActivity
+from agent_tools.mcp.activity import ActivityPlace, CodeActivity
 from agent_tools.mcp.answers import MAX_IMAGE_BYTES, MAX_IMAGES, MAX_LINKS, told
 from agent_tools.results.execution import (
     Changes,

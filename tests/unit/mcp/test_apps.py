@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent_tools.mcp.activities import ActivityPlace, CodeActivity
+from agent_tools.mcp.activity import ActivityPlace, CodeActivity
 from agent_tools.mcp.apps import BASE, MAX_OUTPUTS, MAX_RUNS, PAGE, PageRuns, page_resource
 from agent_tools.results.execution import Execution, Output, Result, Stream
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from agent_tools import Policy, Sandbox, Toolset
-from agent_tools.engines.engine import Recipe
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import GIB, MIB
 from agent_tools.runtime.engines import describe

@@ -1,8 +1,9 @@
 import pytest
 
-from agent_tools.engines.context import MAIN, PYTHON, contents_told, shipped
 from agent_tools.engines.docker.image import REGISTRY_BASE
-from agent_tools.engines.engine import FLAVOURS, Flavour, Recipe
+from agent_tools.engines.image_versions import MAIN, PYTHON, contents_told
+from agent_tools.engines.package_data import shipped
+from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe
 from agent_tools.runtime.engines import describe
 
 

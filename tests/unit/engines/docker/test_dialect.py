@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.context import shipped
-from agent_tools.engines.docker.payload import (
+from agent_tools.engines.docker.payload import container_config, local_log
+from agent_tools.engines.docker.podman_form import (
     MOST_PROCESSES,
     MOST_TCP,
     cgroup_v1_config,
-    container_config,
     engine_name,
     limit_tcp,
-    local_log,
     podman_config,
     processes_of_user,
 )
 from agent_tools.engines.engine import Guest
+from agent_tools.engines.package_data import shipped
 from agent_tools.errors import SandboxStartError
 from agent_tools.limits import MIB
 from tests.unit.engines.docker.test_payload import spec

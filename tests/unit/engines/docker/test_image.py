@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 import agent_tools
-from agent_tools.engines.context import context_files, shipped, tag_for, validated
+from agent_tools.engines.context import context_files, tag_for, validated
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.image import DEBIAN_BASE, REGISTRY_BASE, Images, ensure, ensure_base, preparing
-from agent_tools.engines.engine import FLAVOURS, Flavour, Recipe, RecipeLike
+from agent_tools.engines.package_data import shipped
+from agent_tools.engines.recipe import FLAVOURS, Flavour, Recipe, RecipeLike
 from agent_tools.errors import EngineError, EngineUnavailable, ImageBuildError, InvalidParams
 
 OTHER_BASE = "registry.example/python:3.13"

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.docker import image
+from agent_tools.engines.docker import image_file
 from agent_tools.engines.docker.image_archive import names_in
 from agent_tools.errors import EngineError
 from agent_tools.version import __version__
@@ -97,14 +97,14 @@ def test_another_image_is_refused_before_the_engine_gets_it(tmp_path: Path) -> N
     path, engine = tmp_path / "a.tar", Loading()
     path.write_bytes(archive(manifest("agent-tools:a", "postgres:16")).getvalue())
     with pytest.raises(EngineError, match="'postgres:16': nothing was loaded"):
-        image.load(cast("Any", engine), path)
+        image_file.load(cast("Any", engine), path)
     assert engine.loaded == []
 
 
 def test_an_image_of_another_version_under_a_current_name_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(archive(manifest("agent-tools:a", CURRENT)).getvalue())
-    assert image.load(cast("Any", Loading()), path) == sorted(["agent-tools:a", CURRENT])
+    assert image_file.load(cast("Any", Loading()), path) == sorted(["agent-tools:a", CURRENT])
     with pytest.raises(EngineError, match="not what its name says"):
-        image.load(cast("Any", engine := Loading("0.0.9")), path)
+        image_file.load(cast("Any", engine := Loading("0.0.9")), path)
     assert engine.loaded == ["agent-tools:a"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.docker.connection import EngineInfo
+from agent_tools.engines.docker.engine_info import EngineInfo
 
 DOCKER = {"ServerVersion": "20.10.24", "CgroupVersion": "2", "MemoryLimit": True, "Runtimes": {"runc": {}, "runsc": {}}}
 PODMAN = {

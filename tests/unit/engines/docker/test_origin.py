@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_tools.engines.docker.image import Origin, origin_of, origin_on
+from agent_tools.engines.docker.image_origin import Origin, origin_of, origin_on
 
 ID = "sha256:" + "1" * 64
 PULLED = "sha256:" + "2" * 64

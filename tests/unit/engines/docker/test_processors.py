@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.context import shipped
+from agent_tools.engines.package_data import shipped
 
 PROFILE = json.loads(shipped("docker/seccomp.json").read_text())
 ALLOWED = {name for rule in PROFILE["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.docker.image import RELEASED, Source, pull, pulled, source_of
+from agent_tools.engines.docker.published_image import RELEASED, Source, pull, pulled, source_of
 from agent_tools.errors import EngineError, EngineUnavailable
 
 TAG = "agent-tools:0123456789abcdef"

@@ -14,7 +14,7 @@ import pytest
 
 from agent_tools import __version__
 from agent_tools.engines.context import tag_for
-from agent_tools.engines.docker.image import load, save
+from agent_tools.engines.docker.image_file import load, save
 from agent_tools.errors import EngineError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_tools.conformance.guest.arguments import ATTEMPTS, Attempt
-from agent_tools.engines.context import shipped
+from agent_tools.engines.package_data import shipped
 
 PROFILE = json.loads(shipped("docker/seccomp.json").read_text())
 CONDITIONAL = sorted({name for rule in PROFILE["syscalls"] if rule.get("args") for name in rule["names"]})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.context import shipped
+from agent_tools.engines.package_data import shipped
 
 ROOT = Path(__file__).parents[4]
 

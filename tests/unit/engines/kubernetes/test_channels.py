@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side
 
-from agent_tools.engines.kubernetes.stdio import MAX_MESSAGE, MAX_SAID, Channels
+from agent_tools.engines.kubernetes.exec_channels import MAX_MESSAGE, MAX_SAID, Channels
 
 
 def opened() -> tuple[Channels, Protocol]:

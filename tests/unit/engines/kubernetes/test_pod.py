@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.engines.engine import GUEST_SESSION
+from agent_tools.engines.first_process import GUEST_SESSION
 from agent_tools.engines.kubernetes.warm_pods import claim, pool, pool_name
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.volumes import Volume

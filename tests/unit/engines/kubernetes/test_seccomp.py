@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agent_tools.engines.context import shipped
 from agent_tools.engines.kubernetes.seccomp import AF_UNIX, EAFNOSUPPORT, Profile, Profiles
+from agent_tools.engines.package_data import shipped
 
 TEXT = shipped("docker/seccomp.json").read_text()
 PROFILES = Profiles.of(TEXT)

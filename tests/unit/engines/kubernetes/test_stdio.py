@@ -22,7 +22,8 @@ from websockets.server import ServerProtocol
 from agent_tools.engines.kubernetes import stdio as module
 from agent_tools.engines.kubernetes.api import Api, ApiRefused
 from agent_tools.engines.kubernetes.cluster import Cluster
-from agent_tools.engines.kubernetes.stdio import PROTOCOLS, ExecStdio
+from agent_tools.engines.kubernetes.exec_channels import PROTOCOLS
+from agent_tools.engines.kubernetes.stdio import ExecStdio
 from agent_tools.errors import EngineError, EngineUnavailable
 from tests.unit.engines.kubernetes.specs import cluster_at
 from tests.waiting import until

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.engine import Container, Guest, Isolation, Recipe, SandboxSpec, environment
+from agent_tools.engines.engine import Container, Guest, Isolation, SandboxSpec
+from agent_tools.engines.first_process import environment
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.ray import link
 from agent_tools.engines.ray.engine import NodesEngine
 from agent_tools.engines.ray.node import Endpoint, NodeServer
 from agent_tools.engines.ray.request import raise_error, read_spec, write_error, write_spec
+from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import (
     EngineError,
     EngineUnavailable,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.engines.context import shipped
+from agent_tools.engines.package_data import shipped
 from agent_tools.guest.kernel import next_steps
 from agent_tools.guest.kernel.module_names import DISTRIBUTIONS
 from agent_tools.guest.kernel.next_steps import advice

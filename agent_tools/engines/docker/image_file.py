@@ -1,0 +1,75 @@
+"""The sandbox's image in a file, for machines without a network."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+from agent_tools.engines.context import REPOSITORY, tag_for
+from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.docker.image import Progress, ensure
+from agent_tools.engines.docker.image_archive import names_in
+from agent_tools.engines.docker.image_origin import origin_of
+from agent_tools.engines.recipe import FLAVOURS, Recipe, RecipeLike
+from agent_tools.errors import EngineError
+from agent_tools.limits import MIB
+from agent_tools.version import __version__
+
+CHUNK = 2 * MIB
+FAST = 1  # gzip level: a third of the size, in a quarter of the usual time
+EVERY = 100 * MIB  # bytes of an archive between two lines of progress
+
+
+def save(engine: DockerEngine, path: Path, recipe: RecipeLike = (), progress: Progress = lambda _: None) -> str:
+    """Write the image, pulled or built first if missing, as a compressed archive for engines; return its tag.
+
+    Raises:
+        OSError: the file cannot be written; a partial file is removed.
+    """
+    tag = ensure(engine, recipe, progress)
+    progress(f"Saving {tag}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    written = 0
+    try:
+        with gzip.open(draft, "wb", compresslevel=FAST) as file:
+            for data in engine.saved_image(tag):
+                file.write(data)
+                if written // EVERY != (written := written + len(data)) // EVERY:
+                    progress(f"Saving {tag}: {written // MIB} MiB")
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return tag
+
+
+def load(engine: DockerEngine, path: Path, progress: Progress = lambda _: None) -> list[str]:
+    """Load an archive into the engine; return the tags in it.
+
+    Raises:
+        EngineError: it is not an archive of images; or has another's, which would replace what the engine has under
+            that name; or one under a name of this installation that another version has built.
+        OSError: the file cannot be read.
+    """
+    progress(f"Loading {path}")
+    tags = []
+    with path.open("rb") as file:
+        names = names_in(file)
+        if foreign := sorted(name for name in names if not name.startswith(f"{REPOSITORY}:")):
+            raise EngineError(
+                f"{path} has images that are not agent_tools' own, such as {foreign[0]!r:.80}: nothing was loaded. "
+                "Load it with the engine's own command if you trust it."
+            )
+        file.seek(0)
+        for line in engine.load_image(file):
+            progress(line)
+            if line.startswith("Loaded image: "):
+                tags.append(line.removeprefix("Loaded image: ").removeprefix("localhost/"))
+    if not tags:
+        raise EngineError(f"{path} has no image with a name: write it with `agent-tools image save`.")
+    current = {tag_for(Recipe(flavour=flavour)) for flavour in FLAVOURS}
+    for tag in current.intersection(tags):
+        if (version := origin_of(engine.image_facts(tag)).version) != __version__:
+            engine.remove_image(tag)
+            raise EngineError(f"{tag} in {path} is not what its name says: its label names version {version}.")
+    return tags
