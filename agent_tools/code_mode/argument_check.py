@@ -15,7 +15,7 @@ from typing import Any
 from agent_tools.extras import extra
 from agent_tools.guest.wire.budget import MAX_PARTS, dict_of, set_of
 from agent_tools.json_parts import has_more_parts
-from agent_tools.runtime.host_calls.reading import look_up
+from agent_tools.runtime.host_calls.aside import look_up
 
 with extra("code-mode"):
     import pydantic

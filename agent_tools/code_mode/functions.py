@@ -12,8 +12,8 @@ from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, stub_of
 from agent_tools.extras import extra
+from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
-from agent_tools.runtime.host_calls.reading import aside
 
 with extra("code-mode"):
     import pydantic

@@ -12,8 +12,8 @@ from mcp.types import PaginatedRequestParams
 from agent_tools.code_mode.schema import stub_of_schema
 from agent_tools.code_mode.stubs import Stub, check_name, python_name
 from agent_tools.errors import AgentToolsError
+from agent_tools.runtime.host_calls.aside import aside
 from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, only_keywords
-from agent_tools.runtime.host_calls.reading import aside
 
 WireMessage = dict[str, Any]
 

@@ -17,7 +17,8 @@ from agent_tools.code_reader import read_code
 from agent_tools.errors import GuestDied, GuestError, GuestTimeout, SessionBusy
 from agent_tools.guest.wire.values import encode
 from agent_tools.results.execution import Died, Error, Execution, HostCall, Notice, Output, Stream, TimedOut, finished
-from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
+from agent_tools.runtime.host_calls.host_calls import HostCalls
+from agent_tools.runtime.host_calls.script_call import ScriptCall
 
 if TYPE_CHECKING:
     from agent_tools.limits import Limits

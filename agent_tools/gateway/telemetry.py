@@ -17,7 +17,8 @@ from agent_tools.agents.steps import CallCommand, CallDone, Finished, RoundDone,
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.models.base import Usage
 from agent_tools.results.execution import Died, Execution, TimedOut
-from agent_tools.runtime.pool import Miss, PoolState
+from agent_tools.runtime.pool.pool import Miss
+from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.sandbox.audit import RunEnd
 from agent_tools.tools.command_tool import CommandEnd
 

@@ -11,24 +11,19 @@ Theory of operation
 """
 
 import asyncio
-import builtins
 import contextlib
 import io
 import itertools
-import linecache
 import os
 import select
 import signal
 import socket
-import sys
 import threading
-import types
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from . import preload
+from .host_call_errors import HostCallArgumentError, HostCallError, HostCallTooLarge, HostGone, error_of
 from .kernel.interrupts import shield
 from .kernel.session import MESSAGE_LIMITS
 from .wire import budget, frames, values
@@ -312,144 +307,3 @@ def _rich(kind: str, content: bytes, _: budget.Budget) -> Any:
     from PIL import Image  # images with pictures have it
 
     return Image.open(io.BytesIO(content))
-
-
-# The errors of host calls that user code catches.
-
-
-class HostCallError(Exception):
-    """A host function failed; `type_name` is its exception's type there."""
-
-    type_name = ""
-
-
-class HostCallNotFound(HostCallError, NameError):
-    """There is no host function of that name."""
-
-
-class HostCallArgumentError(HostCallError, TypeError, ValueError):
-    """The arguments do not match the host function."""
-
-
-class HostCallTimeout(HostCallError, TimeoutError):
-    """The host function exceeded its time limit."""
-
-
-class HostCallDenied(HostCallError, PermissionError):
-    """The call was not approved."""
-
-
-class HostCallBudgetExceeded(HostCallError, RuntimeError):
-    """The run has used up its calls."""
-
-
-class HostCallTooLarge(HostCallError, ValueError):
-    """A value is over the size limit."""
-
-
-class HostGone(HostCallError, ConnectionError):
-    """The host does not answer."""
-
-
-KINDS = {cls.__name__: cls for cls in HostCallError.__subclasses__()}
-
-
-def error_of(head: dict[str, Any]) -> BaseException:
-    """Return the host's error as a class of this module, a builtin of the same name, or HostCallError."""
-    kind, name, message = str(head.get("kind")), str(head.get("type") or ""), str(head.get("message") or "")
-    builtin = getattr(builtins, name, None)
-    is_safe = isinstance(builtin, type) and issubclass(builtin, Exception) and builtin not in _NOT_FROM_TEXT
-    if kind not in KINDS and is_safe:
-        return builtin(message)  # type: ignore[no-any-return,misc]
-    error = KINDS.get(kind, HostCallError)(message if kind in KINDS or not name else f"{name}: {message}")
-    error.type_name = name
-    return error
-
-
-# These have a meaning for event loops or iteration, or cannot be made from a message alone.
-_NOT_FROM_TEXT = {StopIteration, StopAsyncIteration, UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError} | {
-    getattr(builtins, name) for name in ("ExceptionGroup",) if hasattr(builtins, name)
-}
-
-
-# The module `sandbox`, by which code calls host functions, and through which the host defines stubs.
-
-
-def install(descriptor: int, namespace: dict[str, Any]) -> Host:
-    """Make `sandbox` and `sandbox.asyncio` importable; return the connection."""
-    host = Host(descriptor)
-    package, asynchronous = types.ModuleType("sandbox"), types.ModuleType("sandbox.asyncio")
-    package.__path__ = []
-    provided: dict[str, Any] = {}
-
-    async def hostcall(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a host function by its name, with one payload or with arguments."""
-        return await host.call(name, (payload, *args), kwargs)
-
-    def hostcall_sync(name: str, payload: Any = None, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a host function by its name and wait for it."""
-        return host.call_sync(name, (payload, *args), kwargs)
-
-    def define(name: str, source: str) -> None:
-        """Make a module from source, and add its public names to the cells' namespace."""
-        file = f"<{name}>"
-        module = types.ModuleType(name)
-        module.__dict__.update(_call=host.call, _call_sync=host.call_sync)
-        linecache.cache[file] = (len(source), None, list(io.StringIO(source)), file)
-        sys.modules[name] = module
-        exec(compile(source, file, "exec"), module.__dict__)
-        public = getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")])
-        names = {key: getattr(module, key) for key in public}
-        provided.update(names)
-        namespace.update(names)
-
-    asynchronous.hostcall = hostcall  # type: ignore[attr-defined]
-    asynchronous.run = asyncio.run  # type: ignore[attr-defined]
-    package.asyncio, package.hostcall, package.define = asynchronous, hostcall_sync, define  # type: ignore[attr-defined]
-    package.save_variables = partial(_save_variables, provided)  # type: ignore[attr-defined]
-    package.load_variables = _load_variables  # type: ignore[attr-defined]
-    package.warm_up = preload.use  # type: ignore[attr-defined]
-    package.run_function = _function_runner(host, namespace)  # type: ignore[attr-defined]
-    package.HostCallError = HostCallError  # type: ignore[attr-defined]
-    vars(package).update(KINDS)
-    sys.modules.update({"sandbox": package, "sandbox.asyncio": asynchronous})
-    return host
-
-
-def _save_variables(provided: dict[str, Any], address: str, *bounds: Any) -> None:
-    """Send the variables, except those that the host has `provided`, to the listener at an address."""
-    from .variables import saving  # heavy, and most sessions never need it
-
-    saving.begin(address, saving.Bounds(*bounds), provided)
-
-
-def _load_variables(address: str, seconds: float) -> None:
-    """Set the variables that the listener at an address sends."""
-    from .variables import loading  # heavy, and most sessions never need it
-
-    loading.load(address, seconds)
-
-
-def _function_runner(host: Host, namespace: dict[str, Any]) -> Callable[[str, bool, bool], Any]:
-    async def run_function(name: str, has_args: bool, is_streamed: bool) -> None:
-        """Call a function of the script with the host's arguments; send the host its result and yielded values."""
-        args, kwargs = await host.call("$arguments", (), {}) if has_args else ((), {})
-        if name not in namespace:
-            raise NameError(f"the script defines no {name!r}")
-        found = namespace[name]
-        result = found(*args, **kwargs) if callable(found) else found
-        if hasattr(result, "__await__"):
-            result = await result
-        if hasattr(result, "__aiter__"):
-            async for item in result:
-                if is_streamed:
-                    await host.call("$yield", (item,), {})
-            result = None
-        elif isinstance(result, types.GeneratorType):
-            for item in result:
-                if is_streamed:
-                    await host.call("$yield", (item,), {})
-            result = None
-        await host.call("$return", (result,), {})
-
-    return run_function

@@ -12,16 +12,14 @@ import math
 import os
 import signal
 import time
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE = 2.0  # seconds to wait for doomed processes to end
 ROUNDS = 100  # in which new processes may come up
 READ_AGAIN = 3  # times; code can keep a parent whose first thread has ended, which is left out of every table
 PAUSE = 0.002  # seconds between two looks
-NICENESS = 10  # of user code: about a tenth of the processor time of PID 1 where both want it, sched(7)
 
 
 Family = dict[int, int]
@@ -268,129 +266,3 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(OSError):
         os.kill(pid, number)
-
-
-# Forks of PID 1.
-
-
-MAX_TRACEBACK = 2048  # characters of a failed start that are sent to the host
-PR_SET_DUMPABLE = 4
-
-
-def in_fork(work: Callable[[], None], report: int = -1) -> NoReturn:
-    """Do the work of this forked process and exit; write the traceback of a failure to the descriptor `report`."""
-    code = 1
-    try:
-        os.setsid()
-        work()
-        code = 0
-    except SystemExit as exc:
-        code = exc.code if isinstance(exc.code, int) else 1
-    except BaseException:  # noqa: BLE001  (the last frame of this process: report, then end)
-        with contextlib.suppress(OSError):
-            os.write(report, traceback.format_exc()[-MAX_TRACEBACK:].encode("ascii", "replace"))
-    finally:
-        os._exit(code)
-
-
-def may_signal(kill: Callable[[int, int], None] = os.kill) -> bool:
-    """Return whether this process may send a signal to a child, which an AppArmor profile can forbid."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    try:
-        kill(pid, signal.SIGCONT)  # permissions are checked for a process that has ended, too
-    except PermissionError:
-        return False
-    finally:
-        os.waitpid(pid, 0)
-    return True
-
-
-def set_dumpable(dumpable: bool) -> None:
-    """Allow or forbid processes of the same user to read this one's memory."""
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
-
-
-def yield_to_pid_1() -> None:
-    """Leave PID 1 the processor, in a child of it: a fork bomb could not be ended in time.
-
-    Where PID 1 is not ours, this process would yield to all others of a host.
-    """
-    if os.getppid() == 1:
-        os.nice(NICENESS)
-
-
-# The processes that may be ended by a holder of kernels: all of the sandbox by PID 1, descendants by a supervisor.
-
-
-class ProcessScope(Protocol):
-    """The processes that a holder of kernels may end."""
-
-    def kill_all_but(self, spared: Collection[int]) -> None:
-        """Kill all but these, their descendants, and this process."""
-        ...
-
-    def kill_branch(self, pid: int) -> bool:
-        """Kill the supervisor of a branch and its descendants; return False if it had died before, leaving them."""
-        ...
-
-    def signal(self, number: int) -> None:
-        """Send a signal to all but this process, in one step that no fork escapes; for PID 1 only."""
-        ...
-
-
-class WholeSandbox(ProcessScope):
-    """All processes of the sandbox. Without being PID 1 it sends nothing, since it would reach processes of a host.
-
-    `kept` are processes that are never ended: PID 1 speaks to the host through them.
-    """
-
-    def __init__(self, kept: Collection[int] = ()) -> None:
-        self._kept = frozenset(kept)
-
-    def kill_all_but(self, spared: Collection[int]) -> None:
-        """Kill all but these, their descendants, and PID 1."""
-        spared = self._kept.union(spared)
-        if not spared:
-            self.signal(signal.SIGKILL)
-        elif os.getpid() == 1:
-            kill_all_but(spared)
-
-    def kill_branch(self, pid: int) -> bool:
-        """Kill a branch at once, in a step that none of its processes escapes."""
-        return os.getpid() == 1 and kill_branch(pid)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to every process but PID 1, in one step."""
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpid() == 1:
-                os.kill(-1, number)
-
-
-class Descendants(ProcessScope):
-    """All descendants of this process, which adopts its orphans.
-
-    Every process is stopped meanwhile only where PID 1 is ours: elsewhere they are processes of a host.
-    """
-
-    def __init__(self, *, has_pid_1: bool) -> None:
-        self._has_pid_1 = has_pid_1
-
-    def kill_all_but(self, spared: Collection[int]) -> None:
-        """Kill all but these, and their descendants."""
-        if self._has_pid_1:
-            kill_offspring(spared)
-        else:
-            kill_below(os.getpid(), spared)
-
-    def kill_branch(self, pid: int) -> bool:
-        """Kill it after, or together with, its descendants."""
-        if self._has_pid_1:
-            return kill_branch(pid)
-        is_there = pid in processes()
-        kill_subreaper(pid)
-        return is_there
-
-    def signal(self, number: int) -> None:
-        """Do nothing: the host orders PID 1 to signal the whole sandbox."""

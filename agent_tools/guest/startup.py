@@ -12,13 +12,14 @@ from traitlets.config import Config
 from . import packages
 from .checkpoints.frozen import Branched, Woken, own_files
 from .checkpoints.taking import Checkpoints
-from .host_calls import install
 from .kernel.cells import CellCompiler
 from .kernel.kernel import SandboxKernel
-from .kernel.message_writer import MessageWriter, Watcher
+from .kernel.message_writer import MessageWriter
 from .kernel.session import WireSession
 from .kernel.shell import SandboxShell, prepare_shell
 from .kernel.streams import OutputStream
+from .kernel.watcher import Watcher
+from .sandbox_module import install
 from .work_dir_names import rename_across_names
 
 BAKED_FONT_CACHE = "/opt/matplotlib/cache"

@@ -22,7 +22,7 @@ from agent_tools.machine.owner import Owner, orphans, same_user
 from agent_tools.machine.private_folder import remove_stale_run_dirs
 from agent_tools.runtime.files.empty_work_dir import remove_stale_empty_work_dirs
 from agent_tools.runtime.files.temp_work_dir import remove_stale_temp_work_dirs
-from agent_tools.runtime.pool import Pools, PoolState
+from agent_tools.runtime.pool.pools import Pools, PoolState
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.runtime.stoppable import SETTLE_SECONDS, StoppableEngine

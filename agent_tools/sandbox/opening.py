@@ -18,7 +18,7 @@ from agent_tools.runtime.engines import shared_runtime
 from agent_tools.runtime.files.temp_work_dir import make_temp_work_dir
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
-from agent_tools.runtime.sandbox.sandbox import start_errors
+from agent_tools.runtime.sandbox.sandbox_start import start_errors
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.session.session import Session
 from agent_tools.sandbox.options import Options

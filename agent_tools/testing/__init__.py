@@ -5,13 +5,9 @@
 """
 
 from agent_tools.testing.contract import check_model, check_tool
-from agent_tools.testing.server import (
-    RecordedRequest,
-    ScriptedCall,
-    ScriptedModel,
-    ScriptedReply,
-    ScriptedServer,
-)
+from agent_tools.testing.replies import ScriptedCall, ScriptedReply
+from agent_tools.testing.scripted_model import RecordedRequest, ScriptedModel
+from agent_tools.testing.server import ScriptedServer
 
 __all__ = [
     "RecordedRequest",

@@ -16,7 +16,7 @@ from agent_tools.machine.owner import same_host
 from agent_tools.results.execution import Died, Error, Restarted
 from agent_tools.results.variables import Hindrance, Variables
 from agent_tools.runtime.kernel.channel import KernelChannel
-from agent_tools.runtime.kernel.kernel import MAX_WAKINGS
+from agent_tools.runtime.kernel.run_numbers import MAX_WAKINGS
 from tests.docker.crashing import CRASH, LIMITS, crash, run
 from tests.docker.lasting import begin_anew
 from tests.waiting import until

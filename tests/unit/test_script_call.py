@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_tools.runtime.host_calls.function import CallRefused
-from agent_tools.runtime.host_calls.host_calls import Request, ScriptCall, is_request
+from agent_tools.runtime.host_calls.script_call import Request, ScriptCall, is_request
 
 
 def test_arguments_go_in_and_items_and_the_result_come_out() -> None:

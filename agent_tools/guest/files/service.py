@@ -41,7 +41,8 @@ from io import BufferedRWPair
 from typing import Any
 
 from . import archive
-from .archive import CHUNK, FAILED, Content, Tell
+from .archive import Tell
+from .content import CHUNK, FAILED, Content
 
 MAX_DEPTH = 16
 PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")

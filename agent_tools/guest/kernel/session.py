@@ -14,7 +14,8 @@ from typing import Any
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session, protocol_version
 
-from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS, MessageLimits
+from ..wire.message_limits import MessageLimits
+from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS
 from .message_writer import MessageWriter
 from .streams import Header, UnsentText
 

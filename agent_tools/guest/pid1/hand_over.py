@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 
-from ..processes import set_dumpable
+from ..forks import set_dumpable
 
 ADDRESS = "\0agent_tools.hold"  # abstract: in the network namespace of the sandbox, without a file
 PATIENCE = 60.0  # seconds until PID 1 must listen

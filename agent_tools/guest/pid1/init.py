@@ -17,15 +17,9 @@ from collections.abc import Callable, Iterator
 
 from ..checkpoints import oom_priority
 from ..checkpoints.keeper import Keeper
-from ..processes import (
-    MAX_TRACEBACK,
-    ProcessScope,
-    in_fork,
-    is_child,
-    set_dumpable,
-    status_of_main_thread,
-    yield_to_pid_1,
-)
+from ..forks import MAX_TRACEBACK, in_fork, set_dumpable, yield_to_pid_1
+from ..process_scope import ProcessScope
+from ..processes import is_child, status_of_main_thread
 from ..wire.sockets import pair
 from ..wire.words import (
     NO_COPY,
@@ -51,10 +45,11 @@ from ..wire.words import (
     Wake,
 )
 from .alarms import Alarms
-from .helper_processes import HelperProcesses, Supervisors
+from .helper_processes import HelperProcesses
 from .last_words import SECONDS, SECONDS_IF_KILLED, LastWords
 from .lifeline import SocketLifeline, StdioLifeline
 from .memory_limit import MemoryLimit, is_gvisor
+from .supervisors import Supervisors
 
 RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""

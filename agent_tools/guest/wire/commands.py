@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Union
 
-from .mux import FrameBuffer
+from .framing import FrameBuffer
 
 MAX_FRAME = 64 * 1024  # bytes of every payload but a Spec's
 MAX_SPEC = 4 * 1024 * 1024

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .mux import FrameBuffer
+from .framing import FrameBuffer
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_HEAD_BYTES = 8 * 1024 * 1024  # of it beside the attachments: read in one piece, while no other thread has its turn

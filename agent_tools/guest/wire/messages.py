@@ -11,10 +11,9 @@ come, everything that was sent before it has come, too.
 """
 
 import struct
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from .mux import FrameBuffer
+from .framing import FrameBuffer
 
 SHELL, IOPUB, CONTROL, STDIN = range(1, 5)
 MIN_PARTS, MAX_PARTS = 4, 64
@@ -78,28 +77,3 @@ class MessageReader:
 
 def _sizes(head: "bytes | bytearray") -> tuple[int, ...]:
     return struct.unpack_from(f">{head[1]}I", head, 2)
-
-
-# The host's limits on a message. One environment variable of PID 1 holds two numbers of bytes: the limits of a kernel's
-# message and of a host call's. Honest code keeps within them; the host enforces its own.
-
-
-LIMITS_VARIABLE = "AGENT_TOOLS_MESSAGE_LIMITS"
-DEFAULT_LIMIT = 16 * 1024 * 1024
-
-
-class MessageLimits(NamedTuple):
-    """The largest messages the host takes, in bytes."""
-
-    kernel: int = DEFAULT_LIMIT
-    call: int = DEFAULT_LIMIT
-
-    def variables(self) -> dict[str, str]:
-        """Return the environment variable for PID 1; none for the defaults."""
-        return {} if self == MessageLimits() else {LIMITS_VARIABLE: f"{self.kernel:d},{self.call:d}"}
-
-    @classmethod
-    def take(cls, environ: MutableMapping[str, str]) -> "MessageLimits":
-        """Remove the variable from an environment, so that user code does not see it, and return its limits."""
-        kernel, comma, call = environ.pop(LIMITS_VARIABLE, "").partition(",")
-        return cls(int(kernel), int(call)) if comma else cls()

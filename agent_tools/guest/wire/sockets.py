@@ -23,9 +23,6 @@ def pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-# Waiting for one descriptor, by poll(2): select(2) ends at descriptor 1023. Standard library only.
-
-
 def await_input(descriptor: int, seconds: "float | None" = None) -> bool:
     """Wait until there is something to read, or the end; return whether there is. None waits for ever."""
     return _await([descriptor], select.POLLIN, seconds)

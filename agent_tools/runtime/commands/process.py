@@ -10,9 +10,6 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import signal
 import signal as signals
 import socket
 import threading
@@ -36,15 +33,13 @@ from agent_tools.guest.wire.commands import (
 )
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.results.commands import (
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    SIGNALLED,
-    TIMED_OUT,
     CommandOutput,
     CommandResult,
     Cursor,
     OnOutput,
 )
+from agent_tools.runtime.commands.exit_code import complaint, exit_code
+from agent_tools.runtime.commands.tail import Tail
 
 CHUNK = 256 * 1024
 MAX_WAITING = 1024 * 1024  # bytes of stdin that are buffered here; a writer of more waits
@@ -385,63 +380,3 @@ class Process:
     def _tell_watchers(self) -> None:
         for changed in list(self._watchers):
             changed()
-
-
-# The end of a command as a shell reports it.
-
-
-def exit_code(ended: CommandEnded | None, *, is_overdue: bool) -> int:
-    """Return the exit code of a command; None if the process that ran it closed the socket."""
-    if is_overdue or (ended and ended.timed_out):
-        return TIMED_OUT
-    if ended is None:
-        return SIGNALLED + signal.SIGKILL
-    if ended.how == "no program":
-        return NOT_FOUND if ended.number == errno.ENOENT else NOT_EXECUTABLE
-    return {"code": ended.number, "signal": SIGNALLED + ended.number, "no folder": NOT_FOUND}[ended.how]
-
-
-def complaint(spec: Spec, ended: CommandEnded | None) -> str:
-    """Return a line that says why a command could not be run; '' if it ran."""
-    if ended is None or ended.how in ("code", "signal"):
-        return ""
-    program = spec.argv if isinstance(spec.argv, str) else spec.argv[0]
-    what = f"cwd {spec.cwd}" if ended.how == "no folder" else program
-    return f"{what}: {os.strerror(ended.number)}\n"
-
-
-# The output of a command, bounded: the last bytes of a stream, and the exact count of those before them.
-
-
-SLACK = 256 * 1024  # bytes beyond the limit, so that not every piece moves the whole buffer
-
-
-class Tail:
-    """The last `most` bytes of a stream."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept = bytearray()
-        self._dropped = 0
-
-    @property
-    def total(self) -> int:
-        """The number of all bytes received."""
-        return self._dropped + len(self._kept)
-
-    @property
-    def omitted(self) -> int:
-        """The number of bytes that are no longer kept."""
-        return max(0, self.total - self._most)
-
-    def add(self, data: bytes) -> None:
-        """Append the next bytes."""
-        self._kept += data
-        if len(self._kept) > self._most + SLACK:
-            self._dropped += len(self._kept) - self._most
-            del self._kept[: len(self._kept) - self._most]
-
-    def since(self, place: int) -> tuple[bytes, int]:
-        """Return the kept bytes from a position on, and how many bytes after it are not kept."""
-        first = max(place, self.omitted)
-        return bytes(self._kept[max(0, first - self._dropped) :]), first - place

@@ -12,19 +12,8 @@ from collections.abc import Callable
 from typing import cast
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.guest.wire.mux import (
-    CREDIT,
-    HEADER,
-    MAX_FRAME,
-    WINDOW,
-    WORDS,
-    MuxError,
-    Window,
-    credit,
-    cut,
-    frames,
-    read_credit,
-)
+from agent_tools.guest.wire.framing import WINDOW, Window
+from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WORDS, MuxError, credit, cut, frames, read_credit
 
 MAX_UNREAD = 16 * WINDOW  # bytes waiting for a guest at which its socket is closed: honest guests leave far fewer
 

@@ -36,7 +36,8 @@ from agent_tools.engines.network import PACKAGE_HOSTS, TLS_PORT, NetworkPolicy, 
 from agent_tools.json_parts import has_more_parts
 from agent_tools.machine.event_loop import EventLoop
 from agent_tools.runtime.egress.dialling import Dialler
-from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, asked
+from agent_tools.runtime.egress.forwarding import RequestTarget, asked
+from agent_tools.runtime.egress.http_exchange import HttpExchange
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
 

@@ -19,7 +19,8 @@ from typing import BinaryIO
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.results.variables import MissingVariable, VariablesReport
-from agent_tools.runtime.files.guest_files import Conversation, GuestFiles, Head, check, content, give, pieces
+from agent_tools.runtime.files.file_conversation import Conversation, Head
+from agent_tools.runtime.files.guest_files import GuestFiles, check, content, give, pieces
 from agent_tools.text import one_line
 
 MARK = b".agent_tools.variables"

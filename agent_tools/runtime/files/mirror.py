@@ -21,15 +21,8 @@ from agent_tools.errors import FileRejected, SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.machine import folder
 from agent_tools.machine.folder import Facts, Snapshot
-from agent_tools.runtime.files.guest_files import (
-    Conversation,
-    FileServiceError,
-    GuestFiles,
-    check,
-    content,
-    give,
-    pieces,
-)
+from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import FileServiceError, GuestFiles, check, content, give, pieces
 
 MAX_NAME = 4096  # characters of a relative name
 SHOWN_NAMES = 5  # names listed of files that could not be fetched

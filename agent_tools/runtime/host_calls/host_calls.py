@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any
 
 from agent_tools.guest.wire.budget import Budget, GivenUp
 from agent_tools.guest.wire.frames import TooLarge
-from agent_tools.guest.wire.values import Encoded, Rich, decode
+from agent_tools.guest.wire.values import Rich, decode
 from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.function import CallRefused, Clock, HostFunction, serving_loop
+from agent_tools.runtime.host_calls.loop import CallLoop
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, IncomingCall, read
 from agent_tools.runtime.host_calls.run import CallRun, callers
-from agent_tools.runtime.host_calls.wire import CallLoop, CallService, CallWire
+from agent_tools.runtime.host_calls.script_call import Request, ScriptCall, is_request
+from agent_tools.runtime.host_calls.service import CallService
+from agent_tools.runtime.host_calls.wire import CallWire
 
 
 class HostCalls:
@@ -139,45 +141,3 @@ class HostCalls:
         except (CallRefused, TooLarge, GivenUp) as exc:
             message = exc.message if isinstance(exc, CallRefused) else str(exc)
             self._service.fail(call.number, "HostCallArgumentError", message)
-
-
-# The call of a script's function, as the runner in the guest (guest/host_calls.py, `run_function`) takes part in it.
-#
-# The runner fetches the arguments and hands over what the function yields and returns, by requests that look like
-# calls
-# of host functions. No host function can have their names, and no limits apply to them: they belong to a call that the
-# host itself made, and are answered where the socket is read.
-
-
-Request = Literal["$arguments", "$yield", "$return"]
-
-
-@dataclass(eq=False)
-class ScriptCall:
-    """One call. `take_item` gets each value that the function yields; `result` is set when it returns."""
-
-    arguments: Encoded
-    take_item: Callable[[Any], object]
-    result: Any = None
-
-    def answer(self, request: Request, given: list[Any]) -> Encoded:
-        """Answer a request of the runner.
-
-        Raises:
-            CallRefused: it has the wrong number of arguments.
-        """
-        match request, given:
-            case "$arguments", []:
-                return self.arguments
-            case "$yield", [item]:
-                self.take_item(item)
-            case "$return", [value]:
-                self.result = value
-            case _:
-                raise CallRefused("HostCallArgumentError", f"{request} does not take {len(given)} arguments.", "error")
-        return None, []
-
-
-def is_request(name: str) -> TypeGuard[Request]:
-    """Return whether a name is one of the runner's requests."""
-    return name in get_args(Request)

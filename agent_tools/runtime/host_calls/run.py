@@ -17,20 +17,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import inspect
 import sys
 import threading
 import time
 import types
-from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 
-from agent_tools.errors import AgentToolsError
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import NotEncodable, encode
 from agent_tools.limits import MIB
 from agent_tools.results.execution import HostCall, Omitted
 from agent_tools.runtime.host_calls.admission import Admission
+from agent_tools.runtime.host_calls.failures import called, failure, is_approved
 from agent_tools.runtime.host_calls.function import (
     Approve,
     ArgumentError,
@@ -38,12 +37,12 @@ from agent_tools.runtime.host_calls.function import (
     CallRequest,
     Clock,
     HostFunction,
-    Keywords,
     Status,
 )
+from agent_tools.runtime.host_calls.loop import CallLoop
 from agent_tools.runtime.host_calls.preview import preview
 from agent_tools.runtime.host_calls.reading import CallReading, IncomingCall
-from agent_tools.runtime.host_calls.wire import MAX_ERROR_CHARS, CallLoop, CallService
+from agent_tools.runtime.host_calls.service import MAX_ERROR_CHARS, CallService
 from agent_tools.text import neutralise
 
 MAX_ARGUMENT_BYTES = 256 * MIB  # bytes of the decoded arguments of all running calls; large ones wait for room
@@ -317,49 +316,3 @@ class _Alarm:
     def _ring(self) -> None:
         self.has_rung = True
         self._task.cancel()
-
-
-# Every exception of a host function fails only its own call.
-
-
-class Escaped(AgentToolsError):
-    """A host function raised an exception (the cause) that would have ended the event loop."""
-
-
-async def called(function: HostFunction, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-    """Call a function.
-
-    Raises:
-        Escaped: it raised SystemExit or the like.
-    """
-    try:
-        return await function.call(args, kwargs)
-    except (Exception, asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as exc:
-        if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # Ctrl-C of the user
-        raise Escaped from exc
-
-
-def failure(exc: BaseException) -> tuple[str, str]:
-    """Return the type and the text of a function's exception; making the text may fail, too."""
-    cause = exc.__cause__ or exc if isinstance(exc, Escaped) else exc
-    try:
-        return type(cause).__name__, str(cause)
-    except Exception as again:  # noqa: BLE001  (code of the function's)
-        return type(cause).__name__, f"its text could not be made ({type(again).__name__})"
-
-
-async def is_approved(approve: Approve, request: CallRequest) -> bool:
-    """Call an approval; a function that is not async may wait for a person, so it runs in a thread.
-
-    Raises:
-        TypeError: the answer is neither True nor False; the text "no" would count as true.
-    """
-    is_async = inspect.iscoroutinefunction(approve)
-    answer = approve(request) if is_async else await asyncio.to_thread(approve, request)
-    answer = await answer if isinstance(answer, Awaitable) else answer
-    if not isinstance(answer, bool):
-        raise TypeError(f"{request.name} was not called: its approval is {answer!r:.80}, and must be True or False.")
-    return answer

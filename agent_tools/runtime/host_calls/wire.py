@@ -10,18 +10,11 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
-from agent_tools.guest.wire.frames import MAX_ANSWER_MARKS, CallReader, FrameError, Screen, pack
-from agent_tools.guest.wire.spin_wait import SpinningSelector, SpinWait
-from agent_tools.guest.wire.values import Rich
-from agent_tools.limits import CallLimits
+from agent_tools.guest.wire.frames import CallReader, FrameError, Screen
 from agent_tools.machine.event_loop import READ, EventLoop, join, leave
-from agent_tools.machine.loop_thread import LoopThread
-from agent_tools.runtime.host_calls.function import HostFunction
 
 SHORT_READ, LONG_READ = 16 * 1024, 256 * 1024  # bytes; room for a long one costs more than most calls
 MAX_UNREAD = 32 * 1024 * 1024  # bytes of unread answers, above which further ones wait
@@ -203,106 +196,3 @@ class CallWire:
             self._loop.remove_reader(self._socket.fileno())
             self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
-
-
-# The session's own event loop.
-
-
-class CallLoop:
-    """An event loop in a thread of the session, started at first use.
-
-    After each answer it polls for a moment for the next call before it sleeps.
-
-    Attributes:
-        spin: the time for which it polls, in seconds.
-        reading: the thread that decodes and checks large arguments, one after the other.
-    """
-
-    def __init__(self, most_threads: int) -> None:
-        self._functions = ThreadPoolExecutor(most_threads, thread_name_prefix="agent-tools-host-function")
-        self.reading = ThreadPoolExecutor(1, thread_name_prefix="agent-tools-arguments")
-        self.spin = SpinWait()
-        self._lock = threading.RLock()  # a finalizer may run in the very thread that holds it
-        self._thread: LoopThread | None = None
-        self._is_closed = False
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, started if needed. Raises RuntimeError if it is closed, or no thread can be started."""
-        with self._lock:
-            if self._thread is None:
-                if self._is_closed:
-                    raise RuntimeError("the session is closed")
-                loop = asyncio.SelectorEventLoop(SpinningSelector(self.spin))
-                loop.set_default_executor(self._functions)
-                self._thread = LoopThread("agent-tools-host-calls", loop)
-            return self._thread.loop
-
-    def close(self) -> None:
-        """Stop the loop; tasks that still run in it are left."""
-        with self._lock:
-            thread, self._is_closed = self._thread, True
-        if thread:
-            thread.close()
-        for threads in (self._functions, self.reading):  # does not wait for a function that hangs
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-# The service behind the calls of one session: the functions, their limits, and the wire with the answers.
-
-
-MAX_ERROR_CHARS = 2_000  # characters of a failed call's message sent to the guest
-ROOM_SECONDS = 0.005  # seconds between two checks of a result that waits for the guest to read
-
-
-@dataclass(eq=False)
-class CallService:
-    """Sends the answers to calls. `rich` decodes frames, arrays and pictures. Without a wire, answers are dropped."""
-
-    functions: Mapping[str, HostFunction]
-    limits: CallLimits
-    rich: Rich | None = None
-    wire: CallWire | None = None
-
-    def packed(self, head: dict[str, Any], attachments: list[bytes]) -> bytes:
-        """A message for the guest.
-
-        Raises:
-            TooLarge: it is over the limit.
-        """
-        return pack(head, attachments, self.limits.max_message_bytes, MAX_ANSWER_MARKS)
-
-    def error(self, number: int, kind: str, message: str, type_name: str = "") -> bytes:
-        """Return the answer to a call that failed."""
-        head = {"op": "error", "id": number, "kind": kind, "type": type_name, "message": message[:MAX_ERROR_CHARS]}
-        return pack(head, [])
-
-    async def room_for(self, answer: bytes) -> bytes:
-        """Wait until the guest has read enough, and return the answer."""
-        while self.wire and self.wire.is_crowded:  # noqa: ASYNC110  (this loop is often another than the wire's)
-            await asyncio.sleep(ROOM_SECONDS)
-        return answer
-
-    def send(self, message: bytes) -> None:
-        """Send the guest a message."""
-        if self.wire:
-            self.wire.send(message)
-
-    def reply(self, head: dict[str, Any], attachments: list[bytes]) -> None:
-        """Make a message and send it."""
-        self.send(self.packed(head, attachments))
-
-    def fail(self, number: int, kind: str, message: str) -> None:
-        """Answer a call with an error."""
-        self.send(self.error(number, kind, message))
-
-    def read_on(self, wanted: bool) -> None:
-        """Continue or pause reading from the guest."""
-        if self.wire:
-            self.wire.read_on(wanted)
-
-    def hang_up(self) -> None:
-        """Close the wire, if there is one."""
-        if self.wire:
-            self.wire.close()
-            self.wire = None

@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Union
 
 from agent_tools.guest.wire.words import MAX_GRACES, Exit, Interrupt, Kill, Order
-from agent_tools.limits import GIB, MIB, Limits
+from agent_tools.limits import Limits
 from agent_tools.results.execution import Cause
 
 KILL_MARGIN = 0.1  # seconds that PID 1 has before the host orders the kill itself
@@ -244,50 +244,3 @@ def order_on_entering(state: State) -> Order | None:
         case Killed(why=why):
             return None if why is Why.CONDEMNED else Kill()  # the part that condemned it has ordered the kill
     return None
-
-
-# The end of a kernel as a sentence, made only here.
-
-
-USE_LESS = "read less at once: usecols, dtype, chunksize"
-CLEAR = "delete them by a command, or reset the sandbox"
-FULL = 0.125  # of the memory: files of a temporary folder that take more are named as a cause
-
-
-def describe(ended: Ended, memory: int, lost: str = "") -> str:
-    """Return why a kernel ended, as a clause without its full stop.
-
-    `memory` is its limit in bytes; `lost` says how the way to its sandbox broke, if it did.
-    """
-    if ended.why in (Why.BROKE, Why.CONDEMNED) and ended.detail:
-        return f"it sent {ended.detail}" if ended.why is Why.BROKE else ended.detail
-    if ended.why in (Why.OVERDUE, Why.DEAF, Why.CLOSED):
-        return str(ended.why.value)
-    match ended.how:
-        case Exit() as exit_:
-            return describe_exit(exit_, memory)
-        case Gone():
-            return lost or "the sandbox ended"
-        case Silent():
-            return "the sandbox stopped answering"
-        case None:
-            return "it ended"
-
-
-def describe_exit(ended: Exit, memory: int) -> str:
-    """Return how a kernel's process ended, as a clause."""
-    if ended.signal and ended.oom:
-        limit = f"it was killed at its memory limit of {memory / GIB:g} GiB"
-        if ended.mib * MIB > memory * FULL:
-            return f"{limit}, of which {ended.files:,} files in {ended.folder} take {ended.mib:,} MiB ({CLEAR})"
-        return f"{limit} ({USE_LESS})"
-    if ended.signal:
-        return f"it was killed by {_signal_name(ended.signal)}"
-    return f"its process exited with code {ended.code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"

@@ -6,7 +6,8 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
-from agent_tools.runtime.kernel.kernel import Kernel, Runs
+from agent_tools.runtime.kernel.kernel import Kernel
+from agent_tools.runtime.kernel.run_numbers import Runs
 from agent_tools.runtime.sandbox.branches import KernelBranches
 from agent_tools.runtime.sandbox.kernels import Kernels
 

@@ -14,9 +14,10 @@ from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, 
 from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import LOST, Hindrance, Variables
 from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
-from agent_tools.runtime.kernel.kernel import Kernel, Runs
+from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.output_limits import BackgroundText
 from agent_tools.runtime.kernel.protocol import KernelMessage
+from agent_tools.runtime.kernel.run_numbers import Runs
 from agent_tools.runtime.sandbox.call_line import CallLine
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline

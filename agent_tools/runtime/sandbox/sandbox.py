@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import secrets
@@ -11,16 +10,16 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent_tools.engines.engine import GUEST_SKILLS, Container, Engine, Guest, Isolation, SandboxSpec
+from agent_tools.engines.engine import GUEST_SKILLS, Engine, Guest, SandboxSpec
 from agent_tools.engines.oci_runtime import chosen, kind_of
 from agent_tools.engines.volumes import Volume
-from agent_tools.errors import EngineError, InvalidParams, KernelDied, SandboxStartError
+from agent_tools.errors import EngineError, KernelDied, SandboxStartError
 from agent_tools.guest.wire.words import EndCommands, Files, Pause, Proxy, Resume, Rouse, Spawn
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.deleted_files import DeletedFiles, deleted_files
@@ -32,8 +31,9 @@ from agent_tools.results.execution import Notice, Omitted, Output
 from agent_tools.results.variables import LOST, Variables
 from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.archives import Archives
-from agent_tools.runtime.files.claims import Claim, refuse_claimed
-from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
+from agent_tools.runtime.files.claims import Claim
+from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.mirror import Mirror, fetched
 from agent_tools.runtime.files.quota import Brake, Quota, QuotaWatch
 from agent_tools.runtime.files.volume_quota import VolumeUser, quota_of
@@ -42,13 +42,12 @@ from agent_tools.runtime.sandbox.branches import BranchLimit, KernelBranches
 from agent_tools.runtime.sandbox.idle_stop import IdleStop
 from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
 from agent_tools.runtime.sandbox.kernels import Kernels
+from agent_tools.runtime.sandbox.sandbox_start import await_guest, egress, mounted, start_errors
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
-from agent_tools.runtime.transport.lifeline import Lifeline
-from agent_tools.runtime.transport.transport import Transport, choose
-from agent_tools.text import neutralise
+from agent_tools.runtime.transport.transport import choose
 
 if TYPE_CHECKING:
-    from agent_tools.runtime.egress.egress import Egress
+    pass
 
 NETWORK_SECONDS = 5.0  # seconds to start the guest's proxy again after code has ended it
 HANG_UP_SECONDS = 0.5  # seconds to find out that a sandbox with a lost command has ended
@@ -383,76 +382,3 @@ def refuse_access_lists(spec: SessionSpec, guest: Guest) -> None:
             f"work_dir {folder!r} is of another user than the sandbox. gVisor ignores access lists, so code could "
             f"not write there. Give a new folder, or run: chown -R {uid} {shlex.quote(folder)}"
         )
-
-
-# The start of a sandbox: checks its volumes, waits for its PID 1, and opens optional parts.
-
-
-def mounted(volumes: Sequence[Volume], guest: Guest) -> tuple[tuple[Volume, ...], tuple[int, ...]]:
-    """Return volumes as a sandbox gets them now, a full one read-only, and the groups that it needs for them.
-
-    Raises:
-        InvalidParams: one cannot be mounted by this engine, or its permissions keep the guest out.
-    """
-    groups = set[int | None]()
-    for each in volumes:
-        if each.folder and not guest.shares_files:
-            raise InvalidParams(
-                f"Volume {each.name}: {each.source} is a folder of this machine, and the engine runs elsewhere. Name a "
-                f"volume that it has: {each.name}=VOLUME."
-            )
-        if each.folder:
-            refuse_claimed(each.folder, f"Volume {each.name}:")
-            groups.add(each.group_for(guest))
-    now = (replace(each, is_writable=False) if is_full(each) else each for each in volumes)
-    return tuple(now), tuple(sorted(group for group in groups if group is not None))
-
-
-def is_full(volume: Volume) -> bool:
-    """Return whether code may only read a volume that it could otherwise write to, since it is over its quota."""
-    return bool(volume.is_writable and volume.folder) and quota_of(volume).is_full()
-
-
-@contextlib.contextmanager
-def start_errors() -> Iterator[None]:
-    """Raise failures of this machine, such as a full disk, as SandboxStartError.
-
-    Raises:
-        SandboxStartError: a file or folder that a sandbox needs on the host could not be made.
-    """
-    try:
-        yield
-    except OSError as exc:
-        advice = " Free disk space there, and try again." if exc.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        raise SandboxStartError(f"The sandbox could not be started: {exc}.{advice}") from exc
-
-
-def await_guest(
-    engine: Engine, transport: Transport, sandbox: Container, asked: SandboxSpec, patience: float
-) -> Lifeline:
-    """Wait up to `patience` seconds for a sandbox's PID 1.
-
-    Raises:
-        SandboxStartError: it did not start; `log` has its output.
-    """
-    words = "it did not connect in time"
-
-    def still_runs() -> bool:
-        nonlocal words
-        output = engine.last_words(sandbox, asked)
-        words = output if output is not None else words
-        return output is None
-
-    lifeline = transport.await_guest(sandbox.stdio, time.monotonic() + patience, still_runs)
-    if lifeline is None:
-        raise SandboxStartError(f"The sandbox of image {asked.image} did not start: {neutralise(words.strip())}", words)
-    return lifeline
-
-
-def egress(isolation: Isolation) -> Egress | None:
-    """Return the egress allowlist's server, or None without one."""
-    if not isolation.policy:
-        return None
-    from agent_tools.runtime.egress.egress import Egress  # which imports asyncio; most sessions need none
-
-    return Egress(isolation.policy)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent_tools.engines.engine import Isolation
 from agent_tools.engines.volumes import Volume
-from agent_tools.guest.wire.messages import DEFAULT_LIMIT, MessageLimits
+from agent_tools.guest.wire.message_limits import DEFAULT_LIMIT, MessageLimits
 from agent_tools.limits import Limits
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.skills.skill import Skill

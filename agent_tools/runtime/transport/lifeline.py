@@ -10,16 +10,14 @@ import contextlib
 import fcntl
 import socket
 import termios
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write
 from agent_tools.machine.fork_hook import abandon_after_fork
+from agent_tools.runtime.transport.words_pair import Words
 
 LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
 READ_WITHIN = 1.0  # seconds that PID 1 may leave an order unread before the next run begins anyway
@@ -166,83 +164,3 @@ class Listener:
     def abandon(self) -> None:
         """In a forked child: let go of what was inherited; the path is the parent's."""
         self._socket.close()
-
-
-# Two ends within this process over which words go whole and in order, on systems without SOCK_SEQPACKET, too.
-#
-# The words lie in a queue; a byte through a pair of stream sockets tells of each, so that both ends can be polled, and
-# each sees the other hang up after it has heard the last word.
-
-
-MAX_WAITING = 256  # words that nobody has taken yet
-
-
-class Words(Protocol):
-    """One end: of `words_pair`, or a SEQPACKET socket."""
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll; -1 once closed."""
-        ...
-
-    def setblocking(self, flag: bool, /) -> None:
-        """Have `recv` wait, or raise BlockingIOError."""
-        ...
-
-    def send(self, words: bytes, /) -> int:
-        """Send all of it. Raises OSError, and BlockingIOError where too much waits."""
-        ...
-
-    def recv(self, most: int, /) -> bytes:
-        """Take the next words, cut at `most` bytes; b'' at the end. Raises OSError."""
-        ...
-
-    def close(self) -> None:
-        """Hang up."""
-        ...
-
-
-def words_pair() -> tuple[WordsEnd, WordsEnd]:
-    """Make two ends, each of which hears what the other says."""
-    one, other = socket.socketpair()
-    there: deque[bytes] = deque()
-    back: deque[bytes] = deque()
-    return WordsEnd(one, back, there), WordsEnd(other, there, back)
-
-
-class WordsEnd:
-    """Implements Words. Several threads may send; one at a time receives."""
-
-    def __init__(self, bell: socket.socket, coming: deque[bytes], going: deque[bytes]) -> None:
-        self._bell = bell
-        self._coming = coming
-        self._going = going
-        self._lock = threading.Lock()  # a byte that cannot be sent takes its own words back
-
-    def fileno(self) -> int:
-        """Return the descriptor to poll; -1 once closed."""
-        return self._bell.fileno()
-
-    def setblocking(self, flag: bool, /) -> None:
-        """Have `recv` wait, or raise BlockingIOError."""
-        self._bell.setblocking(flag)
-
-    def send(self, words: bytes, /) -> int:
-        """Send all of it. Raises OSError, and BlockingIOError where too much waits."""
-        with self._lock:
-            if len(self._going) >= MAX_WAITING:
-                raise BlockingIOError
-            self._going.append(words)
-            try:
-                self._bell.send(b"\0")
-            except OSError:
-                self._going.pop()
-                raise
-        return len(words)
-
-    def recv(self, most: int, /) -> bytes:
-        """Take the next words, cut at `most` bytes; b'' at the end. Raises OSError."""
-        return self._coming.popleft()[:most] if self._bell.recv(1) else b""
-
-    def close(self) -> None:
-        """Hang up."""
-        self._bell.close()

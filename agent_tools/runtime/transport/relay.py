@@ -27,7 +27,7 @@ from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.machine.background import begun
 from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
-from agent_tools.runtime.transport.lifeline import Words
+from agent_tools.runtime.transport.words_pair import Words
 
 READS_PER_STEP = 4  # pieces of up to 256 KiB
 STEP_SECONDS = 0.05  # after which a step takes no further piece: there are frames of few bytes

@@ -15,9 +15,10 @@ from agent_tools.errors import EngineError
 from agent_tools.guest.wire.sockets import pair
 from agent_tools.guest.wire.words import SocketOrder, channels
 from agent_tools.machine.machine import IS_LINUX
-from agent_tools.runtime.transport.lifeline import Lifeline, Listener, words_pair
+from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.run_dir import RunDir
+from agent_tools.runtime.transport.words_pair import words_pair
 
 TransportName = Literal["auto", "sockets", "stdio"]
 StillRuns = Callable[[], bool]

@@ -12,7 +12,7 @@ import socket
 
 from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
 from agent_tools.guest.checkpoints.keeper import LINES_AHEAD, MAX_COPIES, MAX_MARKED, Keeper
-from agent_tools.guest.pid1.helper_processes import Supervisors
+from agent_tools.guest.pid1.supervisors import Supervisors
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WINDOW, MuxError
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, MuxError
 from agent_tools.runtime.egress.link import Link, ProxyChannel
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target

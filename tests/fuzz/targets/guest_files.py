@@ -13,7 +13,8 @@ from typing import Any
 
 from agent_tools.errors import SandboxGone
 from agent_tools.limits import MIB, Limits
-from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
+from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target
 from tests.fuzz.targets.mirror import Answers

@@ -17,7 +17,7 @@ from typing import Any
 from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
 from agent_tools.machine import folder
-from agent_tools.runtime.files.guest_files import Conversation
+from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.mirror import Mirror
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts, Target

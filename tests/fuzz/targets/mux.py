@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from agent_tools.guest.wire.mux import MAX_FRAME, MAX_OUT, WINDOW, Mux, MuxError
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import MAX_FRAME, MAX_OUT, Mux, MuxError
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 

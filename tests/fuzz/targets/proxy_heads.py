@@ -10,7 +10,8 @@ import asyncio
 import h11
 
 from agent_tools.engines.network import NetworkPolicy, Target, read_target
-from agent_tools.runtime.egress.forwarding import HttpExchange, RequestTarget, _request_for
+from agent_tools.runtime.egress.forwarding import RequestTarget, _request_for
+from agent_tools.runtime.egress.http_exchange import HttpExchange
 from agent_tools.runtime.egress.refusals import EgressRefused
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Bound, Parts

@@ -13,7 +13,7 @@ import time
 
 from agent_tools.engines.docker.attached_stdio import AttachedStdio
 from agent_tools.guest.wire.words import MAX_NUMBER, MAX_WORDS, Exit, Failed
-from agent_tools.runtime.kernel.escalation import describe_exit
+from agent_tools.runtime.kernel.end_words import describe_exit
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.relay import Relay
 from tests.fuzz import unfold

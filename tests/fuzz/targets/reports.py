@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_tools.guest.wire.words import MAX_WORDS, Exit, Failed, Marked, Printed, Ready, read_report
 from agent_tools.limits import Limits
-from agent_tools.runtime.kernel.escalation import describe_exit
+from agent_tools.runtime.kernel.end_words import describe_exit
 from agent_tools.runtime.kernel.output_limits import limited
 from agent_tools.runtime.kernel.protocol import streams
 from tests.fuzz import unfold

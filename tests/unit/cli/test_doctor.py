@@ -4,7 +4,7 @@ import pytest
 
 from agent_tools.cli.doctor import check_of, check_of_pool, name_checks
 from agent_tools.conformance.findings import LIMITS, Finding, Verdict
-from agent_tools.runtime.pool import PoolState
+from agent_tools.runtime.pool.pools import PoolState
 
 
 def test_doctor_warns_of_an_open_property_that_is_not_promised_and_names_the_remedy() -> None:

@@ -18,8 +18,8 @@ import typing_extensions
 from agent_tools.code_mode.argument_check import LARGE_PARTS, ArgumentCheck
 from agent_tools.code_mode.functions import TypedFunction
 from agent_tools.guest.wire.budget import GivenUp
+from agent_tools.runtime.host_calls.aside import Aside, current
 from agent_tools.runtime.host_calls.function import ArgumentError
-from agent_tools.runtime.host_calls.reading import Aside, current
 
 MANY = 4 * LARGE_PARTS
 ONE_HASH = 2**61 - 1

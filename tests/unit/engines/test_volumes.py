@@ -13,7 +13,7 @@ from agent_tools.engines.engine import Guest, Isolation, SandboxSpec
 from agent_tools.engines.volumes import Volume, check_path, chosen, read_volumes, with_volumes
 from agent_tools.errors import InvalidParams, SandboxStartError
 from agent_tools.limits import GIB, MIB
-from agent_tools.runtime.sandbox.sandbox import mounted
+from agent_tools.runtime.sandbox.sandbox_start import mounted
 from agent_tools.sandbox.options import Options
 from tests.doubles import ProcessEngine
 from tests.nodes import engine_over

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from agent_tools.conformance.guest import privileges
+from agent_tools.guest.forks import may_signal
 from agent_tools.guest.pid1 import supervisor
-from agent_tools.guest.processes import may_signal
 
 
 def refuse(_pid: int, _number: int) -> None:

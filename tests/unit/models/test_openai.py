@@ -24,7 +24,7 @@ from agent_tools.models.base import CallComplete, Delta, Finish, ReasoningDelta,
 from agent_tools.models.server_errors import failure_name, words_of
 from agent_tools.settings import Endpoint
 from agent_tools.testing import ScriptedCall, ScriptedReply, ScriptedServer
-from agent_tools.testing.server import Script
+from agent_tools.testing.replies import Script
 from tests.recorder import Answer, Recorder
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.new_work_dirs import forget_made
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.pool import MOST_ENTRIES, take_place
+from agent_tools.runtime.pool.take_place import MOST_ENTRIES, take_place
 
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
 FIRST, SECOND = (Guest((uid, uid), (uid, uid)) if os.getuid() == 0 else ME for uid in (20_001, 20_002))

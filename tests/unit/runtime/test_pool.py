@@ -18,7 +18,8 @@ from agent_tools.limits import Limits
 from agent_tools.machine.background import do_now
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool import Kind, Pool
+from agent_tools.runtime.pool.kind import Kind
+from agent_tools.runtime.pool.pool import Pool
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine

@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.code_mode.toolset import Toolset
 from agent_tools.engines.engine import Container, SandboxSpec
-from agent_tools.runtime.pool import MOST_KINDS
+from agent_tools.runtime.pool.pools import MOST_KINDS
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.sandbox import Sandbox

@@ -20,7 +20,8 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.limits import Limits
 from agent_tools.runtime.files.archives import Archives, opened
-from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
+from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 from tests.fuzz.targets.loaded_archives import load, tar
 from tests.skills import skill_folder
 

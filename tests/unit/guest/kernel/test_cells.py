@@ -21,7 +21,8 @@ from traitlets.config import Config
 from agent_tools.guest.kernel import cells
 from agent_tools.guest.kernel.cells import CellCompiler, CellTransformer
 from agent_tools.guest.kernel.history import CellHistory
-from agent_tools.guest.kernel.shell import NAMES, LazyNames, SandboxShell
+from agent_tools.guest.kernel.lazy_names import NAMES, LazyNames
+from agent_tools.guest.kernel.shell import SandboxShell
 
 PIECES = st.sampled_from(
     (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.guest.checkpoints.datagrams import MAX_BYTES
-from agent_tools.guest.pid1.helper_processes import Supervisors
+from agent_tools.guest.pid1.supervisors import Supervisors
 
 
 def is_this_process(pid: int) -> bool:

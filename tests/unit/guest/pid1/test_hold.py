@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.guest.pid1 import hand_over, supervisor
-from agent_tools.guest.pid1.supervisor import Hold, limit
-from agent_tools.guest.processes import WholeSandbox
+from agent_tools.guest.pid1.hold import Hold, limit
+from agent_tools.guest.process_scope import WholeSandbox
 
 FEW, LONG = "256", "30"
 

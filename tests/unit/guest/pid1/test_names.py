@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.guest.pid1.supervisor import NAME, write_names
+from agent_tools.guest.pid1.login_names import NAME, write_names
 
 
 @pytest.fixture

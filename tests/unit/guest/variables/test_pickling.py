@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.variables.loading import MAX_HEAD, SessionUnpickler, records
-from agent_tools.guest.variables.saving import SessionPickler, VariableTooLarge, described, packed, variables_of
+from agent_tools.guest.variables.record_buffer import SessionPickler, VariableTooLarge, packed
+from agent_tools.guest.variables.record_source import MAX_HEAD, SessionUnpickler, records
+from agent_tools.guest.variables.saving import described, variables_of
 
 MOST = 10_000_000
 

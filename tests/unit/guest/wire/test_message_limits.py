@@ -1,6 +1,6 @@
 import pytest
 
-from agent_tools.guest.wire.messages import LIMITS_VARIABLE, MessageLimits
+from agent_tools.guest.wire.message_limits import LIMITS_VARIABLE, MessageLimits
 from agent_tools.limits import CallLimits, Limits
 
 

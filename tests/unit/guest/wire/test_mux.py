@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, MAX_OUT, WINDOW, Mux, MuxError
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import CREDIT, MAX_FRAME, MAX_OUT, Mux, MuxError
 
 FOREVER = 10.0  # seconds: only a failing test waits this long
 

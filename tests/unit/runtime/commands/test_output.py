@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.runtime.commands import process as output
-from agent_tools.runtime.commands.process import SLACK, Tail
+from agent_tools.runtime.commands.tail import SLACK, Tail
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 60), st.integers(0, 400))

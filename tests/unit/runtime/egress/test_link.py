@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, WINDOW, MuxError
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import CREDIT, HEADER, MAX_FRAME, MuxError
 from agent_tools.runtime.egress.link import MAX_UNREAD, ClientHungUp, Link, ProxyChannel
 
 

@@ -14,7 +14,8 @@ import pytest
 from agent_tools.errors import SandboxGone
 from agent_tools.limits import Limits
 from agent_tools.runtime.files import guest_files as conversation
-from agent_tools.runtime.files.guest_files import Conversation, GuestFiles
+from agent_tools.runtime.files.file_conversation import Conversation
+from agent_tools.runtime.files.guest_files import GuestFiles
 
 
 class Service:

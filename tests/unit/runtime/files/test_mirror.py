@@ -22,7 +22,7 @@ import pytest
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import MIB, Limits
-from agent_tools.runtime.files.guest_files import Conversation
+from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.mirror import Mirror, is_plain_name
 
 ME = (os.getuid(), os.getgid())

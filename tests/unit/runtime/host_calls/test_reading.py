@@ -23,8 +23,9 @@ from agent_tools.limits import CallLimits
 from agent_tools.results.execution import HostCall
 from agent_tools.runtime.host_calls.admission import REFUSAL_BYTES, Admission
 from agent_tools.runtime.host_calls.function import CallRefused
-from agent_tools.runtime.host_calls.host_calls import HostCalls, ScriptCall
+from agent_tools.runtime.host_calls.host_calls import HostCalls
 from agent_tools.runtime.host_calls.reading import SMALL_BYTES, CallReading, IncomingCall
+from agent_tools.runtime.host_calls.script_call import ScriptCall
 from agent_tools.runtime.host_calls.wire import CallWire
 
 

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from agent_tools.errors import KernelDied
-from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import MAX_FRAME
 from agent_tools.guest.wire.sockets import await_input
 from agent_tools.guest.wire.words import Exit, Failed, write
 from agent_tools.limits import MIB, Limits

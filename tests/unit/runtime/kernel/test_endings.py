@@ -6,7 +6,8 @@ import pytest
 
 from agent_tools.guest.wire.words import Exit
 from agent_tools.limits import GIB, MIB
-from agent_tools.runtime.kernel.escalation import CLEAR, USE_LESS, Ended, Gone, Silent, Why, describe, describe_exit
+from agent_tools.runtime.kernel.end_words import CLEAR, USE_LESS, describe, describe_exit
+from agent_tools.runtime.kernel.escalation import Ended, Gone, Silent, Why
 
 EXITS: list[tuple[Exit, str]] = [
     (Exit(1), "its process exited with code 0"),

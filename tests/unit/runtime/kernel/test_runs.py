@@ -1,6 +1,6 @@
 """The runs that a checkpoint knows of."""
 
-from agent_tools.runtime.kernel.kernel import MAX_WAKINGS, Runs
+from agent_tools.runtime.kernel.run_numbers import MAX_WAKINGS, Runs
 
 
 def test_a_checkpoint_does_not_know_of_later_cells() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.mux import MAX_FRAME, WINDOW, Mux
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import MAX_FRAME, Mux
 from agent_tools.guest.wire.words import MAX_WORDS
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agent_tools.guest.wire.mux import MAX_OUT, WINDOW, Mux
+from agent_tools.guest.wire.framing import WINDOW
+from agent_tools.guest.wire.mux import MAX_OUT, Mux
 from agent_tools.machine import event_loop
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.socket_stdio import SocketStdio

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
-from agent_tools.runtime.transport.lifeline import MAX_WAITING, Words, words_pair
+from agent_tools.runtime.transport.words_pair import MAX_WAITING, Words, words_pair
 
 Pair = tuple[Words, Words]
 

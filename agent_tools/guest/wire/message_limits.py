@@ -1,0 +1,27 @@
+"""The host's limits on a message. One environment variable of PID 1 holds two numbers of bytes: the limits of a
+kernel's
+message and of a host call's. Honest code keeps within them; the host enforces its own.
+"""
+
+from collections.abc import MutableMapping
+from typing import NamedTuple
+
+LIMITS_VARIABLE = "AGENT_TOOLS_MESSAGE_LIMITS"
+DEFAULT_LIMIT = 16 * 1024 * 1024
+
+
+class MessageLimits(NamedTuple):
+    """The largest messages the host takes, in bytes."""
+
+    kernel: int = DEFAULT_LIMIT
+    call: int = DEFAULT_LIMIT
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variable for PID 1; none for the defaults."""
+        return {} if self == MessageLimits() else {LIMITS_VARIABLE: f"{self.kernel:d},{self.call:d}"}
+
+    @classmethod
+    def take(cls, environ: MutableMapping[str, str]) -> "MessageLimits":
+        """Remove the variable from an environment, so that user code does not see it, and return its limits."""
+        kernel, comma, call = environ.pop(LIMITS_VARIABLE, "").partition(",")
+        return cls(int(kernel), int(call)) if comma else cls()

@@ -1,0 +1,216 @@
+"""One connection of user code, from its first byte to its record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import h11
+
+from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy, Target, read_target
+from agent_tools.limits import KIB, EgressLimits
+from agent_tools.runtime.egress.client_hello import NOT_TLS, UNRECOGNIZED_NAME, HelloReader, SecondHello, refused
+from agent_tools.runtime.egress.dialling import Dialler, check_listed
+from agent_tools.runtime.egress.forwarding import Forwarding, RequestTarget
+from agent_tools.runtime.egress.http_exchange import HttpExchange
+from agent_tools.runtime.egress.journal import Entry, Journal
+from agent_tools.runtime.egress.link import ClientHungUp, ProxyChannel
+from agent_tools.runtime.egress.meter import Meter
+from agent_tools.runtime.egress.packages import Packages
+from agent_tools.runtime.egress.refusals import EgressRefused, NotReached
+
+MAX_HEAD = 16 * KIB  # bytes of the head of a request, and of a TLS greeting
+TOO_MANY = EgressRefused(503, "too many connections", "This run has opened too many connections (max_opened).")
+_CACHED = frozenset((host, PLAIN_PORT, False) for host in PACKAGE_HOSTS)
+
+
+class ProxiedConnection:
+    """Serves one channel: a tunnel, or consecutive plain requests, each of which counts as a connection."""
+
+    def __init__(
+        self,
+        channel: ProxyChannel,
+        policy: NetworkPolicy,
+        dialler: Dialler,
+        journal: Journal,
+        packages: Packages | None,
+    ) -> None:
+        self._channel = channel
+        self._policy = policy
+        self._dialler = dialler
+        self._journal = journal
+        self._exchange = HttpExchange(channel, MAX_HEAD)
+        self._packages = packages
+        self._is_first = True
+
+    async def serve(self) -> None:
+        """Serve the channel to its end, for any input."""
+        try:
+            while await self._serve_request():
+                self._is_first = False
+        finally:
+            self._channel.close()
+
+    async def _serve_request(self) -> bool:
+        """Serve one request and record it; return whether another may follow."""
+        entry: Entry | None = None
+        try:
+            request = await self._request()
+            if request is None:
+                return False
+            if self._journal.opened >= self._policy.limits.max_opened:
+                self._journal.count_unread()
+                await self._tell(TOO_MANY)
+                return False
+            entry = self._journal.begin()
+            meter = Meter(entry, self._policy.limits)
+            await first_of(self._carry(request, meter), meter.watch())
+            return self._exchange.begin_again()
+        except EgressRefused as refusal:
+            entry = entry or self._journal.begin()
+            entry.refuse(refusal)
+            await self._tell(refusal)
+        except ClientHungUp:
+            return False
+        except OSError as exc:
+            if entry:
+                entry.refuse(NotReached("it broke off", str(exc)))
+        finally:
+            if entry:
+                self._journal.end(entry)
+        return False
+
+    async def _request(self) -> h11.Request | None:
+        try:
+            return await asyncio.wait_for(self._exchange.request(), self._policy.limits.head_timeout)
+        except TimeoutError:
+            if not self._is_first:
+                return None
+            raise EgressRefused(408, "no request in time", "The request did not come in time.") from None
+
+    async def _carry(self, request: h11.Request, meter: Meter) -> None:
+        if request.method == b"CONNECT":
+            target = self._named(read_target(request.target.decode("ascii")), meter)
+            check_listed(target, self._policy)
+            await Tunnel(self._channel, self._exchange, meter, self._policy.limits).carry(self._dialler, target)
+        else:
+            origin = RequestTarget.of(request, self._policy)
+            self._named(origin.target, meter)
+            if self._packages and (origin.target.host, origin.target.port, origin.is_tls) in _CACHED:
+                await self._read_body()
+                await self._packages.carry(self._exchange, meter, self._dialler, origin)
+            else:
+                await Forwarding(self._exchange, meter).carry(self._dialler, request, origin)
+
+    async def _read_body(self) -> None:
+        """Read and drop a request's body, which is usually empty."""
+        async for _ in self._exchange.body():
+            pass
+
+    def _named(self, target: Target | None, meter: Meter) -> Target:
+        """Record the target."""
+        if target is None:
+            raise EgressRefused(400, "no host and port", "CONNECT does not name a valid host and port.")
+        meter.entry.host, meter.entry.port = target.host, target.port
+        return target
+
+    async def _tell(self, refusal: EgressRefused) -> None:
+        """Answer with the error, if the code reads it."""
+        try:
+            await asyncio.wait_for(self._exchange.refuse(refusal), self._policy.limits.head_timeout)
+        except (TimeoutError, OSError):
+            return
+
+
+# A tunnel to a listed host: no byte of the code is sent before its TLS ClientHello names the requested host.
+
+
+CHUNK = 64 * 1024
+
+Sent = Callable[[bytes], bytes]
+"""A filter: takes bytes from the code and returns the bytes that may be sent now."""
+
+
+class Tunnel:
+    """The tunnel of one CONNECT request."""
+
+    def __init__(self, channel: ProxyChannel, exchange: HttpExchange, meter: Meter, limits: EgressLimits) -> None:
+        self._channel = channel
+        self._exchange = exchange
+        self._meter = meter
+        self._limits = limits
+
+    async def carry(self, dialler: Dialler, target: Target) -> None:
+        """Connect, and copy bytes both ways until one side ends.
+
+        Raises:
+            EgressRefused: the connection is not allowed, failed, or was cut.
+        """
+        reader, writer = await asyncio.open_connection(sock=await dialler.dial(target), limit=CHUNK)
+        try:
+            first = await self._exchange.establish()
+            sent = await self._greeted(first, writer, target)
+            await first_of(self._outwards(writer, sent), self._inwards(reader))
+        except EgressRefused as refusal:
+            if refusal.status == NOT_TLS:
+                await self._channel.write(UNRECOGNIZED_NAME)
+            raise
+        finally:
+            writer.transport.abort()
+
+    async def _greeted(self, first: bytes, writer: asyncio.StreamWriter, target: Target) -> Sent:
+        """Send the checked ClientHello; return the filter for the bytes after it."""
+        if target.is_address:
+            await self._send(writer, first)
+            return lambda data: data
+        reader = await self._read_greeting(first, target)
+        second = SecondHello(target.host, MAX_HEAD)
+        rest = second.feed(bytes(reader.data[reader.end :]))
+        await self._send(writer, bytes(reader.data[: reader.end]) + rest)
+        return second.feed
+
+    async def _read_greeting(self, first: bytes, target: Target) -> HelloReader:
+        """Read the code's ClientHello, which must name the target."""
+        try:
+            return await asyncio.wait_for(self._read_whole(first, target), self._limits.head_timeout)
+        except TimeoutError:
+            raise refused("its TLS greeting does not come") from None
+
+    async def _read_whole(self, first: bytes, target: Target) -> HelloReader:
+        reader = HelloReader(MAX_HEAD)
+        name = reader.feed(first)
+        while name is None:
+            data = await self._channel.read()
+            if not data:
+                raise refused("it ended before its TLS greeting")
+            name = reader.feed(data)
+        if name != target.host:
+            raise refused("its TLS greeting names another server")
+        return reader
+
+    async def _outwards(self, writer: asyncio.StreamWriter, sent: Sent) -> None:
+        while data := await self._channel.read():
+            await self._send(writer, sent(data))
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        self._meter.send(len(data))
+        writer.write(data)
+        await writer.drain()
+
+    async def _inwards(self, reader: asyncio.StreamReader) -> None:
+        while data := await reader.read(CHUNK):
+            self._meter.receive(len(data))
+            await self._channel.write(data)
+
+
+async def first_of(*works: Awaitable[None]) -> None:
+    """Run coroutines until the first ends; cancel the others and wait for them."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,85 @@
+"""Two ends within this process over which words go whole and in order, on systems without SOCK_SEQPACKET, too.
+
+The words lie in a queue; a byte through a pair of stream sockets tells of each, so that both ends can be polled, and
+each sees the other hang up after it has heard the last word.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from typing import Protocol
+
+MAX_WAITING = 256  # words that nobody has taken yet
+
+
+class Words(Protocol):
+    """One end: of `words_pair`, or a SEQPACKET socket."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll; -1 once closed."""
+        ...
+
+    def setblocking(self, flag: bool, /) -> None:
+        """Have `recv` wait, or raise BlockingIOError."""
+        ...
+
+    def send(self, words: bytes, /) -> int:
+        """Send all of it. Raises OSError, and BlockingIOError where too much waits."""
+        ...
+
+    def recv(self, most: int, /) -> bytes:
+        """Take the next words, cut at `most` bytes; b'' at the end. Raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+def words_pair() -> tuple[WordsEnd, WordsEnd]:
+    """Make two ends, each of which hears what the other says."""
+    one, other = socket.socketpair()
+    there: deque[bytes] = deque()
+    back: deque[bytes] = deque()
+    return WordsEnd(one, back, there), WordsEnd(other, there, back)
+
+
+class WordsEnd:
+    """Implements Words. Several threads may send; one at a time receives."""
+
+    def __init__(self, bell: socket.socket, coming: deque[bytes], going: deque[bytes]) -> None:
+        self._bell = bell
+        self._coming = coming
+        self._going = going
+        self._lock = threading.Lock()  # a byte that cannot be sent takes its own words back
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll; -1 once closed."""
+        return self._bell.fileno()
+
+    def setblocking(self, flag: bool, /) -> None:
+        """Have `recv` wait, or raise BlockingIOError."""
+        self._bell.setblocking(flag)
+
+    def send(self, words: bytes, /) -> int:
+        """Send all of it. Raises OSError, and BlockingIOError where too much waits."""
+        with self._lock:
+            if len(self._going) >= MAX_WAITING:
+                raise BlockingIOError
+            self._going.append(words)
+            try:
+                self._bell.send(b"\0")
+            except OSError:
+                self._going.pop()
+                raise
+        return len(words)
+
+    def recv(self, most: int, /) -> bytes:
+        """Take the next words, cut at `most` bytes; b'' at the end. Raises OSError."""
+        return self._coming.popleft()[:most] if self._bell.recv(1) else b""
+
+    def close(self) -> None:
+        """Hang up."""
+        self._bell.close()
