@@ -6,7 +6,7 @@ import signal
 from collections.abc import Collection
 from typing import Protocol
 
-from agent_tools.guest.processes import kill_all_but, kill_below, kill_branch, kill_offspring, kill_subreaper, processes
+from .processes import kill_all_but, kill_below, kill_branch, kill_offspring, kill_subreaper, processes
 
 
 class ProcessScope(Protocol):

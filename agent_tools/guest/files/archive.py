@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from io import BufferedReader, BytesIO
 from typing import Any
 
-from agent_tools.guest.files.content import CHUNK, Content
+from .content import CHUNK, Content
 
 MARK = ".agent_tools.variables"
 PIECE = 1024 * 1024  # bytes in one member

@@ -18,7 +18,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from agent_tools.guest.wire.framing import FrameBuffer, Window
+from .framing import FrameBuffer, Window
 
 MAX_FRAME = 64 * 1024
 MAX_OUT = 4 * 1024 * 1024  # bytes waiting for the pipe, from which on streams are not read
