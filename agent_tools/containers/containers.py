@@ -2,7 +2,7 @@
 
 If there is no room for another sandbox (sandbox_slots.py), the one unused for longest is parked: its files and
 variables stay until the container expires, and its next sandbox loads the variables before any code runs
-(kept_variables.py). If several processes share the rows and folders, only one of them has the sandbox (records.py).
+(kept_variables.py). If several processes share the rows and folders, only one of them has the sandbox (leases.py).
 """
 
 from __future__ import annotations

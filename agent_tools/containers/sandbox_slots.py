@@ -10,7 +10,7 @@ Theory of operation
     only for moments, never during a query of the rows.
 
     A container is live in one process only: its owner acquires the lease first, and releases it at the end
-    (records.py).
+    (leases.py).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Places:
             raise NoSandbox("Every sandbox is in use; try again later.")
 
     def release(self, id_: str, live: LiveContainer, *, is_use: bool = True) -> None:
-        """Release a container after `take` or `look`. `is_use`: this counts as use."""
+        """Release a container after `take_sandbox` or `pin_if_running`. `is_use`: this counts as use."""
         with self._change:
             live.holders -= 1
             if is_use:

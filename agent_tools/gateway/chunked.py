@@ -157,7 +157,7 @@ class ChunkedUploads:
         """Return an upload of this owner.
 
         Raises:
-            ApiError: 404, it does not exist; 400, its status is not one of `states`.
+            ApiError: 404, it does not exist; 400, its status is not one of `statuses`.
         """
         upload = self._read(id_) if _ID.fullmatch(id_) else None
         if upload is None or upload.owner != owner:

@@ -78,7 +78,7 @@ def numbered(name: str) -> Iterator[str]:
 
 
 def last_figure(folder: int, most: int) -> int:
-    """Return the highest number of a figure among the first `limit` entries of an open folder; 0 for none."""
+    """Return the highest number of a figure among the first `most` entries of an open folder; 0 for none."""
     with os.scandir(folder) as entries:
         found = [FIGURE.fullmatch(entry.name) for entry in itertools.islice(entries, most)]
     return max((int(each[1]) for each in found if each), default=0)
@@ -128,7 +128,7 @@ def _make_folder(fd: int, name: str) -> bool:
 
 
 def snapshot(path: Path, limit: int) -> tuple[Snapshot, bool]:
-    """Return the regular files among the first `limit` entries, and whether there are no more entries."""
+    """Return the regular files among the first `most` entries, and whether there are no more entries."""
     found: Snapshot = {}
     looked_at = 0
     with contextlib.suppress(OSError), open_folder(path) as fd:

@@ -11,7 +11,7 @@ Podman's (docs.podman.io/en/latest/_static/api.html, the compatible part) differ
 * RLIMIT_NPROC is 1048576 by default, which an engine without CAP_SYS_RESOURCE may not set;
 * a bounded log is `k8s-file`, and is shown as one without a bound: only a container that is to be diagnosed has one;
 * a requested OCI runtime is silently ignored: here it is an error;
-* the CPU shares of a running container cannot be changed (info.py): no container starts with fewer.
+* the CPU shares of a running container cannot be changed (engine_info.py): no container starts with fewer.
 
 An engine on cgroup v1 does not count TCP buffers in the memory limit, even on a sandbox's own loopback. Three layers
 limit them there: a limit in the request, which crun applies, but not runc since 1.0; the limit of the cgroup, which

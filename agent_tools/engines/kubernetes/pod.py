@@ -63,7 +63,7 @@ class PodMaker:
         }
 
     def pod_spec(self, spec: SandboxSpec, hold_seconds: int) -> dict[str, Any]:
-        """Return the pod's `spec`; its PID 1 waits `hold` seconds for a host, FOR_EVER without a limit.
+        """Return the pod's `spec`; its PID 1 waits `hold_seconds` for a host, FOR_EVER without a limit.
 
         A pod that waits for ever has no deadline, since that would count from the pod's start and not from its
         session's: its claim has one.

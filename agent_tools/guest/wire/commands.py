@@ -142,7 +142,7 @@ def write_order(order: "Input | Signal | Resize") -> bytes:
 
 
 def write_event(event: Event) -> bytes:
-    """Return an event as a frame; a Printed is of at most MAX_FRAME bytes."""
+    """Return an event as a frame; a CommandPrinted is of at most MAX_FRAME bytes."""
     if isinstance(event, Started):
         return _frame(16, struct.pack(">I", event.pid))
     if isinstance(event, Taken):

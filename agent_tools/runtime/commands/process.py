@@ -110,7 +110,7 @@ class Process:
         return self.result()
 
     def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:
-        """Return the output from a cursor on; wait up to `timeout` seconds if there is none yet."""
+        """Return the output from a cursor on; wait up to `wait` seconds if there is none yet."""
         asked = Cursor(*cursor)
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self.place != asked, wait)

@@ -62,7 +62,7 @@ class Journal:
         return entry
 
     def end(self, entry: Entry) -> None:
-        """End the record of a connection; the next `take` returns it."""
+        """End the record of a connection; the next `take_connections` returns it."""
         entry.status = "closed" if entry.status == "open" else entry.status
         with self._lock:
             self._open.remove(entry)

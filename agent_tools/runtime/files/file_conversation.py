@@ -61,7 +61,7 @@ class Conversation:
         return head
 
     def receive_all(self, size: int) -> bytes:
-        """Return exactly `count` bytes."""
+        """Return exactly `size` bytes."""
         data = bytearray()
         while len(data) < size:
             data += self.receive(min(CHUNK, size - len(data)))

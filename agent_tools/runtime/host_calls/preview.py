@@ -28,7 +28,7 @@ _repr_of = cache(_Repr)  # by limit: making one takes longer than most previews
 
 
 def preview(args: list[Any], kwargs: dict[str, Any], most: int) -> str:
-    """Return the arguments in at most `limit` characters."""
+    """Return the arguments in at most `most` characters."""
     shown = _repr_of(most)
     parts = [shown.repr(each) for each in args[:MOST_ARGUMENTS]]
     parts += [f"{name[:MAX_NAME_CHARS]}={shown.repr(each)}" for name, each in islice(kwargs.items(), MOST_ARGUMENTS)]
