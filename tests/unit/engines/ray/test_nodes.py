@@ -17,7 +17,7 @@ import pytest
 from agent_tools.engines.engine import Container, Guest, Isolation, SandboxSpec
 from agent_tools.engines.first_process import environment
 from agent_tools.engines.network import NetworkPolicy
-from agent_tools.engines.ray import link
+from agent_tools.engines.ray import greeting, link, node_keys
 from agent_tools.engines.ray.engine import NodesEngine
 from agent_tools.engines.ray.node import Endpoint, NodeServer
 from agent_tools.engines.ray.request import raise_error, read_spec, write_error, write_spec
@@ -67,7 +67,7 @@ def new() -> Iterator[Callable[..., NodeServer]]:
 
 def connected(endpoint: Endpoint) -> socket.socket:
     plain = socket.create_connection((endpoint.host, endpoint.port), 10)
-    return link.calling_tls(endpoint.certificate).wrap_socket(plain, suppress_ragged_eofs=True)
+    return node_keys.calling_tls(endpoint.certificate).wrap_socket(plain, suppress_ragged_eofs=True)
 
 
 def is_ended(connection: socket.socket) -> bool:
@@ -91,14 +91,14 @@ def session_on(engine: NodesEngine, work_dir: Path) -> Session:
 # -- who is served ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("token", ["0" * link.TOKEN_BYTES, "x", ""])
+@pytest.mark.parametrize("token", ["0" * node_keys.TOKEN_BYTES, "x", ""])
 def test_a_wrong_or_short_token_is_no_work(new: Callable[..., NodeServer], token: str) -> None:
     engine = CountingEngine()
     node = new("a", 4, engine)
     with connected(node.endpoint) as connection:
         connection.sendall(token.encode())
-        if len(token) == link.TOKEN_BYTES:
-            link.send_message(connection, {"op": "start", "spec": write_spec(SPEC, None)})
+        if len(token) == node_keys.TOKEN_BYTES:
+            greeting.send_message(connection, {"op": "start", "spec": write_spec(SPEC, None)})
         else:
             socket.socket.shutdown(connection, socket.SHUT_WR)
         assert is_ended(connection)
@@ -249,16 +249,16 @@ def test_failures_are_escaped_and_unknown_kinds_are_the_engines() -> None:
     ids=["no id", "bad id", "a number", "too large", "no object", "cut"],
 )
 def test_unusable_answers_of_a_node_are_no_answers(answer: bytes) -> None:
-    context, certificate = link.serving_tls()
+    context, certificate = node_keys.serving_tls()
     with socket.create_server((LOCAL, 0)) as listener:
-        endpoint = Endpoint("a", LOCAL, listener.getsockname()[1], link.new_token(), certificate, 4)
+        endpoint = Endpoint("a", LOCAL, listener.getsockname()[1], node_keys.new_token(), certificate, 4)
 
         def serve() -> None:
             connection, _ = listener.accept()
             listener.close()  # the node is asked once more
             with context.wrap_socket(connection, server_side=True) as caller:
-                link.read_exactly(caller, link.TOKEN_BYTES, time.monotonic() + 10)
-                link.read_message(caller, MIB, time.monotonic() + 10)
+                greeting.read_exactly(caller, node_keys.TOKEN_BYTES, time.monotonic() + 10)
+                greeting.read_message(caller, MIB, time.monotonic() + 10)
                 caller.sendall(answer)
 
         served = threading.Thread(target=serve)
@@ -311,7 +311,7 @@ def test_a_caller_that_hangs_up_during_a_start_has_no_sandbox(new: Callable[...,
     node = new("a", 4, processes)
     with connected(node.endpoint) as connection:
         connection.sendall(node.endpoint.token.encode())
-        link.send_message(connection, {"op": "start", "spec": write_spec(SPEC, None)})
+        greeting.send_message(connection, {"op": "start", "spec": write_spec(SPEC, None)})
         until(lambda: len(processes.specs) == 1)
     processes.may_start.set()
     until(lambda: (node.taken, len(processes.processes)) == (0, 0))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.guest.pid1 import hand_over, supervisor
+from agent_tools.guest.pid1 import hand_over, hold
 from agent_tools.guest.pid1.hold import Hold, limit
 from agent_tools.guest.process_scope import WholeSandbox
 
@@ -22,9 +22,9 @@ FEW, LONG = "256", "30"
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> str:
     address = f"\0agent_tools.test.{os.getpid()}"
-    monkeypatch.setattr(supervisor, "ADDRESS", address)
-    monkeypatch.setattr(supervisor, "limit", lambda what, most: None)  # which is for good
-    monkeypatch.setattr(supervisor, "silence", lambda: None)
+    monkeypatch.setattr(hold, "ADDRESS", address)
+    monkeypatch.setattr(hold, "limit", lambda what, most: None)  # which is for good
+    monkeypatch.setattr(hold, "silence", lambda: None)
     return address
 
 
@@ -140,7 +140,7 @@ def test_a_limit_holds_for_all_that_comes_after_and_a_lower_one_stays() -> None:
 def test_the_program_is_spared_whatever_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     spared: list[set[int]] = []
     monkeypatch.setattr("agent_tools.guest.processes.os.getpid", lambda: 1)
-    monkeypatch.setattr("agent_tools.guest.processes.kill_all_but", lambda pids: spared.append(set(pids)))
+    monkeypatch.setattr("agent_tools.guest.process_scope.kill_all_but", lambda pids: spared.append(set(pids)))
     WholeSandbox({7}).kill_all_but(())
     WholeSandbox({7}).kill_all_but({8})
     assert spared == [{7}, {7, 8}]

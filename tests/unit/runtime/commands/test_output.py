@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.runtime.commands import process as output
+from agent_tools.runtime.commands import tail as output
 from agent_tools.runtime.commands.tail import SLACK, Tail
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.errors import SandboxGone
 from agent_tools.limits import Limits
-from agent_tools.runtime.files import guest_files as conversation
+from agent_tools.runtime.files import file_conversation as conversation
 from agent_tools.runtime.files.file_conversation import Conversation
 from agent_tools.runtime.files.guest_files import GuestFiles
 
