@@ -20,9 +20,10 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "agent_tools.agents.assistant": "Assistant",
             "agent_tools.agents.base": "Agent",
             "agent_tools.agents.cancel": "Cancel",
-            "agent_tools.agents.fncall": "Assistant FnCallAgent",
+            "agent_tools.agents.fncall": "FnCallAgent",
             "agent_tools.agents.react.agent": "ReActChat",
             "agent_tools.agents.turn.loop": "ToolLoop",
             "agent_tools.agents.two_agents": "FileAccessAgent PythonExecAgent TwoAgents",

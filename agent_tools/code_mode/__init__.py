@@ -21,7 +21,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "agent_tools.code_mode.script": "Arg",
+            "agent_tools.code_mode.script_arguments": "Arg",
             "agent_tools.code_mode.mcp": "mcp_tools",
             "agent_tools.code_mode.template": "Template build_template",
             "agent_tools.code_mode.toolset": "Toolset",

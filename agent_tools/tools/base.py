@@ -20,6 +20,9 @@ from agent_tools.limits import Limits
 from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace
 from agent_tools.sandbox.options import Config as Config
+from agent_tools.tools.registry import TOOL_REGISTRY, register_tool
+
+__all__ = ["TOOL_REGISTRY", "BaseTool", "BaseToolWithFileAccess", "ToolServiceError", "register_tool"]
 
 Params = Union[str, dict[str, Any]]
 """A call's arguments from a model or a caller: text, or an object by name."""

@@ -10,7 +10,6 @@ from typing import Any
 from agent_tools.code_reader import read_params
 from agent_tools.limits import Limits
 from agent_tools.results.execution import Execution, Output
-from agent_tools.sandbox.options import Config as Config
 from agent_tools.tools.base import BaseTool
 
 

@@ -14,7 +14,6 @@ from agent_tools.code_reader import load_json
 from agent_tools.errors import InvalidParams
 from agent_tools.extras import pip_install
 from agent_tools.messages import ContentItem
-from agent_tools.sandbox.options import Config as Config
 from agent_tools.tools.base import BaseTool, Params
 
 

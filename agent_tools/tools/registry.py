@@ -6,8 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agent_tools.sandbox.options import Config as Config
-
 TOOL_REGISTRY: dict[str, type[Any]] = {}
 """Tool name -> tool class."""
 

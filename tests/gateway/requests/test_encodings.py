@@ -16,7 +16,8 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from agent_tools.gateway.requests.body import UnpackedBody, UnpackedBudget, zstd
+from agent_tools.gateway.requests.body import UnpackedBody, UnpackedBudget
+from agent_tools.gateway.requests.decompression import zstd
 from agent_tools.gateway.requests.decompression import PIECE, decoder_of
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
