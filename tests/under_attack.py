@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from agent_tools.limits import MIB
+from agent_tools.results.blocks import NOTHING
 from agent_tools.results.execution import Execution, Notice, Output, Restarted, Stream, TimedOut
-from agent_tools.results.outputs import NOTHING
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from agent_tools.tools.markdown import markdown

@@ -23,12 +23,6 @@ from agent_tools.limits import GIB, KIB, MIB
 from agent_tools.models.dialect.profile import read_profile
 from agent_tools.models.reply_limits import MAX_REPLY_BYTES
 
-# The upstream's further endpoints that are passed on: they answer at once and store nothing.
-#
-# Files, batches, fine-tunes, vector stores, assistants and endpoints for a server's operator are not passed on:
-# their data belongs to the operator, or to another client.
-
-
 ENDPOINTS = (
     "audio/speech",
     "audio/transcriptions",

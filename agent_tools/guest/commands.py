@@ -147,9 +147,6 @@ def _ended_child() -> int | None:
     return None
 
 
-# One command.
-
-
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
 CHUNK = 64 * 1024
 END_OF_TRANSMISSION = b"\x04"  # what ends the input of a terminal

@@ -13,8 +13,9 @@ from agent_tools.limits import MIB
 from agent_tools.mcp.activity import Activity, CodeActivity, CommandActivity
 from agent_tools.mcp.names import uri_of
 from agent_tools.mcp.shapes import File, Ran
+from agent_tools.results.blocks import block, text_and_pictures
 from agent_tools.results.execution import Changes, Execution
-from agent_tools.results.outputs import Died, FileChange, Picture, Text, TimedOut, block, pictures_of, text_and_pictures
+from agent_tools.results.outputs import Died, FileChange, Picture, Text, TimedOut, pictures_of
 from agent_tools.text import fence, fold_lines, one_line
 
 # Of one answer.

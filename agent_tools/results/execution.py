@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent_tools.other_names import EXECUTION, refuse
+from agent_tools.results.blocks import PictureStyle, text_and_pictures
 from agent_tools.results.connections import NetworkConnection
 from agent_tools.results.outputs import (
     Cause,
@@ -24,7 +25,6 @@ from agent_tools.results.outputs import (
     Omitted,
     Output,
     Picture,
-    PictureStyle,
     Restarted,
     Result,
     StagedFile,
@@ -32,7 +32,6 @@ from agent_tools.results.outputs import (
     Text,
     TimedOut,
     pictures_of,
-    text_and_pictures,
 )
 from agent_tools.results.plain_data import plain_value
 from agent_tools.text import one_line

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from agent_tools.results.blocks import NOTHING, block, blocks_of, file_notes
 from agent_tools.results.execution import Execution, Picture
-from agent_tools.results.outputs import NOTHING, block, blocks_of, file_notes
 
 
 def markdown(execution: Execution, url_of: Callable[[str], str] = str) -> str:

@@ -26,9 +26,6 @@ MOST_SENT = 64 * KIB  # of one piece, so that a retry sends the same bytes, as T
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-# The stream.
-
-
 class LinkStdio:
     """Implements the Stdio protocol on a TLS connection, which it owns. `peer` names the other side in errors."""
 

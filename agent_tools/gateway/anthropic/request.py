@@ -118,9 +118,6 @@ def _functions(tools: list[JsonObject], *, ignores_tools: bool) -> Iterator[Func
             raise invalid(message, f"{path}.type", "unsupported_value")
 
 
-# Messages of blocks as messages of chat completions.
-
-
 class _Source(Given):
     type: Literal["base64", "url", "text"]
     media_type: str = ""

@@ -21,7 +21,7 @@ from agent_tools.models.base import Json, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.server_fields import SERVER_FIELDS_KNOWN
 from agent_tools.models.wire import wire_messages
-from agent_tools.results.outputs import NOTHING
+from agent_tools.results.blocks import NOTHING
 
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")

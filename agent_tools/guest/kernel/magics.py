@@ -207,9 +207,6 @@ def _words(command: str) -> list[str]:
     return [] if "\n" in command or any(set(word) <= SHELL_MARKS for word in words) else words
 
 
-# `!command`: its output goes to the cell, or to the object with which code has replaced a stream.
-
-
 LOOK_SECONDS = 0.05  # between two looks at a command whose output is taken elsewhere
 READ_BYTES = 64 * 1024  # what a pipe holds: one reading after the end finds all that was written before it
 SIGNALLED = 128  # a shell's status for a command that a signal ended, less the signal's number

@@ -17,8 +17,7 @@ import pytest
 from starlette.types import Message
 
 from agent_tools.gateway.requests.body import UnpackedBody, UnpackedBudget
-from agent_tools.gateway.requests.decompression import zstd
-from agent_tools.gateway.requests.decompression import PIECE, decoder_of
+from agent_tools.gateway.requests.decompression import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
 from agent_tools.testing import ScriptedReply

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent_tools.results.blocks import NOTHING, PictureStyle
 from agent_tools.results.execution import (
     Display,
     Error,
@@ -18,7 +19,6 @@ from agent_tools.results.execution import (
     Stream,
     Text,
 )
-from agent_tools.results.outputs import NOTHING, PictureStyle
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 PICTURE = Picture("image/png", PNG, path="/home/someone/secret/figure.png")

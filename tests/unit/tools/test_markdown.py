@@ -1,5 +1,6 @@
 import pytest
 
+from agent_tools.results.blocks import file_notes
 from agent_tools.results.execution import (
     Cleared,
     Died,
@@ -15,7 +16,6 @@ from agent_tools.results.execution import (
     Stream,
     TimedOut,
 )
-from agent_tools.results.outputs import file_notes
 from agent_tools.tools.markdown import markdown
 
 PNG, JPEG = b"png bytes", b"jpeg bytes"

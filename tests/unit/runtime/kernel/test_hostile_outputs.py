@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from agent_tools.limits import MIB
+from agent_tools.results.blocks import NOTHING
 from agent_tools.results.execution import Died, Display, Error, Omitted, Restarted, Result, Stream, TimedOut
-from agent_tools.results.outputs import NOTHING
 from agent_tools.text import fence
 from agent_tools.tools.markdown import markdown
 from tests.fake_kernel import (
