@@ -61,7 +61,15 @@ def one_line(text: str) -> str:
 
 MOST_BYTES = 64 * 1024  # of a container's claims
 _ROOM = "agent_tools.conformance.guest"
-_MODULES = ("answers", "arguments", "files", "privileges", "main")  # in the order they import each other
+_MODULES = (
+    "answers",
+    "addresses",
+    "arguments",
+    "files",
+    "host_facts",
+    "privileges",
+    "main",
+)  # in the order they import
 
 UNPROMISED = {"host_paths", "shared_kernel", "symbolic_link"}  # facts without a promise
 CATALOGUE: Mapping[str, Mapping[str, str]] = {

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import gzip
 
-from agent_tools.gateway.requests.body import zstd
-from agent_tools.gateway.requests.decompression import PIECE, decoder_of
+from agent_tools.gateway.requests.decompression import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.responses.token_count import MAX_COUNT, read_count
 from tests.fuzz import unfold

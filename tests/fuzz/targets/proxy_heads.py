@@ -10,7 +10,7 @@ import asyncio
 import h11
 
 from agent_tools.engines.network import NetworkPolicy, Target, read_target
-from agent_tools.runtime.egress.forwarding import RequestTarget, _request_for
+from agent_tools.runtime.egress.forwarding import RequestTarget, request_for
 from agent_tools.runtime.egress.http_exchange import HttpExchange
 from agent_tools.runtime.egress.refusals import EgressRefused
 from tests.fuzz import unfold
@@ -71,7 +71,7 @@ def _look_at(request: h11.Request) -> None:
             raise EgressRefused(400, "no host and port", "no host and port")
         return
     origin = RequestTarget.of(request, POLICY)
-    sent = h11.Connection(h11.CLIENT).send(_request_for(request, origin)) or b""
+    sent = h11.Connection(h11.CLIENT).send(request_for(request, origin)) or b""
     head = sent.partition(b"\r\n\r\n")
     assert head[2] == b""
     assert head[0].lower().count(b"\r\nhost:") == 1
