@@ -111,7 +111,11 @@ class Kernel:
         number = self.runs.begin(is_cell=kind != "definition") if self.runs else 0
         limit = TimeLimit(timeout, self._clock)  # before it is sent: the kernel's limit is not the earlier one
         request_id = self.channel.send_execute(code, timeout, is_silent=kind != "cell", run=number)
-        run = self._run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
+        run = RunningRequest(request_id, limit, cancelled or threading.Event(), self._clock())
+        with self._lock:
+            self._run = run
+            if self._approvals:  # the code was faster: it waits for an approval already
+                limit.hold()
         try:
             yield from self._outputs(run, beside)
             if kind == "cell":

@@ -7,6 +7,7 @@ import select
 import socket
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,30 @@ def test_a_run_that_is_held_is_left_alone_and_has_as_much_time_afterwards(rig: R
     assert rig.orders() == [Kill()]
     rig.report(Exit(1, signal=9))
     assert [output for output in run if output != TICK] == [TimedOut(TIMEOUT, state_kept=False)]
+
+
+def test_a_run_whose_code_waits_before_the_host_has_noted_it_is_held_all_the_same(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = rig.kernel.channel.send_execute
+
+    def overtaken(*args: Any, **kwargs: Any) -> str:
+        request = send(*args, **kwargs)
+        rig.kernel.hold()
+        return request
+
+    monkeypatch.setattr(rig.kernel.channel, "send_execute", overtaken)
+    run = rig.run()
+    next(run)
+    rig.now += 1_000_000.0
+    next(run)
+    held = rig.orders()
+    rig.kernel.go()
+    next(run)
+    going = rig.orders()
+    rig.report(Exit(1, signal=9))
+    assert not any(isinstance(output, TimedOut) for output in run)
+    assert (held, going) == ([], [ARMED]), "all of its time is left"
 
 
 def test_the_time_goes_on_when_the_last_of_several_holds_is_over(rig: Rig) -> None:
