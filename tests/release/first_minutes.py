@@ -22,7 +22,9 @@ import pytest
 from agent_tools.engines.context import tag_for
 from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
+from agent_tools.engines.recipe import Recipe
 from agent_tools.extras import DISTRIBUTION
+from supply import release
 from tests.docker.test_images import free_port, registry
 from tests.release.bundle import Island, island, load
 from tests.release.installing import PYPI, built, index_of
@@ -104,7 +106,7 @@ def test_a_figure_is_there_within_minutes_of_pip_install(
     port, images = free_port(), work_dir / "registry"
     with registry(images, port) as repository:
         tag = tag_for()
-        pushed = image.push(docker_engine, repository)
+        pushed = release.push(docker_engine, repository, Recipe())
         base = f"{repository.partition('/')[0]}/python:3.13-slim-trixie"
         docker_engine.tag_image(image.ensure_base(docker_engine), base)
         docker_engine.remove_image(pushed)

@@ -15,7 +15,7 @@ from typing import Any
 
 from agent_tools.messages import ASSISTANT, DEVELOPER, SYSTEM, TOOL
 from agent_tools.models.base import Json
-from agent_tools.models.dialect.phrasing import _NAMED, _OF_TOOLS, REASONING, phrased
+from agent_tools.models.dialect.phrasing import BY_NAME, OF_TOOLS, REASONING, phrased
 from agent_tools.models.dialect.profile import UpstreamProfile
 
 _NEEDED = frozenset(
@@ -175,7 +175,7 @@ def _of_tools(profile: UpstreamProfile, sent: Json, said: str) -> UpstreamProfil
     if "tools" not in sent or not _REFUSED.search(said):
         return None
     used = {name.lower() for name in _used_keywords(sent["tools"])} - _NEEDED
-    refused = frozenset(f"{_OF_TOOLS}{name}" for name in used if re.search(rf"['\"`:] ?{re.escape(name)}\b", said))
+    refused = frozenset(f"{OF_TOOLS}{name}" for name in used if re.search(rf"['\"`:] ?{re.escape(name)}\b", said))
     return profile.learned(left_out=profile.left_out | refused) if refused else None
 
 
@@ -184,7 +184,7 @@ def _used_keywords(value: Any) -> Iterator[str]:
         if isinstance(each, dict):
             for name, inner in each.items():
                 yield name
-                inner = list(inner.values()) if name in _NAMED and isinstance(inner, dict) else inner
+                inner = list(inner.values()) if name in BY_NAME and isinstance(inner, dict) else inner
                 yield from _used_keywords(inner) if isinstance(inner, (dict, list)) else ()
 
 

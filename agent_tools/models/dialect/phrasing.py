@@ -26,9 +26,9 @@ BETWEEN = "I look at the result."
 """Words of an assistant between a tool's result and a user's message, for chat templates that want some there."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _LEADS = (SYSTEM, DEVELOPER)
-_OF_TOOLS = "tools."
+OF_TOOLS = "tools."
 """Begins what a profile leaves out of tools' definitions."""
-_NAMED = frozenset(("properties", "$defs", "definitions"))
+BY_NAME = frozenset(("properties", "$defs", "definitions"))
 """Keywords of JSON Schema whose objects have names as keys."""
 
 
@@ -44,7 +44,7 @@ def phrased(request: Json, profile: UpstreamProfile) -> JsonObject:
     if profile.choice == "auto" and fields.get("tool_choice") not in (None, "none"):
         fields["tool_choice"] = "auto"
     fields["messages"] = _one_leading(request["messages"], profile)
-    if keywords := frozenset(name.removeprefix(_OF_TOOLS) for name in profile.left_out if name.startswith(_OF_TOOLS)):
+    if keywords := frozenset(name.removeprefix(OF_TOOLS) for name in profile.left_out if name.startswith(OF_TOOLS)):
         fields.update({"tools": [_without(tool, keywords) for tool in fields["tools"]]} if "tools" in fields else {})
     return _with_messages(fields, profile)
 
@@ -178,7 +178,7 @@ def _without(value: Any, keywords: frozenset[str]) -> Any:
         return value
     found = {name: each for name, each in value.items() if name.lower() not in keywords}
     maps = {name for name, each in found.items() if isinstance(each, dict)}
-    named = {name: {key: _without(each, keywords) for key, each in found[name].items()} for name in _NAMED & maps}
+    named = {name: {key: _without(each, keywords) for key, each in found[name].items()} for name in BY_NAME & maps}
     return {name: named[name] if name in named else _without(each, keywords) for name, each in found.items()}
 
 
