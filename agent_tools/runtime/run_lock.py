@@ -65,10 +65,10 @@ class RunLock:
         """Acquire the lock if it is free; return whether it was."""
         return self._lock.acquire(blocking=False)
 
-    def await_left(self) -> None:
-        """Wait a while for the end of a stream that its reader has left, where this is not the event loop's thread."""
-        if self._has_left() and caller() is not threading.current_thread() and self._lock.acquire(timeout=LEFT_SECONDS):
-            self._lock.release()
+    def acquire_left(self) -> bool:
+        """Wait a while for the lock if the reader of its stream has left, and this is not the event loop's thread."""
+        is_left = self._has_left() and caller() is not threading.current_thread()
+        return is_left and self._lock.acquire(timeout=LEFT_SECONDS)
 
     def release(self) -> None:
         """Let another caller acquire it."""

@@ -229,12 +229,23 @@ class Session:
             try:
                 if self._sandbox:
                     self._sandbox.end(self._behind)
-                self._release()
             finally:
-                self._lock.release()
+                self._unlock()
         elif sandbox := self._sandbox:  # the caller that has the lock releases the rest
             sandbox.remove()
-            self._lock.await_left()
+            if self._lock.acquire_left():
+                self._unlock()
+
+    def _unlock(self) -> None:
+        """Release the lock; in a closed session, first release everything else."""
+        was_closed = self._closed
+        try:
+            if was_closed:
+                self._release()
+        finally:
+            self._lock.release()
+        if self._closed and not was_closed and self._lock.acquire_now():  # `close` has just found it locked
+            self._unlock()
 
     def _release(self) -> None:
         if sandbox := self.recovery.take_sandbox():
@@ -292,9 +303,7 @@ class Session:
             raise
         finally:
             self._current = None
-            if self._closed:
-                self._release()
-            self._lock.release()
+            self._unlock()
 
     def _refuse_closed(self) -> None:
         if self._closed or self._is_foreign():

@@ -1,0 +1,55 @@
+"""A session that is closed while another caller has its lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from agent_tools.engines.engine import Isolation
+from agent_tools.limits import Limits
+from agent_tools.runtime.run_lock import RunLock
+from agent_tools.runtime.sandbox.sandbox import RunningSandbox
+from agent_tools.runtime.sandbox.session_spec import SessionSpec
+from agent_tools.runtime.session.session import Session
+from tests.doubles import ProcessEngine
+
+
+class FakeSandbox:
+    """Stands for a running sandbox, and notes what ends it."""
+
+    kernel = None
+    has_work_dir = True
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def remove(self) -> None:
+        self.calls.append("remove")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class OvertakenLock(RunLock):
+    """Does something once, just before it is released: as another thread may, which finds it locked."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__()
+        self._actions = [action]
+
+    def release(self) -> None:
+        while self._actions:
+            self._actions.pop()()
+        super().release()
+
+
+def test_a_session_closed_just_before_its_lock_is_released_closes_its_sandbox(work_dir: Path) -> None:
+    session = Session(ProcessEngine(), SessionSpec("none", work_dir, Isolation(), Limits()))
+    sandbox = FakeSandbox()
+    session.recovery.sandbox = cast("RunningSandbox", sandbox)
+    session._lock = OvertakenLock(session.close)
+    with session.locked():
+        pass
+    assert sandbox.calls == ["remove", "close"]
+    assert not session.is_busy
