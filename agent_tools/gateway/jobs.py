@@ -185,9 +185,10 @@ class Jobs:
             self._queue.leave(place.ticket)
 
     def follow(self, job: Job, place: JobPlace) -> None:
-        """Start a job that has entered; it leaves at its end."""
+        """Start a job that has entered; it leaves at its end. End it if its key was revoked or the gateway stops."""
         self._following[job] = place.owner
-        if place.owner in self._revoked:  # since it has entered
+        job.is_stopped = self._closing is not None
+        if job.is_stopped or place.owner in self._revoked:  # since it has entered
             self.abandon(job)
         self._pool.submit(copy_context().run, self._work, job, place)  # with the id of its request, for the log
 

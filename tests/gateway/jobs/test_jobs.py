@@ -25,6 +25,8 @@ from tests.gateway.asking import CODE_TOOL, EXECUTE, INCLUDE, SLEEP, code, is_id
 from tests.gateway.conftest import NewGateway
 from tests.gateway.strict import check_stream
 
+ENOUGH = 60.0  # seconds for what takes milliseconds
+
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_a_client_that_leaves_ends_its_code_and_frees_its_place(new_gateway: NewGateway, is_streamed: bool) -> None:
@@ -122,5 +124,29 @@ def test_a_job_that_raises_tells_it_closes_and_leaves_its_place(work_dir: Path) 
             assert [event.value["kind"] for event in job.log.events] == ["begun", "code_interpreter_error"]
             assert (job.failure and job.failure.status, job.is_closed) == (500, True)
             assert (jobs.active, jobs.all_of(Broken)) == (0, [])
+
+    asyncio.run(story())
+
+
+class Endless(Broken):
+    """Works until it is cancelled."""
+
+    def events(self) -> Generator[dict[str, Any], None, None]:
+        assert self.cancel.wait(ENOUGH)
+        yield {"kind": "cancelled"}
+        raise self._exc
+
+
+def test_a_job_that_entered_before_the_gateway_stopped_and_starts_after_it_is_ended(work_dir: Path) -> None:
+    async def story() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            jobs = Jobs(GatewayConfig("http://u", data_dir=work_dir), pool, SandboxQueue(1, 1))
+            place = await jobs.enter("me", needs_sandbox=True)
+            await jobs.close()
+            job = Endless(KernelDied("it was cancelled"))
+            jobs.follow(job, place)
+            await job.log.closed()
+            assert [event.value["kind"] for event in job.log.events] == ["cancelled", "gateway_stopped"]
+            assert (job.is_closed, jobs.active) == (True, 0)
 
     asyncio.run(story())
