@@ -19,8 +19,8 @@ from functools import partial
 from typing import Literal, Union
 
 from agent_tools.engines.engine import Engine
-from agent_tools.errors import AgentToolsError, PreludeError
-from agent_tools.machine.background import Do
+from agent_tools.errors import PreludeError
+from agent_tools.machine.background import Do, begun
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.kind import RETRY_SECONDS, Kind
@@ -55,9 +55,10 @@ class ReadySandbox:
 
     def end(self, behind: Do) -> None:
         """End and remove it."""
-        self.sandbox.end(behind)
-        self.sandbox.close()
-        self.blank.remove()
+        with ExitStack() as undo:
+            undo.callback(self.blank.remove)
+            undo.callback(self.sandbox.close)
+            self.sandbox.end(behind)
 
 
 Make = Callable[[Engine, Kind], tuple[RunningSandbox, EmptyWorkDir]]
@@ -123,8 +124,7 @@ class Pool:
         with self._changed:
             self._asked_at, self._size = self._clock(), max(self._size, size)
             if self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._tend, name="agent-tools-pool", daemon=True)
-                self._thread.start()
+                self._thread = begun(self._tend, "agent-tools-pool")
             self._changed.notify_all()
 
     def wait(self, patience: float) -> int:
@@ -241,18 +241,22 @@ class Pool:
 
     def _do_later(self) -> None:
         while self._later:
-            self._later.popleft()()
+            try:
+                self._later.popleft()()
+            except Exception as exc:  # noqa: BLE001  (the next session needs a sandbox all the same)
+                _log.warning("A sandbox that was made ahead was not removed: %s", type(exc).__name__)
 
     def _make_one(self) -> None:
         try:
             sandbox, blank = self._make(self._engine, self.kind)
-        except (AgentToolsError, OSError) as exc:
+        except Exception as exc:  # noqa: BLE001  (such as for want of threads or memory: sessions start cold meanwhile)
+            reason = str(exc).strip() or type(exc).__name__
             with self._changed:
                 is_stopped = isinstance(self._engine, StoppableEngine) and self._engine.is_stopped
                 if not (self.failure or self._is_closed or is_stopped):
-                    why = str(exc).strip().rpartition("\n")[2]  # the last line of a traceback of the guest
+                    why = reason.rpartition("\n")[2]  # the last line of a traceback of the guest
                     _log.warning("No sandbox can be made ahead (%s); sessions start cold.", why)
-                self.failure, self._failed_at = str(exc), self._clock()
+                self.failure, self._failed_at = reason, self._clock()
                 self._changed.notify_all()
             return
         with self._changed:

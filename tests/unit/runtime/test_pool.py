@@ -48,6 +48,7 @@ class FakeSandbox:
     bad_prelude: bool = False
     adopted: SessionSpec | None = None
     ended: threading.Event = field(default_factory=threading.Event)
+    end_failure: Exception | None = None
 
     def adopt(self, spec: SessionSpec, quota: Quota) -> None:
         if self.bad_prelude:
@@ -56,6 +57,8 @@ class FakeSandbox:
 
     def end(self, behind: object) -> None:
         self.ended.set()
+        if self.end_failure:
+            raise self.end_failure
 
     def close(self) -> None:
         assert self.ended.is_set()
@@ -212,6 +215,26 @@ def test_it_stops_at_a_failure_tells_it_once_and_tries_again_later(
     assert [record.getMessage() for record in caplog.records] == [
         "No sandbox can be made ahead (No engine answers.); sessions start cold."
     ]
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), MemoryError()], ids=["threads", "memory"])
+def test_any_failure_to_make_one_is_reported_and_retried_later(pool: Pool, maker: Maker, failure: Exception) -> None:
+    maker.failure = failure
+    pool.keep(1)
+    assert pool.wait(ENOUGH) == 0
+    assert pool.failure == (str(failure) or type(failure).__name__)
+    maker.failure, maker.now = None, 61.0
+    pool.keep(1)
+    until(lambda: pool.ready == 1)
+
+
+def test_a_failing_removal_does_not_keep_the_next_one_from_being_made(pool: Pool, maker: Maker) -> None:
+    pool.keep(1)
+    pool.wait(ENOUGH)
+    maker.made[0].is_usable = False
+    maker.made[0].end_failure = RuntimeError("can't start new thread")
+    assert take(pool) is None
+    until(lambda: pool.ready == 1)
 
 
 def test_a_failure_while_its_process_stops_is_no_warning(
