@@ -232,7 +232,12 @@ class BackgroundCommand:
 
 
 def _feed(process: Process, source: BinaryIO) -> None:
-    """Copy a file to the stdin of a command as it is read, then close stdin."""
+    """Copy a file to the stdin of a command as it is read, then close stdin.
+
+    Nothing is read before the command runs: a command that never ran may be started once more, with the whole file.
+    """
+    if not process.has_begun():
+        return
     read = getattr(source, "read1", source.read)  # the available bytes, without waiting for a full block
     with contextlib.suppress(OSError, ValueError):  # the command has ended, or the file is closed
         while data := read(CHUNK):

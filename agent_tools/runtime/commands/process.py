@@ -109,6 +109,12 @@ class Process:
                 raise TimeoutError(f"The command still runs after {timeout:g} s.")
         return self.result()
 
+    def has_begun(self) -> bool:
+        """Wait until the command runs or has ended; return whether it ran."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.pid or self._is_over)
+            return self.pid > 0
+
     def read(self, cursor: tuple[int, int] = (0, 0), wait: float = 0.0) -> CommandOutput:
         """Return the output from a cursor on; wait up to `wait` seconds if there is none yet."""
         asked = Cursor(*cursor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import socket
 import threading
 import weakref
@@ -12,7 +13,7 @@ import pytest
 
 from agent_tools.errors import SandboxGone
 from agent_tools.guest.wire import commands as wire
-from agent_tools.guest.wire.commands import CommandEnded, CommandPrinted, Event, Started
+from agent_tools.guest.wire.commands import CommandEnded, CommandPrinted, Event, Input, Started
 from agent_tools.limits import Limits
 from agent_tools.runtime.commands.commands import Commands, Request
 
@@ -48,6 +49,26 @@ def test_a_command_goes_to_its_end() -> None:
 
 def test_one_that_was_handed_to_a_dying_server_is_given_to_the_next() -> None:
     assert run(connecting((), DONE)) == b"done"
+
+
+def test_one_that_is_given_to_the_next_server_reads_its_whole_stdin_file() -> None:
+    dying, (ours, theirs) = connecting(()), socket.socketpair()
+    links = [ours, dying()]
+
+    def serve() -> None:
+        with theirs:
+            theirs.sendall(wire.write_event(Started(7)))
+            reader, given = wire.orders(), list[bytes]()
+            while b"" not in given:
+                given += [order.data for order in reader.feed(theirs.recv(1 << 16)) if isinstance(order, Input)]
+            theirs.sendall(b"".join(map(wire.write_event, [CommandPrinted("stdout", b"".join(given)), DONE[-1]])))
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+    request = Request("cat", stdin=io.BytesIO(b"first\nsecond\n"), timeout=30.0)
+    result = Commands(Limits(), links.pop, lambda: False).run(request, None, threading.Event())
+    server.join()
+    assert result.stdout == b"first\nsecond\n"
 
 
 def test_one_that_had_begun_is_never_run_twice() -> None:
