@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import time
 from typing import Any
 
 import httpx
 import pytest
 
 from agent_tools.bodies.envelopes import Envelopes, envelope
+from agent_tools.containers.records import WireValue
+from agent_tools.wires.e2b.calls import Facts
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 
@@ -301,6 +304,18 @@ def test_a_paused_sandbox_keeps_files_and_variables(served: Served) -> None:
     waking = client.create(timeout=0, autoPause=True, autoResume={"enabled": True})
     until(lambda: client.http.get(f"/sandboxes/{waking.id}").json().get("state") == "paused")
     assert waking.text("1 + 1") == "2"
+
+
+def test_a_sandbox_whose_time_ends_while_no_gateway_runs_is_paused(served: Served) -> None:
+    client, services = Client(served), served.gateway.services
+    sandbox = client.create(timeout=300, autoPause=True)
+    row = services.store.get(WireValue, f"e2b-{sandbox.id}")
+    assert row
+    ended = Facts.model_validate_json(row.value).model_copy(update={"ends": time.time() - 600})
+    services.store.change(WireValue, row.id, value=ended.model_dump_json())
+    services.containers.endings.sweep(time.time() + 900)
+    assert client.http.get(f"/sandboxes/{sandbox.id}").json().get("state") == "paused"
+    assert client.http.post(f"/sandboxes/{sandbox.id}/connect", json={"timeout": 100}).status_code == 201
 
 
 def test_sandboxes_of_other_keys_are_not_found(served: Served) -> None:

@@ -100,7 +100,11 @@ class E2BWire:
 
     def _facts(self, owner: str, id_: str) -> Facts | None:
         stored = self.rows.get(WireValue, f"e2b-{id_}", owner=owner)
-        return Facts.model_validate_json(stored.value) if stored else None
+        if stored is None:
+            return None
+        facts = Facts.model_validate_json(stored.value)
+        facts.is_paused |= facts.auto_pause and facts.ends <= time.time()  # also if no process was there to do it
+        return facts
 
     def all_of(self, owner: str) -> list[Box]:
         """List an owner's sandboxes, newest first, and forget sandboxes that are gone. It blocks."""
@@ -116,8 +120,14 @@ class E2BWire:
     def put(self, box: Box) -> None:
         """Store the facts of a sandbox, and extend its container's life to match. It blocks."""
         self.rows.change(WireValue, f"e2b-{box.id}", value=box.facts.model_dump_json())
-        left = self.containers.config.user_container_idle if box.facts.is_paused else box.facts.ends - time.time()
-        self.rows.change(ContainerRecord, box.id, idle_minutes=left / 60 + 1, last_active_at=time.time())
+        idle = self.idle_minutes(box.facts)
+        self.rows.change(ContainerRecord, box.id, idle_minutes=idle, last_active_at=time.time())
+
+    def idle_minutes(self, facts: Facts) -> float:
+        """Return after how many minutes without use the container of a sandbox expires."""
+        left = 0.0 if facts.is_paused else max(facts.ends - time.time(), 0.0)
+        paused = self.containers.config.user_container_idle if facts.is_paused or facts.auto_pause else 0.0
+        return (left + paused) / 60 + 1
 
     def time(self, box: Box) -> None:
         """End or pause a sandbox once its time is up."""
@@ -138,8 +148,8 @@ class E2BWire:
             await asyncio.sleep(left)
             facts = await aside(self._facts, owner, id_)  # another process may have changed it
         del self._timers[id_]  # so that nobody cancels the end
-        if facts and facts.auto_pause and not facts.is_paused:
-            await self.pause(Box(box.row, facts))
+        if facts and facts.auto_pause:
+            await self._close_opened(box.place)
         elif facts and not facts.is_paused:
             await self.end(owner, id_)
 

@@ -84,7 +84,7 @@ async def _create(
     if len(facts.model_dump_json()) > MAX_FACTS:
         raise HTTPException(400, f"metadata and envVars have more than {MAX_FACTS:,} characters.")
     volumes = asked_volumes(call, volumeMounts or [])
-    box = await aside(_made, call, facts, allow_internet_access is not False, timeout, volumes)
+    box = await aside(_made, call, facts, allow_internet_access is not False, volumes)
     try:
         await call.use(lambda _: None, box)
     except BaseException:
@@ -97,11 +97,12 @@ async def _create(
 ROUTES.on("POST", "/sandboxes")(_create)
 
 
-def _made(call: E2BRequest, facts: Facts, has_internet: bool, seconds: float, volumes: str) -> Box:
+def _made(call: E2BRequest, facts: Facts, has_internet: bool, volumes: str) -> Box:
     call.wire.all_of(call.owner)  # which forgets those that are gone
     containers, id_ = call.wire.containers, f"i{secrets.token_hex(12)}"
     domains = tuple(containers.config.allowed_domains) if has_internet else ()
-    spec = ContainerSpec(id_, idle_minutes=seconds / 60 + 1, domains=domains, origin=ORIGIN, volumes=volumes)
+    idle = call.wire.idle_minutes(facts)
+    spec = ContainerSpec(id_, idle_minutes=idle, domains=domains, origin=ORIGIN, volumes=volumes)
     row: ContainerRecord = containers.create(call.owner, spec, id_)
     value = facts.model_dump_json()
     call.wire.rows.add(WireValue(id=f"e2b-{id_}", owner=call.owner, created_at=row.created_at, value=value))
