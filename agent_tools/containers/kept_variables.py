@@ -39,7 +39,7 @@ class KeptVariables:
     def keep(self, id_: str, interpreter: CodeInterpreter, kind: Kind) -> bool:
         """Save the variables of a container that has a sandbox; return whether they could be saved."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        unfinished = self._folder / f"{id_}.{kind}.part"
+        unfinished = self._unfinished(id_, kind)
         try:
             with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 interpreter.as_sandbox.save_to(file, files=False)
@@ -93,7 +93,12 @@ class KeptVariables:
         return _NOTE.format(variables=f"variables are {how}", missing=_missing(report))
 
     def _files(self, id_: str) -> list[Path]:
-        return [self._path(id_, "parked"), self._path(id_, "saved")]
+        """Return all files of a container: unfinished ones first, so that none is renamed after a removal."""
+        kinds: tuple[Kind, ...] = "parked", "saved"
+        return [name(id_, kind) for name in (self._unfinished, self._path) for kind in kinds]
+
+    def _unfinished(self, id_: str, kind: Kind) -> Path:
+        return self._folder / f"{id_}.{kind}.part"  # a killed process leaves it
 
     def _path(self, id_: str, kind: Kind) -> Path:
         return self._folder / f"{id_}.{kind}"

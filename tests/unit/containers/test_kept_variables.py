@@ -1,0 +1,57 @@
+"""Saved variables: what is left of a save that does not come to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from agent_tools.containers.config import ContainersConfig
+from agent_tools.containers.kept_variables import KeptVariables, Kind
+from agent_tools.tools.code_interpreter import CodeInterpreter
+
+
+class FakeInterpreter:
+    """Stands for an interpreter, and for its sandbox, which does something before its variables are saved."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    @property
+    def as_sandbox(self) -> FakeInterpreter:
+        return self
+
+    def save_to(self, file: BinaryIO, *, files: bool) -> None:
+        file.write(b"half")
+        file.flush()
+        self._action()
+
+
+@pytest.fixture
+def kept(work_dir: Path) -> KeptVariables:
+    return KeptVariables(ContainersConfig(data_dir=work_dir))
+
+
+def save(kept: KeptVariables, kind: Kind, action: Callable[[], None]) -> bool:
+    return kept.keep("a", cast("CodeInterpreter", FakeInterpreter(action)), kind)
+
+
+@pytest.mark.parametrize("kind", ["parked", "saved"])
+def test_an_unfinished_save_of_a_killed_process_is_counted_and_removed(
+    kept: KeptVariables, work_dir: Path, kind: Kind
+) -> None:
+    def end() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        save(kept, kind, end)
+    assert kept.size("a") == 4
+    kept.remove("a")
+    assert list((work_dir / "variables").iterdir()) == []
+
+
+def test_a_save_that_ends_after_the_removal_leaves_nothing(kept: KeptVariables, work_dir: Path) -> None:
+    assert not save(kept, "saved", lambda: kept.remove("a"))
+    assert list((work_dir / "variables").iterdir()) == []
