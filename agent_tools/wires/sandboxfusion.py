@@ -77,18 +77,21 @@ class _Wire:
 
     async def run(self, call: Call, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T | None:
         """Run a function in a sandbox, in its own folder; return None if the client has disconnected."""
-        if "/shared/" in call.request.scope["path"]:
-            shared = self._shared[call.owner]
-            shared.scripts += 1
-            name = f"shared-{shared.scripts // SHARED_SCRIPTS}"
-            async with shared.places:
-                return await while_connected(
-                    call.request, in_thread(partial(self._in_shared, call.owner, name, work), cancel)
-                )
-        ticket, made = self.containers.queue.enter(call.owner), list[str]()
+        run = self._run_in_shared if "/shared/" in call.request.scope["path"] else self._run_alone
+        return await while_connected(call.request, run(call.owner, work, cancel))
+
+    async def _run_in_shared(self, owner: str, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T:
+        shared = self._shared[owner]
+        shared.scripts += 1
+        name = f"shared-{shared.scripts // SHARED_SCRIPTS}"
+        async with shared.places:
+            return await in_thread(partial(self._in_shared, owner, name, work), cancel)
+
+    async def _run_alone(self, owner: str, work: Callable[[Sandbox, str], T], cancel: Callable[[], object]) -> T:
+        ticket, made = self.containers.queue.enter(owner), list[str]()
         await self.containers.queue.wait(ticket, PATIENCE)
         try:
-            return await while_connected(call.request, in_thread(partial(self._alone, call.owner, made, work), cancel))
+            return await in_thread(partial(self._alone, owner, made, work), cancel)
         finally:
             end = asyncio.create_task(self._end(ticket, made))  # beside the answer; its place is taken until then
             self._ends.add(end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,19 @@ def test_a_client_that_leaves_ends_its_script(served: Served) -> None:
             timeout=5,
         )
     until(lambda: served.rows == [])
+
+
+def test_a_client_that_leaves_while_it_waits_leaves_the_queue(serve: Any) -> None:
+    served = serve(max_sandboxes=1)
+    queue, url = served.gateway.services.containers.queue, httpx.URL(served.gateway.url)
+    body = json.dumps({"code": "print(1)", "language": "python"})
+    head = f"POST /sandboxfusion/run_code HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {served.keys['plain']}\r\n"
+    with queue.place("another", "", 0):
+        with socket.create_connection((url.host, url.port)) as client:
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            until(lambda: queue.waiting == 1)
+        until(lambda: queue.waiting == 0)
+    assert served.rows == []
 
 
 def test_the_audit_log_has_each_script_and_nothing_else(serve: Any, tmp_path: Path) -> None:
