@@ -6,6 +6,7 @@ folder share the uploads. An upload that is not completed within an hour is remo
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -179,19 +180,18 @@ class ChunkedUploads:
 
     @contextmanager
     def _joining(self, upload: ChunkedUpload) -> Iterator[None]:
-        """Lock an upload, among all gateways, while it is completed or cancelled."""
-        mark = self._dir / upload.id / _JOINING
+        """Lock an upload, among all gateways, while it is completed or cancelled. The lock ends with its process."""
         try:
-            mark.touch(exist_ok=False)
-        except FileExistsError as exc:
-            raise ApiError(409, "The upload is being completed or cancelled.", code="under_way") from exc
+            mark = open(self._dir / upload.id / _JOINING, "wb")  # noqa: SIM115  (closed below)
         except FileNotFoundError as exc:
             raise not_found("upload", upload.id) from exc
-        try:
+        with mark:
+            try:
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise ApiError(409, "The upload is being completed or cancelled.", code="under_way") from exc
             self.find(upload.owner, upload.id)
             yield
-        finally:
-            mark.unlink(missing_ok=True)
 
     def _end(self, upload: ChunkedUpload) -> ChunkedUpload:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import threading
@@ -163,3 +164,15 @@ def test_one_of_several_completes_it(new_gateway: NewGateway) -> None:
     assert ends.count(200) == 1
     assert set(ends) <= {200, 400, 409}
     assert len(list(client.files.list())) == 1
+
+
+def test_an_upload_whose_completion_was_killed_is_completed(new_gateway: NewGateway) -> None:
+    gateway = new_gateway({}, api_keys=KEYS)
+    upload = begun(gateway, 3)
+    id_, client = part(gateway, upload.id, b"abc"), gateway.client(KEYS[0])
+    mark = gateway.services.config.data_dir / "chunked" / upload.id / "joining"
+    with mark.open("wb") as theirs:  # of another gateway, which is killed before it removes anything
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        assert code_of(lambda: client.uploads.complete(upload.id, part_ids=[id_])) == (409, "under_way")
+        assert code_of(lambda: client.uploads.cancel(upload.id)) == (409, "under_way")
+    assert client.uploads.complete(upload.id, part_ids=[id_]).status == "completed"
