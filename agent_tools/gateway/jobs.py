@@ -139,7 +139,7 @@ class Jobs:
         try:
             ticket = await self._entered(owner) if needs_sandbox else None
         except BaseException:
-            self._held[owner] -= 1
+            self._leave(owner)
             raise
         place = JobPlace(owner, ticket)
         if owner in self._revoked:
@@ -180,9 +180,12 @@ class Jobs:
 
     def leave(self, place: JobPlace) -> None:
         """Free a place."""
-        self._held[place.owner] -= 1
+        self._leave(place.owner)
         if place.ticket:
             self._queue.leave(place.ticket)
+
+    def _leave(self, owner: str) -> None:
+        self._held -= Counter((owner,))  # which forgets owners without a place
 
     def follow(self, job: Job, place: JobPlace) -> None:
         """Start a job that has entered; it leaves at its end. End it if its key was revoked or the gateway stops."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from agent_tools.gateway.requests.auth import AcceptedKey
@@ -17,7 +18,7 @@ class Rates:
     def __init__(self, usual: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._usual = usual
         self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}  # by owner: what was left, and when
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by owner: what was left, and when
 
     def check(self, caller: AcceptedKey) -> None:
         """Count a request.
@@ -30,10 +31,16 @@ class Rates:
         if not limit:
             return
         now = self._clock()
-        left, since = self._buckets.get(caller.owner, (float(limit), now))
+        self._forget_full(now)
+        left, since = self._buckets.pop(caller.owner, (float(limit), now))
         left = min(limit, left + (now - since) * limit / MINUTE)
         if left < 1:
             self._buckets[caller.owner] = (left, now)
             message = f"This key may send {limit:,} requests in a minute; try again later."
             raise busy(429, message, (1 - left) * MINUTE / limit)
         self._buckets[caller.owner] = (left - 1, now)
+
+    def _forget_full(self, now: float) -> None:
+        """Forget owners without a request in the last minute: their buckets are full."""
+        while self._buckets and next(iter(self._buckets.values()))[1] <= now - MINUTE:
+            self._buckets.popitem(last=False)

@@ -123,7 +123,7 @@ def test_a_job_that_raises_tells_it_closes_and_leaves_its_place(work_dir: Path) 
             await job.log.closed()
             assert [event.value["kind"] for event in job.log.events] == ["begun", "code_interpreter_error"]
             assert (job.failure and job.failure.status, job.is_closed) == (500, True)
-            assert (jobs.active, jobs.all_of(Broken)) == (0, [])
+            assert (jobs.active, jobs.all_of(Broken), dict(jobs._held)) == (0, [], {})
 
     asyncio.run(story())
 

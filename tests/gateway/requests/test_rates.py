@@ -58,3 +58,13 @@ def test_a_limit_that_is_lowered_holds_at_once() -> None:
     rates = Rates(100, clock)
     are_let_in(rates, USUAL, 10)
     assert are_let_in(rates, AcceptedKey("a", "usual", None, 5), 90) == 5
+
+
+def test_only_owners_of_the_last_minute_are_remembered() -> None:
+    clock = Clock()
+    rates = Rates(6, clock)
+    for number in range(100):
+        assert is_let_in(rates, AcceptedKey(f"user {number}", "sign-on"))
+        clock.now += 10
+        assert is_let_in(rates, USUAL)
+    assert len(rates._buckets) <= 7
