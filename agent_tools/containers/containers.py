@@ -187,8 +187,8 @@ class Containers(Generic[Config]):
         self.shares.containers_left(owner)
         most = self.most_of(owner)
         if self._rows.count(ContainerRecord, owner=owner, status="active") >= most:
-            self.sweep()
-            if self._rows.count(ContainerRecord, owner=owner, status="active") >= most:
+            rows = self._rows.find(ContainerRecord, owner=owner, status="active")
+            if sum(self.endings.expired(row, self.clock()).status == "active" for row in rows) >= most:
                 raise TooManyContainers(f"You have {most:,} containers; delete one, or wait until one expires.")
 
     def end_unused(self, owner: str, origin: str) -> bool:
