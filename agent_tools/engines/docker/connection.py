@@ -91,6 +91,7 @@ class DockerConnection:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
+        self._patient_client: docker.DockerClient | None = None
         self._client_pid = 0
         self._environ: Mapping[str, str] = {}
         self._engine: EngineName = "Docker"
@@ -107,12 +108,19 @@ class DockerConnection:
         return self._engine
 
     def api(self, *, is_patient: bool = False) -> Any:
-        """The SDK's low-level client; one per process, since a forked child must not share its parent's connections."""
+        """The SDK's low-level client; one per process, since a forked child must not share its parent's connections.
+
+        With `is_patient`, the client for requests that may take up to PATIENCE.
+        """
         with self._lock:
             if self._client is None or self._client_pid != os.getpid():
-                self._client = self._connect()
+                self._client, self._patient_client = self._connect(), None
                 self._client_pid = os.getpid()
-        return self.new_client(timeout=PATIENCE).api if is_patient else self._client.api
+            if not is_patient:
+                return self._client.api
+            if self._patient_client is None:
+                self._patient_client = _client(PATIENCE, self._client.api.api_version, self._environ)
+            return self._patient_client.api
 
     def new_client(self, timeout: int) -> docker.DockerClient:
         """Return another client, which need not ask for the engine's version again."""

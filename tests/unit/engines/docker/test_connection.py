@@ -82,6 +82,15 @@ def test_one_connection_serves_the_urls_of_many_sandboxes(engine: Engine) -> Non
     connection.api().close()
 
 
+def test_long_requests_share_a_connection_of_their_own(engine: Engine) -> None:
+    connection = DockerConnection(timeout=5)
+    for number in range(5):
+        assert connection.api(is_patient=True).inspect_container(f"c{number}")["Id"]
+    assert connection.api(is_patient=True).timeout > connection.api().timeout
+    assert engine.connections == 2  # the first asked for the engine's version
+    connection.api(is_patient=True).close()
+
+
 def test_requests_at_the_same_time_have_connections_of_their_own_and_leave_them_to_later_ones(engine: Engine) -> None:
     connection = DockerConnection(timeout=5)
     connection.api()
