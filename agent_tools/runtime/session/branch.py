@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Union
 
-from agent_tools.engines.engine import Container
 from agent_tools.errors import KernelDied
 from agent_tools.machine.background import Do, do_now
-from agent_tools.results.connections import NetworkConnection
-from agent_tools.results.execution import Output
 from agent_tools.results.variables import LOST, Hindrance, Variables
-from agent_tools.runtime.commands.commands import Commands
-from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.sandbox.branches import KernelBranches
 from agent_tools.runtime.sandbox.kernel_holder import KernelHolder
@@ -49,7 +43,8 @@ class KernelBranch(KernelHolder):
         )
         """The specification of its session."""
         self._parent = parent
-        self._root: RunningSandbox = parent.root
+        self.root: RunningSandbox = parent.root
+        """The sandbox that it runs in."""
         self.branches: KernelBranches = KernelBranches(parent.branches.room)
         with ExitStack() as undo:
             parent.branches.room.take_slot()
@@ -80,26 +75,6 @@ class KernelBranch(KernelHolder):
         return self._parent.branches
 
     @property
-    def root(self) -> RunningSandbox:
-        """The sandbox that it runs in."""
-        return self._root
-
-    @property
-    def sandbox(self) -> Container:
-        """The container that it runs in."""
-        return self._root.sandbox
-
-    @property
-    def commands(self) -> Commands:
-        """The sandbox's commands."""
-        return self._root.commands
-
-    @property
-    def files(self) -> GuestFiles:
-        """The sandbox's files."""
-        return self._root.files
-
-    @property
     def lineage(self) -> str:
         """A name for its kernels, which marks belong to."""
         return f"{self._parent.lineage}/{self._number}"
@@ -112,12 +87,7 @@ class KernelBranch(KernelHolder):
     @property
     def is_usable(self) -> bool:
         """True while it lives, and its sandbox takes commands and serves its files."""
-        return not self._lifeline.is_hung_up() and self._root.is_usable
-
-    @property
-    def has_work_dir(self) -> bool:
-        """True while work_dir is the folder that was mounted."""
-        return self._root.has_work_dir
+        return not self._lifeline.is_hung_up() and self.root.is_usable
 
     def start_kernel(self, patience: float) -> Kernel:
         """Continue a kernel from the moment of the fork, within `patience` seconds.
@@ -130,7 +100,7 @@ class KernelBranch(KernelHolder):
 
     def wake_kernel(self, patience: float) -> Variables:
         """Continue another kernel, from the latest checkpoint or from the moment of the fork."""
-        if self.has_ended or not self.has_work_dir:
+        if self.has_ended or not self.root.has_work_dir:
             return LOST
         deadline = time.monotonic() + patience
         with self.use():
@@ -147,20 +117,7 @@ class KernelBranch(KernelHolder):
 
     def use(self) -> AbstractContextManager[None]:
         """Around a use, as for `RunningSandbox.use`."""
-        return self._root.use()
-
-    def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
-        """Return the network connections of the whole sandbox since the last call."""
-        return self._root.take_connections()
-
-    def running(self) -> AbstractContextManager[Callable[[], Iterator[Output]]]:
-        """Around a run, as for `RunningSandbox.running`."""
-        return self._root.running()
-
-    @property
-    def replaced(self) -> Collection[str]:
-        """Files that were replaced, as for `RunningSandbox.replaced`."""
-        return self._root.replaced
+        return self.root.use()
 
     def end(self, behind: Do) -> None:
         """End all code of the branch. Call it with the session's lock."""

@@ -41,7 +41,7 @@ class KernelRecovery:
         Errors as for `Sandbox.run_code`.
         """
         sandbox = self.sandbox
-        has_work_dir = not sandbox or sandbox.has_work_dir
+        has_work_dir = not sandbox or sandbox.root.has_work_dir
         if sandbox and sandbox.kernel and has_work_dir:
             if self.is_condemned:
                 sandbox.kernel.end()
@@ -82,7 +82,7 @@ class KernelRecovery:
 
     def _replaced(self, sandbox: AnySandbox, *, wakes: bool) -> Kernel | None:
         """Start another kernel in the same sandbox; close the sandbox and return None where that fails."""
-        if not sandbox.has_ended and sandbox.has_work_dir:
+        if not sandbox.has_ended and sandbox.root.has_work_dir:
             patience = self.spec.limits.restart_timeout
             variables = sandbox.wake_kernel(patience) if wakes else LOST
             self.lost = replace(self.lost, variables=variables) if self.lost else None

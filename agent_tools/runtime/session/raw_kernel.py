@@ -66,7 +66,7 @@ class RawKernel:
             FileRejected: work_dir is over its limits, or could not be brought into the sandbox.
         """
         if is_code:
-            self._after_run = self._around.enter_context(self._sandbox.running())
+            self._after_run = self._around.enter_context(self._sandbox.root.running())
         else:
             self._around.enter_context(self._sandbox.use())
         self._kernel.lifeline.arm(UNLIMITED, UNLIMITED)  # so that an interrupt reaches this request and no other
@@ -75,7 +75,7 @@ class RawKernel:
     def end(self) -> str:
         """Record that the request has ended; return notes for the user on the files and the disk of work_dir."""
         self._kernel.lifeline.disarm()
-        self._sandbox.take_connections()
+        self._sandbox.root.take_connections()
         after_run, self._after_run = self._after_run, tuple
         notes = "\n".join(each.text for each in after_run() if isinstance(each, (Omitted, Notice)))
         self._around.close()

@@ -86,7 +86,7 @@ class Session:
             if lost := self.recovery.take_lost():
                 yield record.add(lost)
             if not cancelled.is_set() and (sandbox := self._sandbox):
-                with self._reporting_again(lost), sandbox.running() as after_run:
+                with self._reporting_again(lost), sandbox.root.running() as after_run:
                     with (  # the run is over before the lock is released, also where the reader leaves early
                         self._host_calls(kernel) as finished_calls,
                         closing(kernel.execute(code, timeout, cancelled, beside=finished_calls)) as unlimited,
@@ -101,10 +101,10 @@ class Session:
                         yield record.add(output)
                     if ending:
                         yield record.add(self.recovery.after(ending))
-                    record.connections = sandbox.take_connections()
+                    record.connections = sandbox.root.take_connections()
                     for output in after_run():
                         yield record.add(output)
-                    record.replaced = sandbox.replaced
+                    record.replaced = sandbox.root.replaced
             self._look_after_run()
         return record.execution()
 
@@ -124,7 +124,7 @@ class Session:
         """End the run or command with this event: waiting, starting or running. Variables stay."""
         cancelled.set()
         if sandbox := self._sandbox:
-            sandbox.commands.cancel(cancelled)
+            sandbox.root.commands.cancel(cancelled)
         if self._current is cancelled and (kernel := self._kernel_now()):
             kernel.cancel()
 
@@ -154,12 +154,12 @@ class Session:
     @property
     def files(self) -> GuestFiles:
         """The files of its sandbox, which is started if there is none."""
-        return self._live().files
+        return self._live().root.files
 
     @property
     def commands(self) -> Commands:
         """The commands of its sandbox, which is started if there is none."""
-        return self._live().commands
+        return self._live().root.commands
 
     def _live(self) -> AnySandbox:
         """Return the sandbox for its files and commands, also while it runs code."""
@@ -283,7 +283,7 @@ class Session:
     @property
     def sandbox(self) -> Container | None:
         """The running sandbox, if there is one."""
-        return self._sandbox.sandbox if self._sandbox else None
+        return self._sandbox.root.sandbox if self._sandbox else None
 
     @contextlib.contextmanager
     def locked(self, cancelled: threading.Event | None = None) -> Iterator[bool]:

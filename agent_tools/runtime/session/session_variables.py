@@ -108,7 +108,7 @@ class SessionVariables:
         bounds = {"bytes": limits.max_variables_bytes, "seconds": limits.variables_timeout}
         with ExitStack() as until_the_end:
             with self._between_runs() as sandbox:
-                saving = until_the_end.enter_context(Archives(sandbox.files, limits).saving(path))
+                saving = until_the_end.enter_context(Archives(sandbox.root.files, limits).saving(path))
                 source = _SAVE.format(address=saving.address, most=limits.max_variables, **bounds)
                 if problem := _problem(sandbox, source, limits.variables_timeout, "definition"):
                     raise KernelError(f"The variables could not be saved: {problem}")
@@ -126,7 +126,7 @@ class SessionVariables:
             Archives(self._files(), limits).load(path, archive)
             return VariablesReport()
         seconds = limits.sync_timeout + limits.variables_timeout
-        with self._between_runs() as sandbox, Archives(sandbox.files, limits).loading(path) as loading:
+        with self._between_runs() as sandbox, Archives(sandbox.root.files, limits).loading(path) as loading:
             giving = _Giving(loading, archive)
             source = _LOAD.format(address=loading.address, seconds=limits.variables_timeout)
             problem = _problem(sandbox, source, seconds, "load")

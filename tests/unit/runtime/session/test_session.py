@@ -18,9 +18,6 @@ from tests.doubles import ProcessEngine
 class FakeSandbox:
     """Stands for a running sandbox, and notes what ends it."""
 
-    kernel = None
-    has_work_dir = True
-
     def __init__(self) -> None:
         self.calls: list[str] = []
 
