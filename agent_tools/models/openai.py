@@ -23,7 +23,7 @@ from agent_tools.models.dialect.lesson import REFUSALS, lesson
 from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.dialect.prompted_tools import RESULT
 from agent_tools.models.learning import _OF_OTHER_CAUSES, Asking, Dialect, RequestRejected
-from agent_tools.models.reply import Reply, Waiting, refuse_abandoned
+from agent_tools.models.reply import Reply, Waiting, bind_to_reply
 from agent_tools.models.reply_events import json_or_text
 from agent_tools.models.reply_limits import MAX_REPLY_BYTES, Bounded
 from agent_tools.models.server_errors import failure_name, redirect_target, short_name, words_of
@@ -84,7 +84,7 @@ class OpenAIModel:
         on_request: Callable[[Any], None] | None = None,
     ) -> None:
         self.model = model
-        self._hooks = [refuse_abandoned, on_request] if on_request else [refuse_abandoned]
+        self._hooks = [bind_to_reply, on_request] if on_request else [bind_to_reply]
         self._leaves_waiting = leaves_waiting
         self._sending = threading.local()
         self.dialect = Dialect(profile or UpstreamProfile(), model)

@@ -60,8 +60,8 @@ class ReplyReader(Protocol):
 class Reply(Iterator[Delta]):
     """The deltas of a reply.
 
-    `close`, from any thread, ends iteration at once and closes the connection, or closes it once it exists. Errors are
-    raised where the deltas are read.
+    `close`, from any thread, ends iteration at once and closes the connection, or closes it once it exists: the server
+    may not have answered yet. Errors are raised where the deltas are read.
 
     Args:
         open_response: sends the request; returns the response of an HTTP client, unread.
@@ -85,7 +85,7 @@ class Reply(Iterator[Delta]):
         self._open, self._open_again, self._taken = open_response, open_again, taken
         self._translated = translated
         self._reader = reader
-        self._response: Any = None
+        self._stream: Any = None
         self._is_closed = False
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
@@ -106,11 +106,9 @@ class Reply(Iterator[Delta]):
         """Abandon the reply. Closing again does nothing."""
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
-            response = self._response
+            _shut_down(self._stream)
         if not was_closed:
             self._arrived.put(None)
-            if response is not None:
-                _hang_up(response)
 
     @property
     def is_closed(self) -> bool:
@@ -134,14 +132,12 @@ class Reply(Iterator[Delta]):
         except BaseException as exc:  # noqa: BLE001  (raised again where the deltas are read)
             self._arrived.put(exc)
         finally:
-            self._hold(None)
             self._arrived.put(None)
 
     def _receive_from(self, response: Any) -> Any:
         """Read an answer; return the next one, unread, if this one is an error that says what to ask instead."""
         has_begun = False
         with closing(response):
-            self._hold(response)
             if self._is_closed:
                 return None
             arriving = response.iter_bytes()
@@ -156,21 +152,45 @@ class Reply(Iterator[Delta]):
                 if following is None:
                     raise
                 return following
-            self._hold(None)
+            _made_here.reply = None  # `close` leaves the connection alone from now on
             self._arrived.put(None)
             _read_to_the_end(arriving, response)
         return None
 
-    def _hold(self, response: Any) -> None:
+    def _hold(self, stream: Any) -> None:
         with self._lock:
-            self._response = response
+            self._stream = stream
+            if self._is_closed:
+                _shut_down(stream)
 
 
-def refuse_abandoned(_request: Any) -> None:
-    """Raise instead of sending if the reply has been closed: clients try again by themselves."""
+def bind_to_reply(request: Any) -> None:
+    """Make a request end with its reply, also before the answer begins; `request` is an HTTP client's, not yet sent.
+
+    Raises:
+        ModelError: the reply has been closed: clients try again by themselves.
+    """
     reply = getattr(_made_here, "reply", None)
     if reply and reply.is_closed:
         raise ModelError("The reply was abandoned.")
+    request.extensions["trace"] = _watch
+
+
+def _watch(event: str, info: dict[str, Any]) -> None:
+    """Let replies know the connection that they wait for; only a new one is named (httpx's extension `trace`)."""
+    if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+        stream = info["return_value"]
+        stream.read, stream.write = partial(_held, stream, stream.read), partial(_held, stream, stream.write)
+
+
+def _held(stream: Any, move: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if (reply := getattr(_made_here, "reply", None)) is None:
+        return move(*args, **kwargs)
+    reply._hold(stream)
+    try:
+        return move(*args, **kwargs)
+    finally:
+        reply._hold(None)
 
 
 def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[], None]) -> Iterator[Delta]:
@@ -276,12 +296,13 @@ def _read_to_the_end(arriving: Iterator[bytes], response: Any) -> None:
 
 
 def _hang_up(response: Any) -> None:
-    """Shut the connection down, which also wakes the thread that reads from it; that thread then closes it.
+    """Shut the connection of an answer down, unless it has ended: the connection may be another one's by now."""
+    if not response.is_closed:
+        _shut_down(response.extensions.get("network_stream"))
 
-    The connection of an answer that has ended may be another one's by now.
-    """
-    if response.is_closed:
-        return
-    with contextlib.suppress(KeyError, AttributeError, OSError):
-        connection = response.extensions["network_stream"].get_extra_info("socket")
+
+def _shut_down(stream: Any) -> None:
+    """Shut a connection down, which also wakes the thread that waits for it; that thread then closes it."""
+    with contextlib.suppress(AttributeError, OSError):
+        connection = stream.get_extra_info("socket")
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS sockets too: only the plain call is thread-safe

@@ -16,22 +16,27 @@ from agent_tools.models.base import Finish, TextDelta, Usage
 from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.reply import _deltas, _hang_up
 from agent_tools.settings import Endpoint
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SAID = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers each request with chunks; `ends` tells whether the answer ends after them."""
+    """Answers each request with chunks; `ends` tells whether the answer ends after them.
+
+    From request `silent_from` on, it does not answer, and reads what is sent once it `may_read`.
+    """
 
     daemon_threads = True
     block_on_close = False
+    silent_from = 1_000
 
     def __init__(self, chunks: list[bytes], *, ends: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.chunks, self.ends = chunks, ends
-        self.connections = self.hung_up = 0
+        self.is_asked, self.may_read = threading.Event(), threading.Event()
+        self.connections = self.requests = self.hung_up = 0
 
     @property
     def endpoint(self) -> Endpoint:
@@ -51,6 +56,15 @@ class _Connection(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
+        self.server.requests += 1
+        if self.server.requests >= self.server.silent_from:
+            self.server.is_asked.set()
+            self.server.may_read.wait()
+            while self.rfile.read1():
+                pass
+            self.server.hung_up += 1
+            self.close_connection = True
+            return
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -88,7 +102,11 @@ def new() -> Iterator[New]:
 def ask(model: OpenAIModel) -> None:
     """Ask, and wait until the thread that reads the reply has ended."""
     assert list(model.reply([Message(USER, "hi")])) == [TextDelta("a"), Finish("stop")]
-    until(lambda: not any(each.name == "model-reply" for each in threading.enumerate()))
+    until(no_thread_reads)
+
+
+def no_thread_reads() -> bool:
+    return not any(each.name == "model-reply" for each in threading.enumerate())
 
 
 @pytest.mark.parametrize("chunks", [[SAID, DONE], [SAID + DONE]], ids=["apart", "together"])
@@ -153,6 +171,22 @@ def test_the_connection_of_an_answer_that_has_ended_is_not_hung_up(new: New, mon
     ask(model)
     _hang_up(opened[0])
     ask(model)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("answered", [0, 1], ids=["new connection", "used connection"])
+@pytest.mark.parametrize("size", [2, 20_000_000], ids=["before the answer", "while it is sent"])
+def test_a_reply_that_is_closed_before_the_answer_begins_ends_its_request(new: New, answered: int, size: int) -> None:
+    server, model = new([SAID, DONE])
+    for _ in range(answered):
+        ask(model)
+    server.silent_from = answered + 1
+    reply = model.reply([Message(USER, "x" * size)])
+    assert server.is_asked.wait(PATIENCE)
+    reply.close()
+    until(no_thread_reads)
+    server.may_read.set()
+    until(lambda: server.hung_up == 1)
     assert server.connections == 1
 
 
