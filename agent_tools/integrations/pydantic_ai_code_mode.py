@@ -7,6 +7,7 @@ A capability that wraps the agent's toolset (https://ai.pydantic.dev/toolsets/#w
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ with extra("pydantic-ai"):
     from pydantic import Field, TypeAdapter
     from pydantic_ai import RunContext, ToolDenied, ToolReturn
     from pydantic_ai.capabilities import AbstractCapability
-    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, UserError
     from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.tool_manager import ToolManager
     from pydantic_ai.tools import ToolDefinition
@@ -45,6 +46,8 @@ class _Arguments(TypedDict):
 
 
 _ARGUMENTS = TypeAdapter(_Arguments)
+_callers: ContextVar[tuple[CodeMode, ...]] = ContextVar("callers", default=())
+"""Those whose code waits for a tool that runs in this context."""
 
 
 @dataclass(kw_only=True)
@@ -73,6 +76,7 @@ class CodeMode(AbstractCapability[Any]):
     async def call(self, name: str, arguments: Keywords) -> Any:
         """Call a tool for the code that runs, with its checks, hooks and approvals."""
         assert self.manager is not None
+        _callers.set((*_callers.get(), self))
         try:
             result = await self.manager.handle_call(ToolCallPart(name, arguments), wrap_validation_errors=False)
         except ModelRetry as exc:
@@ -117,6 +121,11 @@ class CodeModeToolset(WrapperToolset[Any]):
         """Run the code, or call a tool that stayed a tool."""
         if not isinstance(tool, _RunCode):
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+        if any(each is self.mode for each in _callers.get()):
+            raise UserError(
+                f"A tool that code calls cannot run an agent with the CodeMode of this code: {NAME} would wait for "
+                "itself. Give that agent a CodeMode of its own."
+            )
         async with self.mode.lock:
             new = [function for function in tool.functions if function.name not in self.mode.functions]
             if new:

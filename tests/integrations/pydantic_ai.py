@@ -130,6 +130,18 @@ def test_a_tool_that_waits_for_an_approval_is_an_error_of_the_code(code_mode: Co
     assert "pay needs an answer from outside" in refused.content
 
 
+def test_an_agent_within_a_tool_of_the_code_needs_a_code_mode_of_its_own(code_mode: CodeMode) -> None:
+    async def ask() -> str:
+        """Ask another agent."""
+        return (await Agent(Scripted("1"), capabilities=[code_mode]).run("go")).output
+
+    code = "try:\n    await ask()\nexcept Exception as e:\n    print(e)"
+    model = Scripted(code, "2")
+    asked, after = parts(asyncio.run(Agent(model, tools=[ask], capabilities=[code_mode]).run("go")), ToolReturnPart)
+    assert "Give that agent a CodeMode of its own." in asked.content
+    assert after.metadata.value == 2
+
+
 def test_tools_that_do_not_run_here_stay_tools(cfg: dict[str, Any]) -> None:
     code_mode = CodeMode(cfg=cfg, keeps=lambda tool: tool.name == "price")
     model = Scripted("1")
