@@ -15,7 +15,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +29,7 @@ from agent_tools.machine.owner import Owner
 from agent_tools.machine.private_folder import private_base
 from agent_tools.machine.removal import remove_tree
 from agent_tools.runtime.engines import shared_runtime
+from agent_tools.runtime.in_thread import to_its_end
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.audit import AuditLog
 
@@ -123,8 +124,11 @@ class ClaudeWorker:
         finally:
             for each in serving:
                 each.cancel()
-            await asyncio.gather(*(box.close() for box in list(self._boxes)))  # first: a call under way ends by this
+            closing = (box.close() for box in list(self._boxes))
+            closed = await asyncio.gather(*closing, return_exceptions=True)  # first: a call under way ends by this
             await asyncio.gather(*serving, return_exceptions=True)
+            for failure in filter(None, closed):
+                _log.error("A session's container could not be removed.", exc_info=failure)
 
     async def _serve(self) -> None:
         """Serve one session after another, with a folder on the host for its skills, which no container sees.
@@ -197,10 +201,12 @@ class SessionBox:
         self._is_over = True
         if self._end:
             self._end.cancel()
-        await self._sandbox.close()
-        if self._copies:
-            remove_tree(self._copies)
-        self.when_closed()
+        try:
+            await self._sandbox.close()
+        finally:
+            if self._copies:
+                await to_its_end(partial(remove_tree, self._copies))
+            self.when_closed()
 
     def _new_copies(self, name: str) -> Path | None:
         """Make a folder that the user of the sandbox can write to, and no other: its parent is private."""

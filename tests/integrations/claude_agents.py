@@ -478,6 +478,25 @@ def test_stopping_the_worker_ends_a_call_under_way(api: Api, tmp_path: Path) -> 
     assert time.monotonic() - began < 30
 
 
+def test_a_container_that_cannot_be_removed_keeps_no_other(api: Api) -> None:
+    class Box:
+        def __init__(self, failure: Exception | None = None) -> None:
+            self.failure = failure
+
+        async def close(self) -> None:
+            if self.failure:
+                working.worker._boxes.discard(self)
+                raise self.failure
+            for _ in range(10):
+                await asyncio.sleep(0)
+            working.worker._boxes.discard(self)
+
+    with Working(api) as working:
+        boxes: Any = {Box(OSError("the engine is gone")), Box()}
+        working.worker._boxes |= boxes
+    assert working._task.cancelled()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_no_container_and_no_folder(
     api: Api, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
