@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 import re
 from contextlib import suppress
@@ -51,11 +52,7 @@ class MemoryFolder:
 
     async def give(self, sandbox: AsyncSandbox) -> None:
         """Copy what is new on the host into the sandbox, and remove there what is gone."""
-        found = {
-            str(path.relative_to(self.root)): path.read_bytes()
-            for path in self.root.rglob("*")
-            if path.is_file() and not path.is_symlink() and not path.name.startswith(MARKER)
-        }
+        found = await asyncio.to_thread(self._read)
         for name in [name for name, data in found.items() if self._known.get(name) != data]:
             await sandbox.write_file(f"{self._folder}/{name}", found[name])
         for name in self._known.keys() - found.keys():
@@ -79,8 +76,18 @@ class MemoryFolder:
                         (self.root / name).write_bytes(data)
                     self._known[name], self._facts[name] = data, facts
         for name in self._known.keys() - found.keys() if is_whole else ():
-            (self.root / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self.root / name).unlink(missing_ok=True)
             del self._known[name]
+
+    def _read(self) -> dict[str, bytes]:
+        """Read the host's files; the vendor's program may remove them meanwhile."""
+        found = dict[str, bytes]()
+        for path in self.root.rglob("*"):
+            if path.is_file() and not path.is_symlink() and not path.name.startswith(MARKER):
+                with suppress(FileNotFoundError):
+                    found[str(path.relative_to(self.root))] = path.read_bytes()
+        return found
 
     @property
     def _folder(self) -> str:

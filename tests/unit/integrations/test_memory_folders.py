@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,30 @@ def test_a_path_that_the_api_makes_of_a_name_is_the_same_inside(tmp_path: Path) 
 @pytest.mark.parametrize("root", ["/mnt/memory", "/mnt/memory/..", "/mnt/memory/a/b", "/mnt/data", "/etc", "/"])
 def test_nothing_is_mounted_at_another_path(tmp_path: Path, root: str) -> None:
     assert MemoryFolder(Path(root), False, tmp_path).volume is None
+
+
+def test_a_folder_of_the_host_in_a_files_place_fails_no_call(folder: MemoryFolder) -> None:
+    sandbox = Files({"b": b"2"})
+    step(folder, sandbox)
+    del sandbox.files["a"]
+    (folder.root / "a").unlink()
+    (folder.root / "a").mkdir()
+    asyncio.run(folder.take(sandbox))
+    assert (folder.root / "a").is_dir()
+    sandbox.files.update({"a": b"1", "c": b"3"})
+    step(folder, sandbox)
+    assert (folder.root / "c").read_bytes() == b"3"
+
+
+def test_the_host_is_read_beside_the_event_loop(folder: MemoryFolder) -> None:
+    readers = []
+
+    class Root(type(folder.root)):  # type: ignore[misc]
+        def rglob(self, pattern: str) -> Any:
+            readers.append(threading.get_ident())
+            return super().rglob(pattern)
+
+    folder.root = Root(folder.root)
+    step(folder, Files({}))
+    assert readers
+    assert threading.get_ident() not in readers
