@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import ReferenceType, ref
 
@@ -61,6 +62,18 @@ async def in_thread(
 async def to_its_end(work: Callable[[], object]) -> None:
     """Run `work` in a thread to its end, even if cancelled: for work that releases something."""
     await in_thread(work, lambda: None, is_shielded=True)
+
+
+async def made_in_thread(work: Callable[[], T], undo: Callable[[T], object]) -> T:
+    """Run `work` in a thread; if the caller is cancelled meanwhile, `undo` ends what it has made."""
+    made: list[T] = []
+    try:
+        await in_thread(lambda: made.append(work()), lambda: None)
+    except BaseException:
+        for each in made:
+            await to_its_end(partial(undo, each))
+        raise
+    return made.pop()
 
 
 def iterate_in_thread(items: Generator[T, None, object], cancel: Callable[[], object]) -> AsyncGenerator[T, None]:

@@ -14,7 +14,7 @@ from agent_tools.other_names import SANDBOX, refuse
 from agent_tools.results.commands import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.results.execution import Execution, Output
 from agent_tools.results.variables import SavedState
-from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, to_its_end
+from agent_tools.runtime.in_thread import in_thread, iterate_in_thread, made_in_thread, to_its_end
 from agent_tools.sandbox.method_arguments import StrPath
 from agent_tools.sandbox.options import Config, Keywords
 from agent_tools.sandbox.sandbox import OtherNames, Sandbox
@@ -142,7 +142,7 @@ class AsyncSandbox(metaclass=OtherNames):
         """Start a command in the background."""
         given = {"stdin": stdin, "cwd": cwd, "env": env, "timeout": timeout, "max_output": max_output}
         work = partial(self.sync.start_command, command, terminal=terminal, script=script, **given)  # type: ignore[arg-type]
-        return AsyncProcess(await _do(work))
+        return AsyncProcess(await made_in_thread(work, lambda process: process.kill()))
 
     read_file = awaited(Sandbox.read_file)
     write_file = awaited(Sandbox.write_file)
@@ -180,11 +180,11 @@ class AsyncSandbox(metaclass=OtherNames):
 
     async def fork(self) -> AsyncSandbox:
         """Return another kernel in the same container, which goes on from the variables as they are now."""
-        return self._with(await _do(self.sync.fork))
+        return self._with(await made_in_thread(self.sync.fork, lambda forked: forked.close()))
 
     async def fresh_kernel(self) -> AsyncSandbox:
         """Return another kernel in the same container, without the variables of this one."""
-        return self._with(await _do(self.sync.fresh_kernel))
+        return self._with(await made_in_thread(self.sync.fresh_kernel, lambda fresh: fresh.close()))
 
     def _with(self, sync: Sandbox) -> AsyncSandbox:
         made = object.__new__(type(self))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from agent_tools.containers.containers import Containers
 from agent_tools.results.commands import CommandOutput, Cursor
 from agent_tools.results.execution import Execution
+from agent_tools.runtime.in_thread import made_in_thread
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
@@ -88,7 +90,7 @@ class Shelf(Generic[T]):
             raise HTTPException(429, f"{self.most} {self.noun} are open in this container already: end one of them.")
         self._starting[room] += 1
         try:
-            thing = await aside(self._begun, place, container, begin)
+            thing = await made_in_thread(partial(self._begun, place, container, begin), lambda lost: lost.close())
         finally:
             self._starting[room] -= 1
             self._starting += Counter()  # which forgets rooms where nothing starts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.runtime.in_thread import in_thread
+from agent_tools.runtime.in_thread import in_thread, made_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -54,3 +55,21 @@ async def test_work_is_freed_with_its_last_reference(fails: bool) -> None:
         assert await in_thread(work.do, work.cancel) is work
     del work
     assert freed.wait(30)  # the thread lets go of it, too
+
+
+async def test_what_a_cancelled_call_has_made_is_undone() -> None:
+    has_begun, may_end, undone = asyncio.Event(), threading.Event(), list[str]()
+    loop = asyncio.get_running_loop()
+
+    def work() -> str:
+        loop.call_soon_threadsafe(has_begun.set)
+        may_end.wait(30)
+        return "made"
+
+    call = asyncio.ensure_future(made_in_thread(work, undone.append))
+    await has_begun.wait()
+    call.cancel()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert undone == ["made"]

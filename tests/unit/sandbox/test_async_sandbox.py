@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, nullcontext
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -77,6 +78,25 @@ async def test_cancelling_ends_what_runs_and_keeps_the_variables(sandbox: AsyncS
         assert time.monotonic() - started < 60
     execution = await sandbox.run_code("x")
     assert execution.result is not None
+
+
+@pytest.mark.parametrize("method", ["start_command", "fork", "fresh_kernel"])
+async def test_what_a_cancelled_call_has_opened_ends(method: str) -> None:
+    has_begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work(*_: object, **__: object) -> SimpleNamespace:
+        has_begun.set()
+        may_end.wait(30)
+        return SimpleNamespace(kill=ended.set, close=ended.set)
+
+    sandbox = object.__new__(AsyncSandbox)
+    sandbox.sync = SimpleNamespace(**{method: work})  # type: ignore[assignment]
+    async with anyio.create_task_group() as group:
+        group.start_soon(getattr(sandbox, method), *(["sleep 600"] if method == "start_command" else []))
+        await anyio.to_thread.run_sync(has_begun.wait, 30)
+        group.cancel_scope.cancel()
+        may_end.set()
+    assert ended.is_set()
 
 
 async def test_others_wait_while_one_reads_a_stream_and_the_reader_is_refused(sandbox: AsyncSandbox) -> None:
