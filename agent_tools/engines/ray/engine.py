@@ -37,7 +37,7 @@ _ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class NodeUnreachable(EngineUnavailable):
-    """A node does not answer."""
+    """A node does not answer, or not as this release does."""
 
 
 class Nodes(Protocol):
@@ -179,11 +179,11 @@ class NodesEngine:
         """Connect to a node, and send a request; return the connection and the answer.
 
         Raises:
-            NodeUnreachable: it does not answer.
+            NodeUnreachable: it does not answer, or has another release.
             EngineError: it failed.
         """
         if endpoint.release != __version__:
-            raise EngineError(
+            raise NodeUnreachable(
                 f"The node {endpoint.name} has release {endpoint.release} of agent-tools, and this process has "
                 f"{__version__}: install the same one, then run `agent-tools fleet down`."
             )

@@ -143,6 +143,15 @@ def test_another_release_is_refused_by_name(new: Callable[..., NodeServer]) -> N
         NodesEngine(FixedNodes(old)).start(SPEC)
 
 
+def test_a_node_of_another_release_is_passed_over(new: Callable[..., NodeServer]) -> None:
+    old, node = replace(new("a").endpoint, release="0.0.1"), new("b")
+    engine = NodesEngine(FixedNodes(old, node.endpoint))
+    found = [engine.start(SPEC) for _ in range(4)]
+    assert {each.id.split("/")[0] for each in found} == {"b"}
+    for each in found:
+        end(engine, each)
+
+
 # -- where a sandbox goes ---------------------------------------------------------------------------------------------
 
 
