@@ -13,7 +13,9 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
@@ -23,11 +25,13 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
-from agent_tools.machine.addresses import ascii_name, checked_addresses, is_public
+from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses, is_public
+from agent_tools.machine.background import begun
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
 MAX_REDIRECTS = 5
+LookUp = Callable[[str, int], list[str]]
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -49,7 +53,7 @@ def open_url(url: str, limits: Limits, allow_private: bool = False) -> Download:
     deadline = time.monotonic() + limits.download_timeout
     parts = _checked(url)
     for _ in range(MAX_REDIRECTS + 1):
-        answer = _request(parts, _public_address(parts, allow_private), deadline)
+        answer = _request(parts, _public_address(parts, allow_private, deadline), deadline)
         response = answer.response
         if response.status not in _REDIRECTS:
             if response.status != 200:
@@ -79,12 +83,23 @@ def _checked(url: str, base: str = "") -> SplitResult:
     return parts._replace(netloc=host if port is None else f"{host}:{port}")
 
 
-def _public_address(parts: SplitResult, allow_private: bool) -> str:
-    """Return an address of the host; all its addresses must be public."""
-    host = parts.hostname or ""
+def _public_address(parts: SplitResult, allow_private: bool, deadline: float, look_up: LookUp = addresses_of) -> str:
+    """Return an address of the host; all its addresses must be public. The resolver has time limits of its own."""
+    host, found = parts.hostname or "", Future[list[str]]()
     may_be = (lambda _: True) if allow_private else is_public
+
+    def check() -> None:
+        try:
+            found.set_result(checked_addresses(host, parts.port or _default_port(parts), may_be, look_up))
+        except BaseException as exc:  # noqa: BLE001  (raised below)
+            found.set_exception(exc)
+
+    if begun(check, "agent-tools-lookup") is None:
+        check()
     try:
-        return checked_addresses(host, parts.port or _default_port(parts), may_be)[0]
+        return found.result(deadline - time.monotonic())[0]
+    except FutureTimeout:
+        raise FileRejected(f"{host} took too long") from None
     except LookupError:
         raise FileRejected(f"{host} has no address") from None
     except PermissionError:

@@ -1,6 +1,7 @@
 import contextlib
 import gzip
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ from agent_tools.results.execution import StagedFile
 from agent_tools.runtime.files.download import _checked, _public_address, open_url
 from agent_tools.runtime.files.workspace import Workspace, is_url, safe_name
 
+DEADLINE = time.monotonic() + 3_600
 DRIPS = 150  # pieces of a slow answer, one every 0.02 s
 
 
@@ -79,12 +81,24 @@ def test_a_name_beyond_ascii_is_asked_for_as_browsers_do() -> None:
 )
 def test_a_redirect_from_a_public_host_is_checked_like_a_first_url(location: str) -> None:
     with pytest.raises(FileRejected):
-        _public_address(_checked(urljoin("https://8.8.8.8/data.csv", location)), allow_private=False)
+        _public_address(_checked(urljoin("https://8.8.8.8/data.csv", location)), False, DEADLINE)
 
 
 def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
-    assert _public_address(urlsplit("http://8.8.8.8/"), allow_private=False) == "8.8.8.8"
-    assert _public_address(urlsplit("http://0x7f.1/"), allow_private=True) == "127.0.0.1"
+    assert _public_address(urlsplit("http://8.8.8.8/"), False, DEADLINE) == "8.8.8.8"
+    assert _public_address(urlsplit("http://0x7f.1/"), True, DEADLINE) == "127.0.0.1"
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for() -> None:
+    done = threading.Event()
+
+    def look_up(*_: object) -> list[str]:
+        done.wait(10)
+        return ["8.8.8.8"]
+
+    with pytest.raises(FileRejected, match=r"^data\.org took too long$"):
+        _public_address(urlsplit("http://data.org/"), False, time.monotonic() + 0.01, look_up)
+    done.set()
 
 
 # -- with a server on this machine ------------------------------------------------------------------------------------
