@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from agent_tools.guest.wire.sockets import await_either, await_input
+
 READ_SIZE = 256 * 1024
 SSH_SECONDS = 5.0  # seconds that an ssh process may take to end
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -118,15 +120,23 @@ _HEADER = struct.Struct(">BxxxI")
 
 
 def conversation(stream: socket.socket, data: bytes, seconds: float, most: int) -> bytes:
-    """Send `data`, then read until the end, for at most `seconds` and `most` bytes."""
-    deadline = time.monotonic() + seconds
-    taken = bytearray()
+    """Send `data` and read until the end, both at once, for at most `seconds` and `most` bytes."""
+    deadline, unsent, taken = time.monotonic() + seconds, memoryview(data), bytearray()
+    stream.setblocking(False)
     with contextlib.suppress(OSError):  # of a command that ends early or times out, the output so far is returned
-        stream.settimeout(seconds)
-        stream.sendall(data)
         while len(taken) <= most and (left := deadline - time.monotonic()) > 0:
-            stream.settimeout(left)
-            part = stream.recv(65_536)
+            try:
+                while unsent:
+                    unsent = unsent[stream.send(unsent) :]
+            except _LATER:
+                pass
+            except OSError:  # the command has closed its stdin
+                unsent = unsent[:0]
+            try:
+                part = stream.recv(65_536)
+            except _LATER:
+                (await_either if unsent else await_input)(stream.fileno(), left)
+                continue
             if not part:
                 break
             taken += part

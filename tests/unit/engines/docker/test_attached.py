@@ -38,6 +38,30 @@ def test_input_is_sent_and_output_taken_to_its_end(pair: tuple[socket.socket, so
     assert heard == [b"input"]
 
 
+def test_a_command_that_prints_before_it_reads_is_heard(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    output, data, heard = b"x" * 1_000_000, b"y" * 1_000_000, bytearray()
+
+    def command() -> None:
+        theirs.sendall(output)
+        while len(heard) < len(data):
+            heard.extend(theirs.recv(65_536))
+        theirs.close()
+
+    thread = threading.Thread(target=command, daemon=True)
+    thread.start()
+    assert conversation(ours, data, FOREVER, len(output)) == output
+    thread.join()
+    assert heard == data
+
+
+def test_a_command_that_has_printed_and_reads_nothing_is_heard(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.sendall(b"bye")
+    theirs.close()
+    assert conversation(ours, b"input", FOREVER, 100) == b"bye"
+
+
 def test_a_command_that_does_not_end_is_heard_for_a_while(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.sendall(b"so far")
