@@ -142,7 +142,8 @@ class Dialler:
                 answer += more
         except OSError as exc:
             raise NotReached("the host's proxy broke off", "The host's own proxy broke off.") from exc
-        if not answer.startswith(b"HTTP/1.") or answer[8:13] != b" 200 " or not answer.endswith(b"\r\n\r\n"):
+        status, _, fields = answer.partition(b"\r\n")
+        if not status.startswith(b"HTTP/1.") or status.split()[1:2] != [b"200"] or not fields.endswith(b"\r\n"):
             raise NotReached("the host's proxy refuses", f"The host's own proxy does not connect to {target}.")
 
 

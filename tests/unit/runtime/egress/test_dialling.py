@@ -91,8 +91,22 @@ def test_a_name_that_lies_inside_is_refused_before_a_proxy_is_asked(keep: Keep, 
     assert hop.got == []
 
 
+@pytest.mark.parametrize("status", [b"200", b"200 ", b"200 Connection established"])
+def test_a_proxys_answer_may_have_no_reason(keep: Keep, open_network: OpenNetwork, status: bytes) -> None:
+    hop = keep(Server(answer=b"HTTP/1.1 " + status + b"\r\n\r\n", takes=lambda got: got.endswith(b"\r\n\r\n")))
+    assert open_network([NAME], hop=hop).tunnel(f"{NAME}:443").startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize(
-    "answer", [b"HTTP/1.1 407 Who are you\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\nmore", b"SSH-2.0\r\n\r\n", b"x" * 10_000]
+    "answer",
+    [
+        b"HTTP/1.1 407 Who are you\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nmore",
+        b"HTTP/1.1 200\r\n",
+        b"HTTP/1.1 \r\n\r\n",
+        b"SSH-2.0\r\n\r\n",
+        b"x" * 10_000,
+    ],
 )
 def test_a_proxy_that_does_not_connect_is_told_as_a_failure(
     keep: Keep, open_network: OpenNetwork, answer: bytes
