@@ -14,7 +14,8 @@ from typing import Any
 from ..files.content import Content
 from ..kernel.shell import SandboxShell
 from .record_source import SessionUnpickler, records
-from .saving import MAX_NAME, MIN_SECONDS, TooSlow, described
+from .saving import MAX_NAME, MIN_SECONDS, described
+from .time_limit import TimeLimit, TooSlow, ring
 
 
 def load(address: str, seconds: float) -> None:
@@ -52,7 +53,7 @@ class Loading:
     def run(self) -> dict[str, Any]:
         """Load all variables; return the names of the loaded ones, and of the others with reasons."""
         builtins = self._namespace.get("__builtins__")
-        before, collects = signal.signal(signal.SIGALRM, _ring), gc.isenabled()
+        before, collects = signal.signal(signal.SIGALRM, ring), gc.isenabled()
         gc.disable()  # it would look through all that is being made, again and again
         try:
             for head, data, buffers in records(self._read):
@@ -63,7 +64,6 @@ class Loading:
         except (EOFError, ValueError, LookupError, TypeError, MemoryError, struct.error) as exc:
             self._missing.append(["(the rest)", f"the archive is damaged ({described(exc)})"])
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             if collects:
                 gc.enable()
@@ -75,18 +75,16 @@ class Loading:
     def _take(self, head: dict[str, Any], data: bytes, buffers: list[bytearray]) -> None:
         """Make one value and set its variable."""
         name, started = str(head["name"]), time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, max(self._seconds_left / 2, MIN_SECONDS))
+        limit = TimeLimit(max(self._seconds_left / 2, MIN_SECONDS))
         try:
-            self._namespace[name] = self._unpickler.value(data, buffers, is_fresh=bool(head["fresh"]))
+            self._namespace[name] = self._unpickler.value(data, buffers, limit, is_fresh=bool(head["fresh"]))
             self._kept.append(name[:MAX_NAME])
         except TooSlow:
             why = f"it took too long: all have {self._seconds:g} s (variables_timeout), each half of what is left"
             self._missing.append([name[:MAX_NAME], why])
         except BaseException as exc:  # noqa: BLE001  (whatever the code of its classes raises)
             self._missing.append([name[:MAX_NAME], described(exc)])
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            self._seconds_left -= time.monotonic() - started
+        self._seconds_left -= time.monotonic() - started
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -97,7 +95,3 @@ class Loading:
                 raise EOFError("the records end too early")
             view = view[count:]
         return data
-
-
-def _ring(_number: int, _frame: object) -> None:
-    raise TooSlow

@@ -19,6 +19,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import cloudpickle
@@ -96,8 +97,8 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         self._set_cell = CellSetter()
         self.globals_ref[id(namespace)] = Globals(__name__="__main__")
 
-    def record(self, name: str, value: Any, most: int) -> list[Any]:
-        """Return a variable's record in pieces, of `most` bytes beside its head.
+    def record(self, name: str, value: Any, most: int, limit: AbstractContextManager[None]) -> list[Any]:
+        """Return a variable's record in pieces, of `most` bytes beside its head; `limit` is around pickling.
 
         Raises:
             TooLarge: it has more bytes.
@@ -106,8 +107,9 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         self._room.begin(most)
         mark = (self.globals_ref[id(self._namespace)], types.CodeType, self._set_cell)  # a new tuple each time
         try:
-            self.dump(mark)
-            self.dump(value)
+            with limit:
+                self.dump(mark)
+                self.dump(value)
         except BaseException:
             self._forget(mark)
             raise

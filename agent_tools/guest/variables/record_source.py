@@ -89,8 +89,15 @@ class SessionUnpickler:
         self._source = RecordSource()
         self._begin(pickle.Unpickler)
 
-    def value(self, data: bytes, buffers: list[bytearray], *, is_fresh: bool) -> Any:
-        """Return the value of the next record.
+    def value(
+        self,
+        data: bytes,
+        buffers: list[bytearray],
+        limit: contextlib.AbstractContextManager[None],
+        *,
+        is_fresh: bool,
+    ) -> Any:
+        """Return the value of the next record; `limit` is around the code of its classes.
 
         Raises:
             BaseException: it cannot be made; exceptions of its own code are raised unchanged.
@@ -100,8 +107,9 @@ class SessionUnpickler:
         self._source.begin(data, buffers)
         mark: Any = None
         try:
-            mark = self._unpickler.load()
-            return self._unpickler.load()
+            with limit:
+                mark = self._unpickler.load()
+                return self._unpickler.load()
         except BaseException:
             self._give_up(mark, data)
             raise

@@ -27,6 +27,7 @@ from ..checkpoints.oom_priority import COPY_FIRST, rank
 from ..files.content import Content
 from ..kernel.shell import SandboxShell
 from .record_buffer import SessionPickler, VariableTooLarge, packed
+from .time_limit import TimeLimit, TooSlow, ring
 
 PIECE = 1024 * 1024  # bytes
 GRACE = 1.0  # seconds from the alarm to the end of a process that does not heed it
@@ -45,10 +46,6 @@ class Bounds:
     bytes: int
     seconds: float
     variables: int
-
-
-class TooSlow(BaseException):
-    """A variable has exceeded its time limit."""
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Variables:
@@ -238,10 +235,9 @@ class Worker:
 
     def _record(self, name: str, value: Any, seconds: float) -> tuple[list[memoryview], str]:
         """Return the record of a variable, or the reason why there is none."""
-        signal.signal(signal.SIGALRM, _ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.signal(signal.SIGALRM, ring)
         try:
-            pieces = self._pickler.record(name, value, self._bytes_left)
+            pieces = self._pickler.record(name, value, self._bytes_left, TimeLimit(seconds))
             return [memoryview(piece).cast("B") for piece in pieces], ""
         except VariableTooLarge:
             most = self._saving.bounds.bytes
@@ -250,8 +246,6 @@ class Worker:
             return [], _too_slow(self._saving.bounds)
         except BaseException as exc:  # noqa: BLE001  (whatever the code of its classes raises)
             return [], described(exc)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _send(self, record: list[memoryview]) -> None:
         try:
@@ -274,10 +268,6 @@ def described(exc: BaseException) -> str:
     except BaseException:  # noqa: BLE001  (it is the user's own)
         text = ""
     return f"{type(exc).__name__}: {text}"[:MAX_REASON] if text else type(exc).__name__
-
-
-def _ring(_number: int, _frame: object) -> None:
-    raise TooSlow
 
 
 def _too_slow(bounds: Bounds) -> str:

@@ -7,6 +7,7 @@ import io
 import sys
 import threading
 import types
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from agent_tools.guest.variables.record_source import MAX_HEAD, SessionUnpickler
 from agent_tools.guest.variables.saving import described, variables_of
 
 MOST = 10_000_000
+NO_LIMIT = nullcontext()
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def saved(namespace: dict[str, Any], names: list[str], most: int = MOST) -> tupl
     pickler, pieces, missing = SessionPickler(namespace), [], {}
     for name in names:
         try:
-            pieces += pickler.record(name, namespace[name], most)
+            pieces += pickler.record(name, namespace[name], most, NO_LIMIT)
         except Exception as exc:
             missing[name] = described(exc)
     return b"".join(map(bytes, pieces)) + packed({"missing": list(missing.items())}), missing
@@ -49,7 +51,7 @@ def loaded(data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     for head, pickled, buffers in records(lambda size: bytearray(stream.read(size))):
         if "missing" not in head:
             try:
-                values[head["name"]] = unpickler.value(pickled, buffers, is_fresh=head["fresh"])
+                values[head["name"]] = unpickler.value(pickled, buffers, NO_LIMIT, is_fresh=head["fresh"])
             except Exception as exc:
                 missing[head["name"]] = described(exc)
     return values, missing
@@ -80,8 +82,8 @@ def test_one_that_is_too_large_is_refused_and_a_smaller_one_taken(namespace: dic
     pickler = SessionPickler(namespace)
     for name in ("large", "long"):
         with pytest.raises(VariableTooLarge):
-            pickler.record(name, namespace[name], 10_000)
-    assert sum(map(len, pickler.record("small", 1, 10_000))) < 500
+            pickler.record(name, namespace[name], 10_000, NO_LIMIT)
+    assert sum(map(len, pickler.record("small", 1, 10_000, NO_LIMIT))) < 500
     assert names == ["large", "long", "small"]
 
 
@@ -108,7 +110,7 @@ def test_cached_functions_of_cells_come_back_and_those_of_modules_stay_theirs(na
 
 def test_arrays_are_not_copied_into_the_pickle(namespace: dict[str, Any]) -> None:
     names = run(namespace, "import numpy as np\narray = np.arange(100_000.); other = array; part = array[::2]")
-    pieces = SessionPickler(namespace).record("array", namespace["array"], MOST)
+    pieces = SessionPickler(namespace).record("array", namespace["array"], MOST, NO_LIMIT)
     assert [len(memoryview(piece).cast("B")) for piece in pieces if isinstance(piece, memoryview)] == [800_000]
     values, _ = loaded(saved(namespace, names)[0])
     assert values["array"] is values["other"]
