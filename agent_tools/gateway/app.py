@@ -101,25 +101,23 @@ async def _lifespan(
     make: Callable[[], Services], mounts: Sequence[Mount], end_waits: Callable[[], None], app: Starlette
 ) -> AsyncIterator[None]:
     services = await run_in_threadpool(make)
-    app.state.services, app.state.mounted = services, {}
-    app.state.jobs = Jobs(services.config, services.pool, services.containers.queue, end_waits)
-    app.state.sockets = ResponseSockets(services.config)
-    services.end_jobs_of, app.state.jobs.failed = app.state.jobs.end_of, services.job_failed
-    services.metrics.queue.set_function(lambda: services.containers.queue.waiting)
-    services.metrics.sockets.set_function(lambda: app.state.sockets.open)
-    try:
-        async with contextlib.AsyncExitStack() as opened:
-            for mount in mounts:
-                if mount.wants_users and not services.keys.has_users:
-                    _log.warning(_NO_USERS, mount.path)
-                door = mount.open(services.containers, services.store)
-                app.state.mounted[mount.path] = await opened.enter_async_context(door)
-            yield
-    finally:
-        await app.state.sockets.close()
-        await app.state.jobs.close()
-        await services.upstream.aclose()
-        await run_in_threadpool(services.close)
+    async with contextlib.AsyncExitStack() as opened:  # all are closed, also if one fails to
+        opened.push_async_callback(run_in_threadpool, services.close)
+        opened.push_async_callback(services.upstream.aclose)
+        app.state.services, app.state.mounted = services, {}
+        app.state.jobs = jobs = Jobs(services.config, services.pool, services.containers.queue, end_waits)
+        opened.push_async_callback(jobs.close)
+        app.state.sockets = sockets = ResponseSockets(services.config)
+        opened.push_async_callback(sockets.close)
+        services.end_jobs_of, jobs.failed = jobs.end_of, services.job_failed
+        services.metrics.queue.set_function(lambda: services.containers.queue.waiting)
+        services.metrics.sockets.set_function(lambda: sockets.open)
+        for mount in mounts:
+            if mount.wants_users and not services.keys.has_users:
+                _log.warning(_NO_USERS, mount.path)
+            door = mount.open(services.containers, services.store)
+            app.state.mounted[mount.path] = await opened.enter_async_context(door)
+        yield
 
 
 async def health(_: Request) -> Response:

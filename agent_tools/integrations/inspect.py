@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -80,8 +81,9 @@ class AgentToolsSandboxEnvironment(SandboxEnvironment):
         interrupted: bool,
     ) -> None:
         """Remove the sandboxes of a sample."""
-        for environment in environments.values():
-            await environment.as_type(cls).sandbox.close()
+        async with AsyncExitStack() as ends:  # all end, also if one fails
+            for environment in environments.values():
+                ends.push_async_callback(environment.as_type(cls).sandbox.close)
 
     async def exec(
         self,

@@ -125,9 +125,10 @@ class Shelf(Generic[T]):
             await aside(thing.close)
 
     async def close(self) -> None:
-        """End all."""
-        for thing in list(self._things.values()):
-            await self.end(thing)
+        """End all, also if one fails; then raise that failure."""
+        ends = await asyncio.gather(*map(self.end, list(self._things.values())), return_exceptions=True)
+        for failure in filter(None, ends):
+            raise failure
 
 
 class Processes(Shelf[AsyncProcess]):
@@ -164,9 +165,11 @@ class Processes(Shelf[AsyncProcess]):
         return super().of(place)
 
     async def close(self) -> None:
-        """End all."""
-        await super().close()
-        await asyncio.gather(*self._tasks)
+        """End all, also if one fails; then raise that failure."""
+        try:
+            await super().close()
+        finally:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow(self, thing: Opened[AsyncProcess]) -> None:
         try:

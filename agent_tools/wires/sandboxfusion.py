@@ -123,7 +123,8 @@ class _Wire:
 
     async def close(self) -> None:
         """Wait until the containers of all requests are gone."""
-        await asyncio.gather(*self._ends)
+        for failure in filter(None, await asyncio.gather(*self._ends, return_exceptions=True)):
+            raise failure
 
 
 ROUTES = Routes(Call, MAX_BODY)
@@ -292,8 +293,10 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
     routes = ROUTES.made()
     app = application([Route("/v1/ping", _ping), *routes, Tree("/shared", routes=[Route("/v1/ping", _ping), *routes])])
     app.state.wire = wire = _Wire(containers)
-    yield app
-    await wire.close()
+    try:
+        yield app
+    finally:  # another door may fail to close
+        await wire.close()
 
 
 MOUNT = Mount("/sandboxfusion", _opened, has_tree=True)

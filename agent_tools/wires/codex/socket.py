@@ -66,8 +66,10 @@ async def _attach(socket: WebSocket) -> None:
 async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp]:
     app = application([WebSocketRoute(path, _attach) for path in ("/", "/{name}", "/{name}/{key}")])
     app.state.containers, app.state.wire = containers, CodexWire(containers)
-    yield app
-    await app.state.wire.close()
+    try:
+        yield app
+    finally:  # another door may fail to close
+        await app.state.wire.close()
 
 
 MOUNT = Mount("/codex", _opened, has_tree=True)

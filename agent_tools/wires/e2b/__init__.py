@@ -45,8 +45,10 @@ def _failed(request: Request, detail: object, status: int) -> Response:
 async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGIApp]:
     app = application([*ROUTES.made(), Route("/{path:path}", control.absent, methods=_METHODS)], _failed)
     app.state.wire = wire = E2BWire(containers, rows)
-    yield app
-    await wire.close()
+    try:
+        yield app
+    finally:  # another door may fail to close
+        await wire.close()
 
 
 MOUNT = Mount("/e2b", _opened, has_tree=True)

@@ -180,8 +180,10 @@ class E2BWire:
         for id_ in list(self._timers):
             self._forget_timer(id_)
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.contexts.close()
-        await self.commands.close()
+        try:
+            await self.contexts.close()
+        finally:
+            await self.commands.close()
 
 
 class E2BRequest(Call):

@@ -343,8 +343,10 @@ async def _opened(containers: Containers[Any], rows: Rows) -> AsyncIterator[ASGI
     routes = [Route("/health", health), *ROUTES.made()]
     app = application(routes, lambda _, detail, status: Json({"error": detail}, status))
     app.state.wire = wire = _Wire(containers, rows)
-    yield app
-    await wire.processes.close()
+    try:
+        yield app
+    finally:  # another door may fail to close
+        await wire.processes.close()
 
 
 MOUNT = Mount("/librechat", _opened, has_tree=True, public=("/health",))

@@ -6,10 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agent_tools.containers.mount import Mount
+from agent_tools.wires import e2b, librechat
 from agent_tools.wires.opened import Shelf
 
 PLACE = ("owner", "container")
@@ -50,3 +53,39 @@ def test_what_a_cancelled_request_has_opened_ends() -> None:
         assert (await shelf.open(PLACE, lambda: "id", lambda _: "other")).it == "other"
 
     asyncio.run(main())
+
+
+def test_all_end_also_if_one_fails() -> None:
+    ended = list[str]()
+
+    def end(thing: str) -> None:
+        ended.append(thing)
+        if thing == "failing":
+            raise OSError("it is gone")
+
+    async def main() -> None:
+        shelf = Shelf(Containers(), 1, 9, "things", end, lambda _: False)
+        for thing in ("failing", "other"):
+            await shelf.open(PLACE, lambda: "id", lambda _, thing=thing: thing)  # type: ignore[misc]
+        with pytest.raises(OSError, match="it is gone"):
+            await shelf.close()
+
+    asyncio.run(main())
+    assert sorted(ended) == ["failing", "other"]
+
+
+@pytest.mark.parametrize(("mount", "shelf"), [(e2b.MOUNT, "commands"), (librechat.MOUNT, "processes")])
+def test_a_door_ends_what_is_open_also_if_another_door_fails_to_close(mount: Mount, shelf: str) -> None:
+    containers, rows = Containers(), SimpleNamespace()
+    ended = threading.Event()
+
+    async def main() -> None:
+        async with mount.open(containers, rows) as app:  # type: ignore[arg-type]
+            shelf_of: Any = getattr(app.state.wire, shelf)
+            process = SimpleNamespace(sync=SimpleNamespace(kill=ended.set), is_over=False)
+            await shelf_of.open(PLACE, lambda: "id", lambda _: process)
+            raise OSError("another door")
+
+    with pytest.raises(OSError, match="another door"):
+        asyncio.run(main())
+    assert ended.is_set()
