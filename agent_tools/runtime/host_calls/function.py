@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union
 
-from agent_tools.errors import AgentToolsError, InvalidParams, SessionBusy
+from agent_tools.errors import AgentToolsError, InvalidParams
 
 if TYPE_CHECKING:
     import asyncio
@@ -103,25 +103,6 @@ class CallRefused(AgentToolsError):
     kind: str
     message: str
     status: Status = "refused"
-
-
-class Serves(Protocol):
-    """A service that answers the calls of a session."""
-
-    @property
-    def is_calling(self) -> bool:
-        """True while this task or thread works on one of the calls."""
-        ...
-
-
-def refuse_caller(calls: Serves | None) -> None:
-    """Check that the caller is not a host function called by this session, which would wait for itself.
-
-    Raises:
-        SessionBusy: it is.
-    """
-    if calls and calls.is_calling:
-        raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
 
 
 def only_keywords(name: str, args: tuple[Any, ...], kwargs: Keywords) -> Keywords:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from agent_tools.errors import SessionBusy
 from agent_tools.guest.wire.budget import Budget, GivenUp
 from agent_tools.guest.wire.frames import TooLarge
 from agent_tools.guest.wire.values import Rich, decode
@@ -42,10 +43,14 @@ class HostCalls:
         self._own = CallLoop(self.limits.max_concurrent)
         self._refused_outside = 0
 
-    @property
-    def is_calling(self) -> bool:
-        """True while this task or thread works on a call of this session."""
-        return id(self._service) in callers.get()
+    def refuse_caller(self) -> None:
+        """Check that the caller is not a host function called by this session, which would wait for itself.
+
+        Raises:
+            SessionBusy: it is.
+        """
+        if id(self._service) in callers.get():
+            raise SessionBusy("A host function cannot run code in the sandbox that called it; use another one.")
 
     def sibling(self) -> HostCalls:
         """Return the same functions under the same limits, for another session."""

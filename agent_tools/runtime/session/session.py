@@ -27,7 +27,7 @@ from agent_tools.runtime.commands.commands import Commands
 from agent_tools.runtime.files.guest_files import GuestFiles
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.files.workspace import watch_changes
-from agent_tools.runtime.host_calls.function import HostFunction, refuse_caller
+from agent_tools.runtime.host_calls.function import HostFunction
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.output_limits import limited
 from agent_tools.runtime.kernel.settling import Settling
@@ -311,7 +311,7 @@ class Session:
 
     def _refuse_host_function(self) -> None:
         if calls := self.spec.host_calls:
-            refuse_caller(calls)
+            calls.refuse_caller()
 
     def _is_foreign(self) -> bool:
         """Return whether this is a forked child's copy: its sandbox belongs to the parent."""
