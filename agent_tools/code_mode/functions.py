@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from agent_tools.code_mode.hints import NotCrossing
 from agent_tools.code_mode.schema import stub_of_schema
-from agent_tools.code_mode.stubs import Stub, check_name, stub_of
+from agent_tools.code_mode.stubs import Stub, check_name, python_name, stub_of
 from agent_tools.extras import extra
 from agent_tools.runtime.host_calls.aside import aside
-from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy
+from agent_tools.runtime.host_calls.function import ArgumentError, Keywords, Policy, only_keywords
 
 with extra("code-mode"):
     import pydantic
@@ -98,6 +98,34 @@ class PayloadHandler:
         if len(args) != 1 or kwargs:
             raise ArgumentError(f"{self.name} takes exactly one payload.")
         return await _done(self._handler, self._is_async, args, {})
+
+
+class SchemaFunction:
+    """A framework's tool, which checks its arguments itself: its JSON schema is the signature.
+
+    Args:
+        call: gets the arguments by name, without those that are None.
+        returns: the JSON schema of what it returns, if it is known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        schema: Mapping[str, Any],
+        call: Callable[[Keywords], Awaitable[Any]],
+        returns: Mapping[str, Any] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.name = python_name(name)
+        check_name(self.name)
+        self.policy = policy or Policy()
+        self.stub: Stub = stub_of_schema(self.name, doc, schema, returns or {})
+        self._call = call
+
+    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
+        """Call the tool."""
+        return await self._call(only_keywords(self.name, args, kwargs))
 
 
 class Tool(Protocol):

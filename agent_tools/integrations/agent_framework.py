@@ -14,13 +14,12 @@ from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION, answer
 from agent_tools.integrations.sessions import SessionSandboxes
 from agent_tools.results.outputs import Text
-from agent_tools.runtime.host_calls.function import Keywords, Policy, only_keywords
+from agent_tools.runtime.host_calls.function import Keywords
 
 with extra("agent-framework"):
     from agent_framework import AgentSession, Content, ContextProvider, FunctionTool, SessionContext, normalize_tools
 
-    from agent_tools.code_mode.schema import stub_of_schema
-    from agent_tools.code_mode.stubs import Stub, check_name, python_name
+    from agent_tools.code_mode.functions import SchemaFunction
     from agent_tools.code_mode.toolset import Toolset
 
 NAME = "execute_code"
@@ -55,9 +54,9 @@ class CodeActProvider(ContextProvider):
         source_id: str = "agent_tools",
     ) -> None:
         super().__init__(source_id)
-        functions = [_Function(tool) for tool in normalize_tools(tools)]
-        toolset = Toolset(functions) if functions else None
-        self._asks = needs_approval or any(function.asks for function in functions)
+        normalized = normalize_tools(tools)
+        toolset = Toolset([_function(tool) for tool in normalized]) if normalized else None
+        self._asks = needs_approval or any(tool.approval_mode == "always_require" for tool in normalized)
         self._description = f"{DESCRIPTION}\n\n{toolset.description()}" if toolset else DESCRIPTION
         self._sandboxes = SessionSandboxes(cfg or {}, max_sandboxes, toolset)
 
@@ -91,20 +90,11 @@ class CodeActProvider(ContextProvider):
         context.extend_tools(self.source_id, [tool])
 
 
-class _Function:
-    """One of the tools as a host function: its schema is the signature, what it returns the result."""
+def _function(tool: Any) -> SchemaFunction:
+    if not isinstance(tool, FunctionTool) or tool.declaration_only:
+        raise TypeError(f"{tool!r:.80} does not run in this process: give it to the agent as a tool.")
 
-    def __init__(self, tool: Any) -> None:
-        if not isinstance(tool, FunctionTool) or tool.declaration_only:
-            raise TypeError(f"{tool!r:.80} does not run in this process: give it to the agent as a tool.")
-        self.name = python_name(tool.name)
-        check_name(self.name)
-        self.policy = Policy()
-        self.asks = tool.approval_mode == "always_require"
-        self.stub: Stub = stub_of_schema(self.name, tool.description or "", tool.parameters(), {})
-        self._tool = tool
+    async def call(given: Keywords) -> Any:
+        return await tool.invoke(arguments=given, skip_parsing=True)
 
-    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        """Call the tool; it checks its arguments itself."""
-        given = only_keywords(self.name, args, kwargs)
-        return await self._tool.invoke(arguments=given, skip_parsing=True)
+    return SchemaFunction(tool.name, tool.description or "", tool.parameters(), call)

@@ -13,15 +13,13 @@ from agent_tools import AsyncSandbox, Execution
 from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION, NAME, answer
 from agent_tools.results.outputs import Picture, Text
-from agent_tools.runtime.host_calls.function import Keywords, Policy, only_keywords
 
 with extra("langchain"):
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-    from agent_tools.code_mode.schema import stub_of_schema
-    from agent_tools.code_mode.stubs import Stub, check_name, python_name
+    from agent_tools.code_mode.functions import SchemaFunction
     from agent_tools.code_mode.toolset import Toolset
 
 Block = dict[str, str]
@@ -87,29 +85,17 @@ class CodeInterpreterTool(BaseTool):
         return "\n\n".join(each.text for each in shown if isinstance(each, Text)), execution
 
 
-def host_functions(tools: Iterable[BaseTool]) -> list[LangChainFunction]:
+def host_functions(tools: Iterable[BaseTool]) -> list[SchemaFunction]:
     """Return LangChain tools as functions that code can call; for `Sandbox(hostcalls=...)` and `Toolset`.
 
     Raises:
         TypeError: the name of a tool is not a Python name.
     """
-    return [LangChainFunction(tool) for tool in tools]
-
-
-class LangChainFunction:
-    """One LangChain tool as a host function: its schema is the signature, its content the result."""
-
-    def __init__(self, tool: BaseTool, policy: Policy | None = None) -> None:
-        definition = convert_to_openai_tool(tool)["function"]
-        self.name = python_name(definition["name"])
-        check_name(self.name)
-        self.policy = policy or Policy()
-        self.stub: Stub = stub_of_schema(self.name, definition["description"], definition["parameters"], {})
-        self._tool = tool
-
-    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        """Call the tool; it checks its arguments itself."""
-        return await self._tool.ainvoke(only_keywords(self.name, args, kwargs))
+    definitions = [(convert_to_openai_tool(tool)["function"], tool) for tool in tools]
+    return [
+        SchemaFunction(each["name"], each["description"], each["parameters"], tool.ainvoke)  # its content is the result
+        for each, tool in definitions
+    ]
 
 
 def _block(shown: Text | Picture) -> Block:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,7 +18,7 @@ from agent_tools import AsyncSandbox
 from agent_tools.extras import extra
 from agent_tools.integrations.common import CODE, DESCRIPTION
 from agent_tools.integrations.pydantic_ai import tool_return
-from agent_tools.runtime.host_calls.function import ArgumentError, CallRefused, Keywords, Policy, only_keywords
+from agent_tools.runtime.host_calls.function import ArgumentError, CallRefused, Keywords, Policy
 
 with extra("pydantic-ai"):
     from typing import Annotated
@@ -32,8 +33,7 @@ with extra("pydantic-ai"):
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
     from typing_extensions import TypedDict
 
-    from agent_tools.code_mode.schema import stub_of_schema
-    from agent_tools.code_mode.stubs import Stub, check_name, python_name
+    from agent_tools.code_mode.functions import SchemaFunction
     from agent_tools.code_mode.toolset import Toolset
 
 NAME = "run_code"
@@ -64,7 +64,7 @@ class CodeMode(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         self.sandbox = AsyncSandbox(self.cfg)
-        self.functions: dict[str, AgentToolFunction] = {}
+        self.functions: dict[str, SchemaFunction] = {}
         self.lock = anyio.Lock()
         self.manager: ToolManager[Any] | None = None
         """The way to the tools of the run whose code runs now; one at a time does."""
@@ -72,6 +72,14 @@ class CodeMode(AbstractCapability[Any]):
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Return the agent's tools, wrapped."""
         return CodeModeToolset(toolset, self)
+
+    def function(self, tool: ToolDefinition) -> SchemaFunction:
+        """Return one of the agent's tools as a host function. Errors say if it asks for a retry, or was denied."""
+        returns, policy = getattr(tool, "return_schema", None), Policy(timeout=tool.timeout)
+        call = partial(self.call, tool.name)
+        return SchemaFunction(
+            tool.name, tool.description or "", tool.parameters_json_schema, call, returns, policy=policy
+        )
 
     async def call(self, name: str, arguments: Keywords) -> Any:
         """Call a tool for the code that runs, with its checks, hooks and approvals."""
@@ -100,7 +108,7 @@ class CodeModeToolset(WrapperToolset[Any]):
         """Return `run_code`, whose description has the stubs of the tools that its code can call."""
         tools = await self.wrapped.get_tools(ctx)
         inside = {name: tool for name, tool in tools.items() if not self.mode.keeps(tool.tool_def)}
-        functions = [AgentToolFunction(tool.tool_def, self.mode) for tool in inside.values()]
+        functions = [self.mode.function(tool.tool_def) for tool in inside.values()]
         stubs = Toolset(functions).description() if functions else ""
         definition = ToolDefinition(
             name=NAME, description=f"{DESCRIPTION}\n\n{stubs}".strip(), parameters_json_schema=_ARGUMENTS.json_schema()
@@ -140,21 +148,4 @@ class CodeModeToolset(WrapperToolset[Any]):
 @dataclass(kw_only=True)
 class _RunCode(ToolsetTool[Any]):
     tools: dict[str, ToolsetTool[Any]]
-    functions: list[AgentToolFunction]
-
-
-class AgentToolFunction:
-    """One of the agent's tools as a host function."""
-
-    def __init__(self, tool: ToolDefinition, mode: CodeMode) -> None:
-        self.name = python_name(tool.name)
-        check_name(self.name)
-        self.policy = Policy(timeout=tool.timeout)
-        returns = getattr(tool, "return_schema", None) or {}
-        self.stub: Stub = stub_of_schema(self.name, tool.description or "", tool.parameters_json_schema, returns)
-        self._tool_name, self._mode = tool.name, mode
-
-    async def call(self, args: tuple[Any, ...], kwargs: Keywords) -> Any:
-        """Call the tool. Errors say if it asks for a retry, or was denied."""
-        given = only_keywords(self.name, args, kwargs)
-        return await self._mode.call(self._tool_name, given)
+    functions: list[SchemaFunction]
