@@ -178,6 +178,7 @@ class SessionBox:
         self._shell: AsyncProcess | None = None
         self._end: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._starting, self._has_started = asyncio.Lock(), False
         self._is_over = False
 
     def tools(self) -> list[Tool]:
@@ -240,11 +241,14 @@ class SessionBox:
             raise ToolError(f"The session's container has ended: a session may use it for {self._seconds:g} seconds.")
         if self._end is None:
             self._end = asyncio.get_running_loop().call_later(self._seconds, self._end_late)
-            await self._sandbox.start()
-            if self._files:
-                await self._sandbox.stage(list(self._files))
-            if self._sandbox.sync.skills:
-                await self._sandbox.run_command("ln -sfn /skills skills")
+        async with self._starting:
+            if not self._has_started:  # after a failure the next call tries again
+                await self._sandbox.start()
+                if self._files:
+                    await self._sandbox.stage(list(self._files))
+                if self._sandbox.sync.skills:
+                    await self._sandbox.run_command("ln -sfn /skills skills")
+                self._has_started = True
         for memory in self._memories:
             await memory.give(self._sandbox)
 

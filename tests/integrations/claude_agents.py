@@ -21,13 +21,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from anthropic import AsyncAnthropic
+from anthropic.lib.tools import ToolError
 
-from agent_tools.integrations.claude_agents import ClaudeWorker
+from agent_tools.errors import HostFull
+from agent_tools.integrations.claude_agents import ClaudeWorker, SessionBox
+from agent_tools.results.commands import CommandResult
 from tests.integrations.scenario import Death
 
 EXPECTED: dict[str, str] = {}
@@ -476,6 +480,41 @@ def test_stopping_the_worker_ends_a_call_under_way(api: Api, tmp_path: Path) -> 
         Death.come()
         began = time.monotonic()
     assert time.monotonic() - began < 30
+
+
+def test_a_session_that_could_not_start_gets_its_files_with_the_next_call(tmp_path: Path) -> None:
+    class Sandbox:
+        def __init__(self) -> None:
+            self.done: list[Any] = []
+            self.sync = SimpleNamespace(skills=("skill",))
+
+        async def start(self) -> None:
+            self.done.append("start")
+            if len(self.done) == 1:
+                raise HostFull("all slots are taken")
+
+        async def stage(self, files: list[str]) -> None:
+            self.done.append(files)
+
+        async def run_command(self, command: Any, **_: Any) -> CommandResult:
+            self.done.append(command)
+            return CommandResult(0, b"", b"")
+
+    async def main() -> list[Any]:
+        context: Any = SimpleNamespace(allowed_roots=[], read_only_roots=[], workdir=str(tmp_path))
+        box = SessionBox(context, {}, ["a.csv"], 60.0)
+        sandbox: Any = Sandbox()
+        box._sandbox = sandbox
+        glob = box._called(box.glob)
+        with pytest.raises(ToolError, match="all slots are taken"):
+            await glob(pattern="*")
+        await asyncio.gather(glob(pattern="*"), glob(pattern="*"))
+        done: list[Any] = sandbox.done
+        return done
+
+    done = asyncio.run(main())
+    assert done[:4] == ["start", "start", ["a.csv"], "ln -sfn /skills skills"]
+    assert len(done) == 6
 
 
 def test_a_container_that_cannot_be_removed_keeps_no_other(api: Api) -> None:
