@@ -18,6 +18,6 @@ END_MARKS = (
     *("<|end|>", "<|return|>", "<|call|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>"),
     *("<|end_of_text|>", "<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>", "<|eot|>", "[e~[", "[EOS]", "<|user|>"),
     *("<|observation|>", "</s>", "<|hy_eos|>"),
-    *("</longcat_s>", "<|close|>message<|sep|>"),
+    *("[unused10]", "</longcat_s>", "<|close|>message<|sep|>"),
 )
 """Tokens with which models end a reply."""

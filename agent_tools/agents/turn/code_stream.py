@@ -6,7 +6,7 @@ Arguments are a JSON object with the code under a key, or the code itself. The r
     raw        the arguments are the code: every piece is passed on
     searching  tokens of the object are read, up to the quote that opens the code
     inside     the code's string: every piece is unescaped and passed on, but for half an escape at its end
-    over       the code is complete, or the arguments are of a kind that only their end can tell (a fence, a string)
+    over       the code is complete, or only the end of the arguments can tell (a fence, a string, tags)
 
 The work is linear in the length of the code, however the arguments are cut: `_read` notes how far an unfinished token
 was searched already.
@@ -89,7 +89,7 @@ class CodeStream:
     def _start(self) -> None:
         head = self._pending.lstrip()[:1]
         if head:
-            self._state = "searching" if head == "{" else "over" if head in "`\"'[\ufeff" else "raw"
+            self._state = "searching" if head == "{" else "over" if head in "`\"'[<\ufeff" else "raw"
 
     def _search(self) -> None:
         """Read whole tokens up to the quote that opens the code."""

@@ -7,7 +7,7 @@ between brackets, and says with its name what it frames. So no list of tokens is
     with bars   <|channel|>  <tool_call|>  <｜tool▁sep｜>  <|/tool_call|>  <｜｜x｜｜ invoke name="f">
     elements    <|open|>call tool="f"<|sep|>  <|close|>call<|sep|>
     capitals    [TOOL_CALLS]  [/THINK]  [EOS]
-    symbols     ◁think▷  ]<]minimax[>[  [e~[  [|endofturn|]  and >>> at the beginning of a line
+    symbols     ◁think▷  ]<]minimax[>[  [e~[  [|endofturn|]  [unused11]  and >>> at the beginning of a line
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _ELEMENT = r"<\|(?:open|close)\|>[^<>\n]{1,250}<\|sep\|>"
 _CAPITALS = r"\[/?[A-Z][A-Z0-9]{1,30}(?:[_ ][A-Z0-9]{1,30}){0,4}\]"
 ODD = (
     r"[\[\]<>]{2,4}\w{1,30}[\[\]>]{2,4}|[\[\]]!?\w{0,9}~!?\w{0,9}[\[\]]|\[\|/?\w{1,30}\|\]"
-    r"|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]:?"
+    r"|\[unused\d{1,4}\]|[\u2190-\u2bff]/?\w{1,30}[\u2190-\u2bff]:?"
 )
 TOKEN = re.compile(rf"{TAG}|{_ELEMENT}|{_CAPITALS}|{ODD}|(?<![^\n])>>>(?=\w)")
 OPENING = re.compile(
-    r"<(?=[|｜/]|[^\W\d]|\Z| (?:\Z|\w+(?: \w+=|\Z)))|\[(?=[/A-Z!~|]|\w?(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z"
+    r"<(?=[|｜/]|[^\W\d]|\Z| (?:\Z|\w+(?: \w+=|\Z)))|\[(?=[/A-Z!~|]|unused|\w{0,5}(?:~|\Z))|[\[\]<>](?=[\[\]<>])|\]\Z"
     r"|[\u2190-\u2bff](?=[/\w]|\Z)|(?<![^\n])>{1,3}"
 )
 """What a token may begin with."""

@@ -43,7 +43,7 @@ HEADINGS = {
 }
 """Headings of sections, of several tokens, and whether the section is reasoning; an answer otherwise."""
 _WORD_SECTION = "<|channel>thought"
-_ROLE = re.compile(r"<\|[^<>|]{1,30}\|>(<\|[^<>|]{1,30}\|>|(?:<(?:\|[^<>|]{0,30}\|?)?)?\Z)")
+_ROLE = re.compile(r"<\|[^<>|]{1,30}\|>(?:(<\|[^<>|]{1,30}\|>)|(?:<(?:\|[^<>|]{0,30}\|?)?)?\Z)")
 """A token, and the one right behind it as far as it has come: the first may be of a role."""
 
 _EMPTY = re.compile(r"<([^<>/\n]{0,99}(?:tool|call)[^<>\n]{0,99})>\s*(?:(</\1>)|(?:<(?:/[^<>\n]*)?)?\Z)")
@@ -58,7 +58,7 @@ _OF_A_CALL = re.compile(r"tool|.call|function|action|plugin|invoke|param|(?<![a-
 _PLAIN_ENDS = re.compile(r"</(?:\w+_)?s>|<\|call\|>")
 _OPENED = re.compile(rf"<s>|<[^/<>\n]{{0,20}}(?:{_OF_A_CALL.pattern})", re.IGNORECASE)
 """A tag that an answer speaks of: its closing one at the end belongs to it."""
-_END = re.compile(r"(?:^|_)(?:eo[st]|end|stop)(?:$|_)", re.IGNORECASE)
+_END = re.compile(r"(?:^|_)(?:eo[st]|end|stop)(?:$|_)|^unused\d", re.IGNORECASE)
 
 
 def opens_thought(token: str) -> bool:
@@ -173,7 +173,7 @@ class ThinkingSplitter:
             self._state, self._pending = "between", begun[len(token) :]  # of nothing that was opened
         elif wrapper := self._wrapper_of(token):
             self._state, self._wrapper, self._pending = "over", wrapper, begun[len(token) :].lstrip()
-        elif (role := _ROLE.match(begun)) and (opens_thought(role[1]) or self._wrapper_of(role[1])):
+        elif (role := _ROLE.match(begun)) and role[1] and (opens_thought(role[1]) or self._wrapper_of(role[1])):
             self._pending = begun[role.start(1) :]
         elif (empty := _EMPTY.match(begun)) and (empty[2] or len(begun) < MAX_BLANK_CHARS):
             self._state, self._pending = ("between", begun[empty.end() :]) if empty[2] else (self._state, self._pending)
@@ -219,7 +219,7 @@ class ThinkingSplitter:
         return ends_thought(token) or (self._in_bars and _SECTION_END.fullmatch(token) is not None)
 
     def _say(self) -> Iterator[Said]:
-        if (self._wrapper or self._in_section) and not (self._has_said or self._marks):
+        if (self._wrapper or self._in_section) and (self._separator or not self._has_said) and not self._marks:
             self._pending = self._pending.lstrip()
         found = _SECTION_END.search(self._pending) if self._in_section else None
         text, end, after = self._pending, "", ""
@@ -257,7 +257,7 @@ class ThinkingSplitter:
             while end and text[end - 1].isspace():
                 end -= 1
             token = token_before(text, end)
-            before = text[: end - len(token)][-1:] or self._before
+            before = text[: end - len(token)][-1:] or (self._marks or [self._before])[-1][-1:]
             if not token or not (self._is_mark(token) or (before == "\n" and _THOUGHT.search(token))):
                 return (0 if self._marks and not end else start), partial
             start = end = end - len(token)

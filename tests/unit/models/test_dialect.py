@@ -422,6 +422,8 @@ TAGS = [*(tag for pair in PAIRS for tag in pair), *HEADINGS, "<|end|>", "<|im_en
 
 
 @example(["<|end|>", " ", " " * MAX_BLANK_CHARS], 1)
+@example(["<|channel|>final<|message|>", "<|START_THINKING|>", "\n", "<think>"], 1)
+@example(["<|end|>", "<|think:end|>", "</thought>", "<|start|> assistant<|channel|>final<|message|>"], 1)
 @given(st.lists(st.sampled_from([*TAGS, "<", "a", " ", "\n", "</th", " " * MAX_BLANK_CHARS])), st.integers(1, 9))
 def test_thinking_is_told_alike_however_it_is_cut(parts: list[str], size: int) -> None:
     text = "".join(parts)

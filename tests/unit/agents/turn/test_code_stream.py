@@ -49,6 +49,7 @@ def test_the_code_is_the_one_at_the_top(text: str) -> None:
         ("print(1)\nprint(2)", "print(1)\nprint(2)", "print(1)\nprint(2)"),
         ("```python\nprint(1)\n```", "print(1)", ""),
         ("{'code': 'x'}", "x", ""),
+        ("<parameter=code>\nprint(1)\n</parameter>", "print(1)", ""),
         ("{x for x in y}", "{x for x in y}", ""),
         ('{"code": 3}', "", ""),
         ('{"code"', "", ""),

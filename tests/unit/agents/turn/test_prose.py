@@ -91,6 +91,7 @@ WRITTEN = {
     "tags that begin with a space": '< invoke name="python">\n< parameter name="code">CODE</parameter>\n</invoke>',
     "tags of one word": '<functionname="python"><paramname="code">CODE</param></function>',
     "a word in brackets": '[Calling tool: python({"code": "CODE"})]',
+    "tokens without a use": '[unused11][{"name": "python", "arguments": {"code": "CODE"}}][unused12]',
     "a label": '**Tool Call:**\n\n```json\n{"name": "python", "arguments": {"code": "CODE"}}\n```',
     "a label of tags": 'call\n<invoke name="python">\n<parameter name="code">CODE</parameter>\n</invoke>',
     "words that were a token": 'function call<|role_sep|>\n{"name": "python", "arguments": {"code": "CODE"}}',
