@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent_tools.engines.engine import Engine
 from agent_tools.engines.ray.engine import NodesEngine
-from agent_tools.engines.ray.node import Endpoint, NodeServer
+from agent_tools.engines.ray.node import NodeEndpoint, NodeServer
 from tests.doubles import ProcessEngine
 
 LOCAL = "127.0.0.1"
@@ -15,14 +15,14 @@ LOCAL = "127.0.0.1"
 class FixedNodes:
     """Implements Nodes: these endpoints."""
 
-    def __init__(self, *endpoints: Endpoint) -> None:
+    def __init__(self, *endpoints: NodeEndpoint) -> None:
         self.known = list(endpoints)
-        self.doubted: list[Endpoint] = []
+        self.doubted: list[NodeEndpoint] = []
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def endpoints(self) -> Sequence[NodeEndpoint]:
         return self.known
 
-    def doubt(self, endpoint: Endpoint) -> None:
+    def doubt(self, endpoint: NodeEndpoint) -> None:
         self.doubted.append(endpoint)
 
 

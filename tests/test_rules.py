@@ -205,3 +205,14 @@ def test_every_example_runs(path: Path, work_dir: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_holds_one_subject(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    headings = [
+        line
+        for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
+        if not before and line.startswith("# ") and line.endswith(".") and not after
+    ]
+    assert not headings, "a subject of its own has a file of its own, named by its noun"

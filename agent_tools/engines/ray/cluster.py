@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.docker.image import Images
-from agent_tools.engines.ray.node import Endpoint, NodeServer
+from agent_tools.engines.ray.node import NodeEndpoint, NodeServer
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, EngineError, EngineUnavailable
 from agent_tools.machine.background import begun
@@ -68,7 +68,7 @@ class NodeActor:
         if idle_end:
             begun(self._end_when_idle, "agent-tools-idle")
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> NodeEndpoint:
         """Return where callers connect, and with which token and certificate."""
         self._server.used_at = time.monotonic()
         return self._server.endpoint
@@ -112,10 +112,10 @@ class RayNodes:
         self._idle_end = idle_end
         self._looking = threading.Lock()
         self._lock = threading.Lock()
-        self._known: dict[str, Endpoint] = {}  # by id of the node
+        self._known: dict[str, NodeEndpoint] = {}  # by id of the node
         self._looked_at = -float("inf")
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def endpoints(self) -> Sequence[NodeEndpoint]:
         """Return the endpoints of all nodes that answer.
 
         Raises:
@@ -132,7 +132,7 @@ class RayNodes:
         with self._lock:
             return list(self._known.values())
 
-    def doubt(self, endpoint: Endpoint) -> None:
+    def doubt(self, endpoint: NodeEndpoint) -> None:
         """Ask the actor of a node anew, soon: its process may be another one."""
         with self._lock:
             self._known = {node: each for node, each in self._known.items() if each != endpoint}
@@ -158,7 +158,7 @@ class RayNodes:
                 found[asked[answer]] = ray.get(answer)
         with self._lock:
             kept = {node: each for node, each in self._known.items() if node in slots}
-            self._known = {**kept, **{node: each for node, each in found.items() if isinstance(each, Endpoint)}}
+            self._known = {**kept, **{node: each for node, each in found.items() if isinstance(each, NodeEndpoint)}}
             self._looked_at = time.monotonic()
 
 

@@ -21,7 +21,7 @@ from agent_tools.engines.context import tag_for
 from agent_tools.engines.engine import Container, Guest, SandboxSpec
 from agent_tools.engines.ray.greeting import read_message, send_message
 from agent_tools.engines.ray.link import GREETING_SECONDS, MAX_ANSWER, LinkStdio
-from agent_tools.engines.ray.node import Endpoint
+from agent_tools.engines.ray.node import NodeEndpoint
 from agent_tools.engines.ray.node_keys import SILENCE_SECONDS, calling_tls, prepare
 from agent_tools.engines.ray.request import raise_error, write_spec
 from agent_tools.engines.recipe import Recipe, RecipeLike, recipe_of
@@ -43,11 +43,11 @@ class NodeUnreachable(EngineUnavailable):
 class Nodes(Protocol):
     """Finds the nodes."""
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def endpoints(self) -> Sequence[NodeEndpoint]:
         """Return all nodes that there are. Raises EngineUnavailable."""
         ...
 
-    def doubt(self, endpoint: Endpoint) -> None:
+    def doubt(self, endpoint: NodeEndpoint) -> None:
         """Look anew at a node that did not answer."""
         ...
 
@@ -64,7 +64,7 @@ class NodesEngine:
         self._nodes, self._patience = nodes, patience
         self._recipes: dict[str, Recipe] = {}
         self._lock = threading.Lock()
-        self._places: dict[str, Endpoint] = {}  # of each sandbox of this process
+        self._places: dict[str, NodeEndpoint] = {}  # of each sandbox of this process
         self._skipped: dict[str, float] = {}  # until when, by name
 
     def image_of(self, recipe: RecipeLike) -> str:
@@ -152,7 +152,7 @@ class NodesEngine:
             problems.append(found)
         return next((each for each in problems if isinstance(each, HostFull)), problems[0])
 
-    def _tried(self, endpoint: Endpoint, spec: SandboxSpec) -> Container | HostFull | EngineUnavailable:
+    def _tried(self, endpoint: NodeEndpoint, spec: SandboxSpec) -> Container | HostFull | EngineUnavailable:
         try:
             return self._start_on(endpoint, spec)
         except HostFull as exc:
@@ -161,7 +161,7 @@ class NodesEngine:
             self._skip(endpoint)
             return exc
 
-    def _start_on(self, endpoint: Endpoint, spec: SandboxSpec) -> Container:
+    def _start_on(self, endpoint: NodeEndpoint, spec: SandboxSpec) -> Container:
         connection, answer = self._asked(endpoint, {"op": "start", "spec": self._written(spec)})
         id_ = answer.get("id")
         if not isinstance(id_, str) or not _ID.fullmatch(id_):
@@ -175,7 +175,7 @@ class NodesEngine:
     def _written(self, spec: SandboxSpec) -> dict[str, Any]:
         return write_spec(spec, self._recipes.get(spec.image))
 
-    def _asked(self, endpoint: Endpoint, request: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _asked(self, endpoint: NodeEndpoint, request: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Connect to a node, and send a request; return the connection and the answer.
 
         Raises:
@@ -205,7 +205,7 @@ class NodesEngine:
             undo.pop_all()
         return connection, answer
 
-    def _endpoints(self) -> Sequence[Endpoint]:
+    def _endpoints(self) -> Sequence[NodeEndpoint]:
         found = self._nodes.endpoints()
         if not found:
             raise EngineUnavailable(
@@ -214,7 +214,7 @@ class NodesEngine:
             )
         return found
 
-    def _in_turn(self) -> list[Endpoint]:
+    def _in_turn(self) -> list[NodeEndpoint]:
         """Return the nodes, the emptiest first by this process's sandboxes; skipped ones only if all are."""
         found = list(self._endpoints())
         random.shuffle(found)
@@ -224,7 +224,7 @@ class NodesEngine:
             answering = [each for each in found if self._skipped.get(each.name, 0.0) <= now]
         return sorted(answering or found, key=lambda each: mine[each.name] / max(1, each.slots))
 
-    def _skip(self, endpoint: Endpoint) -> None:
+    def _skip(self, endpoint: NodeEndpoint) -> None:
         with self._lock:
             self._skipped[endpoint.name] = time.monotonic() + SKIP_SECONDS
         self._nodes.doubt(endpoint)

@@ -47,7 +47,7 @@ log = logging.getLogger("agent_tools.ray")
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class NodeEndpoint:
     """The address of a node, its token and its certificate. `name` is the same while the machine is there."""
 
     name: str
@@ -81,11 +81,11 @@ class NodeServer:
         self._greetings = threading.Semaphore(MAX_GREETINGS)
         self._lock = threading.Lock()
         self._taken = 0
-        self._carried: set[Carrier] = set()
+        self._carried: set[StreamCarrier] = set()
         self.used_at = time.monotonic()
         """When a sandbox last started or ended."""
         port = self._listener.getsockname()[1]
-        self.endpoint = Endpoint(name, host, port, new_token(), certificate, slots)
+        self.endpoint = NodeEndpoint(name, host, port, new_token(), certificate, slots)
         abandon_after_fork(self)
         threading.Thread(target=self._accept, name="agent-tools-node", daemon=True).start()
 
@@ -179,7 +179,7 @@ class NodeServer:
             undo.callback(self._remove, container)
             send_message(caller, {"id": container.id})
             assert container.stdio
-            carrier = Carrier(LinkStdio(caller, "the caller"), container.stdio, self._ended)
+            carrier = StreamCarrier(LinkStdio(caller, "the caller"), container.stdio, self._ended)
             with self._lock:
                 self._carried.add(carrier)
             carrier.undo = undo.pop_all()
@@ -197,7 +197,7 @@ class NodeServer:
         with contextlib.suppress(AgentToolsError):  # it ends with its stdin, then
             self._engine.remove(container)
 
-    def _ended(self, carrier: Carrier) -> None:
+    def _ended(self, carrier: StreamCarrier) -> None:
         with self._lock:
             self._carried.discard(carrier)
         carrier.undo.close()
@@ -243,10 +243,10 @@ def _awaited(caller: ssl.SSLSocket, work: Callable[[], Any], undo: Callable[[Any
             raise
 
 
-class Carrier:
+class StreamCarrier:
     """Copies bytes between a caller and a sandbox until one of them ends. `at_end` is then called in a thread."""
 
-    def __init__(self, caller: LinkStdio, guest: Stdio, at_end: Callable[[Carrier], object]) -> None:
+    def __init__(self, caller: LinkStdio, guest: Stdio, at_end: Callable[[StreamCarrier], object]) -> None:
         self.undo = contextlib.ExitStack()
         """Removes the sandbox and gives back its slot."""
         self._sides = (caller, guest)

@@ -111,7 +111,7 @@ class CellProcesses:
         young = {pid for pid in self._young(table) if descends(pid, roots, table) and command_line(pid) not in ours}
         return {pid for pid in young if table[pid].parent not in young}
 
-    def _started(self, table: Table) -> "Started":
+    def _started(self, table: Table) -> "StartedProcess":
         """Return the cell's processes as of its interrupt, and what they have started since, in two kinds."""
         young = self._young(table)
         own = command_line(self._owner)
@@ -119,7 +119,7 @@ class CellProcesses:
         group = _own_group(table)
         roots = {pid for pid in young & group.keys() - forks if not self._lives_on(pid, group)}
         later = {pid for pid in group if pid not in young and descends(pid, roots, table)}
-        return Started(forks, roots | later)
+        return StartedProcess(forks, roots | later)
 
     def _lives_on(self, pid: int, group: Table) -> bool:
         """Return whether a process of the kernel's group was started to live on: it ignores SIGINT by itself."""
@@ -131,7 +131,7 @@ class CellProcesses:
         return parent != self._owner or is_tracker(str(pid))
 
 
-class Started(NamedTuple):
+class StartedProcess(NamedTuple):
     """Processes of a cell, by pid: forks of the kernel, and programs."""
 
     forks: set[int]

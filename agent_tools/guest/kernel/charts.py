@@ -27,7 +27,7 @@ def adapt_plotly(renderers: Any) -> None:
     """Adapt `plotly.io._renderers`, which has just been imported."""
     base = renderers.MimetypeRenderer
 
-    class Picture(base):  # type: ignore[misc, valid-type]
+    class ChartPicture(base):  # type: ignore[misc, valid-type]
         """The chart as PNG and as plotly's own type. Size and scale may come with `show()`."""
 
         def __init__(self, width: Any = None, height: Any = None, scale: Any = None) -> None:
@@ -44,7 +44,7 @@ def adapt_plotly(renderers: Any) -> None:
 
     for name in list(renderers.renderers):
         if name not in PLOTLY_AS_ASKED:
-            renderers.renderers[name] = Picture()
+            renderers.renderers[name] = ChartPicture()
     renderers.renderers.default = "plotly_mimetype"
     renderers.renderers.render_on_display = True
     if not renderers.nbformat:  # plotly asks for its version alone, of all who show a MIME bundle

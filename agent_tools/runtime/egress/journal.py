@@ -14,7 +14,7 @@ log = logging.getLogger("agent_tools.egress")
 
 
 @dataclass(eq=False)
-class Entry:
+class JournalEntry:
     """One open connection. `host` is '' until a name was read; sizes are bytes."""
 
     host: str = ""
@@ -48,20 +48,20 @@ class Journal:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._open: list[Entry] = []
+        self._open: list[JournalEntry] = []
         self._over: list[NetworkConnection] = []
         self._left_out = 0
         self.opened = 0  # since the last taking
 
-    def begin(self) -> Entry:
+    def begin(self) -> JournalEntry:
         """Begin the record of a new connection."""
-        entry = Entry()
+        entry = JournalEntry()
         with self._lock:
             self.opened += 1
             self._open.append(entry)
         return entry
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: JournalEntry) -> None:
         """End the record of a connection; the next `take_connections` returns it."""
         entry.status = "closed" if entry.status == "open" else entry.status
         with self._lock:

@@ -6,14 +6,14 @@ import asyncio
 import time
 
 from agent_tools.limits import EgressLimits
-from agent_tools.runtime.egress.journal import Entry
+from agent_tools.runtime.egress.journal import JournalEntry
 from agent_tools.runtime.egress.refusals import EgressRefused
 
 
 class Meter:
     """Counts the bytes of a connection, in its record."""
 
-    def __init__(self, entry: Entry, limits: EgressLimits) -> None:
+    def __init__(self, entry: JournalEntry, limits: EgressLimits) -> None:
         self.entry = entry
         self._limits = limits
         self._total_in = self._total_out = 0

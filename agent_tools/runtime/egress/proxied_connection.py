@@ -10,7 +10,7 @@ from agent_tools.engines.network import PACKAGE_HOSTS, PLAIN_PORT, NetworkPolicy
 from agent_tools.runtime.egress.dialling import Dialler, check_listed
 from agent_tools.runtime.egress.forwarding import Forwarding, RequestTarget
 from agent_tools.runtime.egress.http_exchange import HttpExchange
-from agent_tools.runtime.egress.journal import Entry, Journal
+from agent_tools.runtime.egress.journal import Journal, JournalEntry
 from agent_tools.runtime.egress.link import ClientHungUp, ProxyChannel
 from agent_tools.runtime.egress.meter import Meter
 from agent_tools.runtime.egress.packages import Packages
@@ -50,7 +50,7 @@ class ProxiedConnection:
 
     async def _serve_request(self) -> bool:
         """Serve one request and record it; return whether another may follow."""
-        entry: Entry | None = None
+        entry: JournalEntry | None = None
         try:
             request = await self._request()
             if request is None:

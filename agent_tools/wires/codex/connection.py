@@ -20,15 +20,15 @@ from agent_tools.bodies.json_body import BodyRefused, read_json
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.engines.first_process import GUEST_HOME
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.codex.files import Files
+from agent_tools.wires.codex.files import FileMethods
 from agent_tools.wires.codex.http_request import fetch
 from agent_tools.wires.codex.messages import (
     CAMEL,
     INVALID_REQUEST,
     NO_METHOD,
     Name,
-    Request,
     RpcError,
+    RpcRequest,
     error_of,
     parameters,
     read,
@@ -70,9 +70,9 @@ class CodexWire:
     def __init__(self, sandboxes: Sandboxes) -> None:
         self.sandboxes = sandboxes
         self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, CodexSession] = {}
 
-    async def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> Session:
+    async def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> CodexSession:
         """Return a new session of a container, or resume one without a connection.
 
         Raises:
@@ -87,12 +87,12 @@ class CodexWire:
         else:
             if sum(each.box.place == box.place for each in self._sessions.values()) >= MAX_SESSIONS:
                 raise RpcError(INVALID_REQUEST, f"The sandbox has {MAX_SESSIONS} sessions already: close one of them.")
-            session = Session(self, box)
+            session = CodexSession(self, box)
             self._sessions[session.id] = session
         session.attach(connection)
         return session
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: CodexSession) -> None:
         """End a session with its processes."""
         if self._sessions.pop(session.id, None):
             await session.processes.close()
@@ -105,7 +105,7 @@ class CodexWire:
         await self.commands.close()
 
 
-class Session:
+class CodexSession:
     """Processes and open files of one client."""
 
     def __init__(self, wire: CodexWire, box: SessionContainer) -> None:
@@ -113,7 +113,7 @@ class Session:
         self.box = box
         self.connection: Connection | None = None
         self._wire = wire
-        self.files = Files(box.home)
+        self.files = FileMethods(box.home)
         self.processes = SessionProcesses(
             wire.commands, (*box.place, self.id), box.container, self.files.inside, self._notify
         )
@@ -152,19 +152,19 @@ class Session:
 
 
 _FILES: dict[str, Callable[..., dict[str, Any]]] = {
-    "fs/getMetadata": Files.metadata,
-    "fs/readFile": Files.read,
-    "fs/writeFile": Files.write,
-    "fs/createDirectory": Files.make_directory,
-    "fs/canonicalize": Files.canonicalize,
-    "fs/readDirectory": Files.read_directory,
-    "fs/walk": Files.walk,
-    "fs/remove": Files.remove,
-    "fs/copy": Files.copy,
-    "fs/open": Files.open,
-    "fs/readBlock": Files.read_block,
-    "fs/writeBlock": Files.write_block,
-    "fs/close": Files.close,
+    "fs/getMetadata": FileMethods.metadata,
+    "fs/readFile": FileMethods.read,
+    "fs/writeFile": FileMethods.write,
+    "fs/createDirectory": FileMethods.make_directory,
+    "fs/canonicalize": FileMethods.canonicalize,
+    "fs/readDirectory": FileMethods.read_directory,
+    "fs/walk": FileMethods.walk,
+    "fs/remove": FileMethods.remove,
+    "fs/copy": FileMethods.copy,
+    "fs/open": FileMethods.open,
+    "fs/readBlock": FileMethods.read_block,
+    "fs/writeBlock": FileMethods.write_block,
+    "fs/close": FileMethods.close,
 }
 _PROCESSES: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
     "process/start": SessionProcesses.start,
@@ -192,14 +192,14 @@ class Connection:
     wire: CodexWire
     box: SessionContainer
     write: Send
-    _session: Session | None = None
+    _session: CodexSession | None = None
     _is_initialized: bool = False
     _waiting: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def handle(self, message: bytes) -> bool:
         """Handle a message; return False if the connection must be closed after it."""
         try:
-            request: Request = await read_json(message, partial(read, Request))
+            request: RpcRequest = await read_json(message, partial(read, RpcRequest))
         except (BodyRefused, RpcError) as exc:
             detail = exc if isinstance(exc, RpcError) else exc.detail
             await self._fail(-1, RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}"))
@@ -230,7 +230,7 @@ class Connection:
         if self._session:
             self._session.detach(self)
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: RpcRequest) -> None:
         try:
             await self.send({"id": request.id, "result": await self._result(request)})
         except Exception as exc:
@@ -241,7 +241,7 @@ class Connection:
     async def _fail(self, id_: int | str | None, error: RpcError) -> None:
         await self.send({"error": error.body, "id": id_})
 
-    async def _result(self, request: Request) -> dict[str, Any]:
+    async def _result(self, request: RpcRequest) -> dict[str, Any]:
         if request.method != "initialize" and not self._is_initialized:
             missing = "send initialized" if self._session else "call initialize"
             raise RpcError(INVALID_REQUEST, f"client must {missing} before using {request.method}")
@@ -266,7 +266,7 @@ class Connection:
         self._session = await self.wire.attach(self.box, self, resumed)
         return {"sessionId": self._session.id, "environmentInfo": self._info(self._session)}
 
-    async def _fetch(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
+    async def _fetch(self, session: CodexSession, given: dict[str, Any]) -> dict[str, Any]:
         answer = await session.use(lambda sandbox: fetch(sandbox, **given))
         if given["stream_response"]:
             delta = {"requestId": given["request_id"], "seq": 1, "deltaBase64": answer["bodyBase64"], "done": True}
@@ -276,7 +276,7 @@ class Connection:
             answer["bodyBase64"] = ""
         return answer
 
-    def _info(self, session: Session) -> dict[str, Any]:
+    def _info(self, session: CodexSession) -> dict[str, Any]:
         return {
             "shell": {"name": "bash", "path": "/bin/bash"},
             "executorVersion": VERSION,

@@ -57,7 +57,7 @@ class Handle:
     size: int | None
 
 
-class Files:
+class FileMethods:
     """The files of one session. A path of the client is one of the sandbox, or of the host's folder mounted there.
 
     Each method is the `fs/` one that its docstring names. Errors, beside `RpcError`, as for `Sandbox.read_file`.

@@ -78,7 +78,7 @@ Number = Annotated[int, Field(ge=0, le=2**63)]
 Texts = Annotated[dict[str, str], at_most(1_000)]
 
 
-class Request(BaseModel):
+class RpcRequest(BaseModel):
     """The envelope of a request; a notification has no `id`."""
 
     method: Name

@@ -88,12 +88,12 @@ class InputMessage(BaseModel):
 
         input: InputRequest = InputRequest()
 
-    class Start(BaseModel):
+    class ProcessStart(BaseModel):
         """The command."""
 
         process: Selector
 
-    start: Start | None = None
+    start: ProcessStart | None = None
     data: Data = Data()
 
 

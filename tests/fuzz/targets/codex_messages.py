@@ -8,15 +8,15 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.wires.codex.connection import METHODS
-from agent_tools.wires.codex.files import Files
-from agent_tools.wires.codex.messages import Request, RpcError, path_of, read, uri_of
+from agent_tools.wires.codex.files import FileMethods
+from agent_tools.wires.codex.messages import RpcError, RpcRequest, path_of, read, uri_of
 from agent_tools.wires.paths import Home
 from tests.fuzz.oracle import Parts, Target
 
 
 def read_messages(parts: Parts) -> None:
     """Read each part. A path stays one when it is written again, and no name of the folder leads out of it."""
-    files = Files(Home("/workspace", ("/home/ann/project",)))
+    files = FileMethods(Home("/workspace", ("/home/ann/project",)))
     for part in parts:
         with contextlib.suppress(ValueError, HTTPException):
             path = path_of(bytes(part).decode("utf-8", "replace"))
@@ -26,7 +26,7 @@ def read_messages(parts: Parts) -> None:
             assert "\0" not in inside
             assert inside.startswith("/") or ".." not in inside.split("/")
         with contextlib.suppress(BodyRefused, RpcError):
-            asked = read(Request, parsed(bytes(part)))
+            asked = read(RpcRequest, parsed(bytes(part)))
             for model in METHODS.values():
                 with contextlib.suppress(RpcError):
                     read(model, asked.params)

@@ -19,7 +19,7 @@ from agent_tools.engines.first_process import environment
 from agent_tools.engines.network import NetworkPolicy
 from agent_tools.engines.ray import greeting, link, node_keys
 from agent_tools.engines.ray.engine import NodesEngine
-from agent_tools.engines.ray.node import Endpoint, NodeServer
+from agent_tools.engines.ray.node import NodeEndpoint, NodeServer
 from agent_tools.engines.ray.request import raise_error, read_spec, write_error, write_spec
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import (
@@ -65,7 +65,7 @@ def new() -> Iterator[Callable[..., NodeServer]]:
         yield lambda *args: stack.enter_context(closing(new_node(*args)))
 
 
-def connected(endpoint: Endpoint) -> socket.socket:
+def connected(endpoint: NodeEndpoint) -> socket.socket:
     plain = socket.create_connection((endpoint.host, endpoint.port), 10)
     return node_keys.calling_tls(endpoint.certificate).wrap_socket(plain, suppress_ragged_eofs=True)
 
@@ -187,7 +187,7 @@ def test_a_node_whose_process_is_another_one_by_now_is_found_anew(new: Callable[
     node = new("a")
 
     class Renewed(FixedNodes):
-        def doubt(self, endpoint: Endpoint) -> None:
+        def doubt(self, endpoint: NodeEndpoint) -> None:
             self.known = [node.endpoint]
 
     old = new("a")
@@ -260,7 +260,7 @@ def test_failures_are_escaped_and_unknown_kinds_are_the_engines() -> None:
 def test_unusable_answers_of_a_node_are_no_answers(answer: bytes) -> None:
     context, certificate = node_keys.serving_tls()
     with socket.create_server((LOCAL, 0)) as listener:
-        endpoint = Endpoint("a", LOCAL, listener.getsockname()[1], node_keys.new_token(), certificate, 4)
+        endpoint = NodeEndpoint("a", LOCAL, listener.getsockname()[1], node_keys.new_token(), certificate, 4)
 
         def serve() -> None:
             connection, _ = listener.accept()
