@@ -189,7 +189,7 @@ class Services:
         """
         parts: list[Callable[[], int | None]] = [self.containers.sweep, self.uploads.sweep, self.background.sweep]
         parts += [self.chunked.sweep, self.recent_fields.sweep, partial(sweep_copies, self.config, self.store)]
-        parts.append(self.stored_conversations.sweep)
+        parts += [self.conversations.note_again, self.stored_conversations.sweep]
         parts += [partial(self._forget_old, kind, self.config.retention) for kind in _FORGOTTEN]
         parts.append(partial(self._forget_old, UsageRow, KEPT_SECONDS))
         failed = sum(failures(part) for part in parts)

@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +35,7 @@ from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store, StoreError
 
 MAX_SESSION = 256  # characters of a session's id that count
+MAX_UNNOTED = 1_000  # answers whose fingerprints wait for the database; the oldest are dropped
 _log = logging.getLogger(__name__)
 
 
@@ -43,12 +47,24 @@ class Recognised:
     was_lost: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class _Note:
+    """An answer, its conversation, and the conversation's container."""
+
+    conversation: ConversationFingerprint
+    marks: Fingerprints
+    container_id: str
+
+
 class RecognisedConversations:
     """Finds the containers of conversations, and stores their fingerprints. Thread-safe."""
 
     def __init__(self, config: GatewayConfig, store: Store) -> None:
         self._config = config
         self._store = store
+        self._change = threading.Condition()  # not locked during a query of the store
+        self._unnoted: deque[_Note] = deque(maxlen=MAX_UNNOTED)
+        self._being_noted: list[_Note] = []
 
     def of(
         self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True
@@ -73,6 +89,7 @@ class RecognisedConversations:
             StoreError: the store cannot be read.
         """
         marks = conversation.marks
+        self._wait_for_notes(marks)
         rows = self._rows((*marks.items, *marks.calls, marks.session, marks.cache, *marks.answers))
         sure = [rows[mark] for mark in (*marks.items, *marks.calls, marks.session) if mark in rows]
         was_lost = any(row.container_id is None for row in sure)
@@ -102,14 +119,59 @@ class RecognisedConversations:
     def note(
         self, conversation: ConversationFingerprint, answer: Iterable[Mapping[str, Any]], container_id: str
     ) -> None:
-        """Store the fingerprints of an answer's items or messages. If the store fails, they are not found again."""
-        marks = conversation.answered(answer)
-        try:
-            is_start = not marks.cache or not self._rows(conversation.marks.answers)
-            latest = (marks.session,) if is_start else (marks.session, marks.cache)
-            self._note(marks, container_id, latest, conversation.sender.owner)
-        except StoreError:
-            _log.error("the database is unreachable: the container of a conversation will not be found again")
+        """Store the fingerprints of an answer's items or messages; retry later if the store fails."""
+        with self._change:
+            if len(self._unnoted) == MAX_UNNOTED:
+                _log.error("the database is unreachable: the container of a conversation will not be found again")
+            self._unnoted.append(_Note(conversation, conversation.answered(answer), container_id))
+        with suppress(StoreError):
+            self.note_again()
+
+    def note_again(self) -> None:
+        """Retry the notes that the store rejected before.
+
+        Raises:
+            StoreError: it rejects them again.
+        """
+        while note := self._next_unnoted():
+            is_noted = False
+            try:
+                is_start = not note.marks.cache or not self._rows(note.conversation.marks.answers)
+                latest = (note.marks.session,) if is_start else (note.marks.session, note.marks.cache)
+                self._note(note.marks, note.container_id, latest, note.conversation.sender.owner)
+                is_noted = True
+            finally:
+                self._settle(note, is_noted=is_noted)
+
+    def _next_unnoted(self) -> _Note | None:
+        with self._change:
+            if not self._unnoted:
+                return None
+            note = self._unnoted.popleft()
+            self._being_noted.append(note)
+            return note
+
+    def _settle(self, note: _Note, *, is_noted: bool) -> None:
+        """Finish a note; a failed one is repeated after all others."""
+        with self._change:
+            self._being_noted.remove(note)
+            if not is_noted:
+                self._unnoted.append(note)
+            self._change.notify_all()
+
+    def _wait_for_notes(self, marks: Fingerprints) -> None:
+        """Wait for notes about these fingerprints that are under way, and repeat notes that the store rejected."""
+        wanted = _all_of(marks)
+
+        def are_about(notes: Iterable[_Note]) -> bool:
+            return any(_all_of(note.marks) & wanted for note in notes)
+
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: not are_about(self._being_noted))
+                if not are_about(self._unnoted):
+                    return
+            self.note_again()
 
     def _note(self, marks: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Store them; for the fingerprints in `latest`, the newest container counts."""
@@ -133,6 +195,11 @@ class RecognisedConversations:
 
     def _rows(self, marks: Iterable[str]) -> dict[str, StoredMark]:
         return {row.id: row for row in self._store.get_all(StoredMark, [mark for mark in marks if mark])}
+
+
+def _all_of(marks: Fingerprints) -> set[str]:
+    """Return all fingerprints of a conversation."""
+    return set(filter(None, (*marks.items, *marks.calls, *marks.answers, marks.session, marks.cache)))
 
 
 def _next(mark: str) -> str:

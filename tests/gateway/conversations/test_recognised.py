@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from agent_tools.containers.records import Record
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations.fingerprint import MAX_MARKS, ConversationFingerprint, Sender
-from agent_tools.gateway.conversations.recognised import MAX_SESSION, Recognised, RecognisedConversations
+from agent_tools.gateway.conversations.recognised import MAX_SESSION, MAX_UNNOTED, Recognised, RecognisedConversations
 from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store
 
@@ -263,13 +266,71 @@ class Refusing(Store):
         super().add(*records)
 
 
-def test_an_answer_that_the_store_refuses_is_reported_in_the_log(
+def test_what_the_store_refuses_is_noted_later_and_nobody_is_answered_as_if_it_were_not(work_dir: Path) -> None:
+    store = Refusing(f"sqlite:///{work_dir}/r.db")
+    talk = Talk(store)
+    store.is_full = True
+    talk.answer(START, ANSWER, "cntr_1")
+    assert store.find(StoredMark) == []
+    with pytest.raises(store.failure):
+        talk.find(*RESENT, user("And now?"))
+    with pytest.raises(store.failure):
+        talk.find(*START, *ANSWER, user("And now?"))
+    assert talk.find(user("Something else.")) == Recognised()
+    store.is_full = False
+    assert talk.find(*RESENT, user("And now?")) == Recognised("cntr_1")
+    store.close()
+
+
+def test_a_sweep_notes_what_was_refused(work_dir: Path) -> None:
+    store = Refusing(f"sqlite:///{work_dir}/r.db")
+    talk = Talk(store)
+    store.is_full = True
+    talk.answer(START, ANSWER, "cntr_1")
+    with pytest.raises(store.failure):
+        talk.known.note_again()
+    store.is_full = False
+    talk.known.note_again()
+    assert Talk(store).find(*RESENT, user("And now?")) == Recognised("cntr_1")
+    store.close()
+
+
+def test_so_many_answers_wait_for_the_store_and_the_oldest_is_given_up_with_a_word(
     work_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Refusing(f"sqlite:///{work_dir}/r.db")
     talk = Talk(store)
     store.is_full = True
-    talk.answer(START, ANSWER, "cntr_1")
+    for number in range(MAX_UNNOTED + 1):
+        talk.answer([user(str(number))], [said("Ok.")], f"cntr_{number}")
+    assert len(talk.known._unnoted) == MAX_UNNOTED
     assert "will not be found again" in caplog.text
-    assert talk.find(*RESENT, user("And now?")) == Recognised()
+    store.close()
+
+
+class Slow(Store):
+    """A database that takes no mark before it is let."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.is_asked, self.answers_now = threading.Event(), threading.Event()
+
+    def add_if_new(self, *records: Record) -> bool:
+        self.is_asked.set()
+        assert self.answers_now.wait(60)
+        return super().add_if_new(*records)
+
+
+def test_only_who_asks_for_an_answer_waits_while_it_is_noted(work_dir: Path) -> None:
+    store = Slow(f"sqlite:///{work_dir}/w.db")
+    talk = Talk(store)
+    with ThreadPoolExecutor(2) as pool:
+        noting = pool.submit(talk.answer, START, ANSWER, "cntr_1")
+        assert store.is_asked.wait(60)
+        assert talk.find(user("Something else.")) == Recognised()
+        asking = pool.submit(talk.find, *START, *ANSWER, user("And now?"))
+        assert not noting.done()
+        assert not asking.done()
+        store.answers_now.set()
+        assert asking.result(60) == Recognised("cntr_1")
     store.close()
