@@ -35,6 +35,7 @@ from agent_tools.gateway.store.records import StoredMark
 from agent_tools.gateway.store.store import Store, StoreError
 
 MAX_SESSION = 256  # characters of a session's id that count
+NOTE_SECONDS = 30.0  # to wait for a note of another thread that is under way
 MAX_UNNOTED = 1_000  # answers whose fingerprints wait for the database; the oldest are dropped
 _log = logging.getLogger(__name__)
 
@@ -168,7 +169,8 @@ class RecognisedConversations:
 
         while True:
             with self._change:
-                self._change.wait_for(lambda: not are_about(self._being_noted))
+                if not self._change.wait_for(lambda: not are_about(self._being_noted), NOTE_SECONDS):
+                    raise StoreError("The database does not answer; try again later.")
                 if not are_about(self._unnoted):
                     return
             self.note_again()

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from agent_tools.containers.records import Record
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.conversations import recognised
 from agent_tools.gateway.conversations.fingerprint import MAX_MARKS, ConversationFingerprint, Sender
 from agent_tools.gateway.conversations.recognised import MAX_SESSION, MAX_UNNOTED, Recognised, RecognisedConversations
 from agent_tools.gateway.store.records import StoredMark
@@ -333,4 +334,18 @@ def test_only_who_asks_for_an_answer_waits_while_it_is_noted(work_dir: Path) -> 
         assert not asking.done()
         store.answers_now.set()
         assert asking.result(60) == Recognised("cntr_1")
+    store.close()
+
+
+def test_who_waits_for_a_database_that_does_not_answer_is_told(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recognised, "NOTE_SECONDS", 0.05)
+    store = Slow(f"sqlite:///{work_dir}/w.db")
+    talk = Talk(store)
+    with ThreadPoolExecutor(1) as pool:
+        noting = pool.submit(talk.answer, START, ANSWER, "cntr_1")
+        assert store.is_asked.wait(60)
+        with pytest.raises(store.failure, match="does not answer"):
+            talk.find(*START, *ANSWER, user("And now?"))
+        store.answers_now.set()
+        noting.result(60)
     store.close()
