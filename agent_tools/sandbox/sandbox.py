@@ -434,7 +434,11 @@ class Sandbox(metaclass=OtherNames):
         for `fork`.
         """
         forked = self.fork()
-        forked._opening.session().variables.define(_EMPTY)
+        try:
+            forked._opening.session().variables.define(_EMPTY)
+        except BaseException:
+            forked.close()
+            raise
         return forked
 
     @overload

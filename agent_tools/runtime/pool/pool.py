@@ -204,6 +204,9 @@ class Pool:
             return "folder"
         with self._changed:
             self._ready.appendleft(ready)
+            is_closed = self._is_closed
+        if is_closed:
+            self._end_ready()
         return "folder"
 
     # -- making -------------------------------------------------------------------------------------------------------

@@ -265,6 +265,20 @@ def test_closing_removes_all_that_nobody_took(pool: Pool, maker: Maker) -> None:
     assert pool.ready == 0
 
 
+def test_one_that_comes_back_after_the_end_is_removed(
+    pool: Pool, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.keep(1)
+    pool.wait(ENOUGH)
+
+    def refused(*_: object) -> None:
+        pool.close()
+
+    monkeypatch.setattr(pool, "_handed_over", refused)
+    assert take(pool) is None
+    assert maker.made[0].ended.is_set()
+
+
 def test_one_that_is_still_being_made_at_the_end_is_not_waited_for_and_removed_later(
     maker: Maker, work_dir: Path
 ) -> None:

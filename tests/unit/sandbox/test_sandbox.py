@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -24,6 +25,7 @@ from agent_tools.results.execution import Died, Output, Restarted, Stream
 from agent_tools.results.variables import RestorePoint
 from agent_tools.runtime.kernel.channel import KernelChannel
 from agent_tools.runtime.runtime import Runtime
+from agent_tools.runtime.session.session_variables import SessionVariables
 from tests.waiting import until
 
 AWAIT_KERNEL = KernelChannel.await_kernel
@@ -365,6 +367,19 @@ def test_an_argument_of_another_type_is_refused(sandbox: Sandbox, use: Callable[
 def test_a_switch_is_true_or_false_and_no_text(name: str, value: object) -> None:
     with pytest.raises(InvalidParams, match="give True or False"):
         Sandbox({name: value})
+
+
+def test_a_fresh_kernel_that_cannot_be_emptied_leaves_no_fork(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.run_code("1")
+    closed: list[Sandbox] = []
+    close = Sandbox.close
+    monkeypatch.setattr(Sandbox, "close", lambda self: (closed.append(self), close(self)))
+    monkeypatch.setattr(SessionVariables, "define", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.fresh_kernel()
+    assert [each is not sandbox for each in closed] == [True]
 
 
 def test_a_fresh_kernel_knows_no_variables_and_goes_its_own_way(sandbox: Sandbox) -> None:
