@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from .gvisor import is_gvisor
+
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE = 2.0  # seconds to wait for doomed processes to end
 ROUNDS = 100  # in which new processes may come up
@@ -173,16 +175,17 @@ def kill_below(root: int, spared: Collection[int]) -> None:
 def stop_and_kill(doomed_of: Callable[[Table], set[int]], but: Collection[int] = ()) -> set[int]:
     """Stop processes one after another, and kill them once all stand, until none is left or PATIENCE is over.
 
-    Those in `but` are not looked at. Return the pids.
+    Those in `but` are not looked at. Return the pids. Under gVisor they are killed without a stop: when a member of a
+    process group is reaped there and another is stopped, also if that has ended, the whole group gets SIGHUP.
     """
-    doomed, killed = set[int](), set[int]()
+    doomed, killed, stops = set[int](), set[int](), not is_gvisor()
     for _ in _rounds():
         table = processes(but)
         doomed = doomed_of(table)
         if not doomed:
             return killed
         killed |= doomed
-        signal_all(doomed, signal.SIGKILL if _all_stopped(doomed, table) else signal.SIGSTOP)
+        signal_all(doomed, signal.SIGSTOP if stops and not _all_stopped(doomed, table) else signal.SIGKILL)
     signal_all(doomed, signal.SIGKILL)
     return killed
 

@@ -155,8 +155,13 @@ def test_exception_groups_are_told_whole(shared_session: Session) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["import time\ntime.sleep(60)", "while True:\n    pass", "import asyncio\nawait asyncio.sleep(60)"],
-    ids=["sleep", "loop", "await"],
+    [
+        "import time\ntime.sleep(60)",
+        "while True:\n    pass",
+        "import asyncio\nawait asyncio.sleep(60)",
+        "import subprocess\nsubprocess.run(['sh', '-c', 'trap \"\" INT; sleep 60'])",
+    ],
+    ids=["sleep", "loop", "await", "a program that ignores it"],
 )
 def test_a_time_out_keeps_variables(used_sessions: Callable[..., Session], code: str) -> None:
     session = used_sessions(

@@ -16,6 +16,7 @@ from functools import wraps
 from types import FrameType
 from typing import Any
 
+from ..gvisor import is_gvisor
 from .cell_processes import cell_processes
 
 AT_ONCE = 0.001  # seconds until code ends that was interrupted before it began
@@ -111,8 +112,12 @@ def shield_forks() -> None:
 
 
 def let_be_nudged() -> None:
-    """Let PID 1's nudge end a system call, so that Python handles an interrupt that came right before this."""
-    signal.signal(signal.SIGURG, _nothing)
+    """Let PID 1's nudge end a system call, so that Python handles an interrupt that came right before this.
+
+    Under gVisor a SIGHUP does nothing more: the kernel gets one where its code stops a program and another one ends.
+    """
+    for number in (signal.SIGURG, signal.SIGHUP) if is_gvisor() else (signal.SIGURG,):
+        signal.signal(number, _nothing)
 
 
 def _nothing(*_: object) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from ..checkpoints import oom_priority
 from ..checkpoints.keeper import Keeper
 from ..forks import MAX_TRACEBACK, in_fork, set_dumpable, yield_to_pid_1
+from ..gvisor import is_gvisor
 from ..process_scope import ProcessScope
 from ..processes import is_child, status_of_main_thread
 from ..wire.sockets import pair
@@ -48,7 +49,7 @@ from .alarms import Alarms
 from .helper_processes import HelperProcesses
 from .last_words import SECONDS, SECONDS_IF_KILLED, LastWords
 from .lifeline import SocketLifeline, StdioLifeline
-from .memory_limit import MemoryLimit, is_gvisor
+from .memory_limit import MemoryLimit
 from .supervisors import Supervisors
 
 RunKernel = Callable[[list[int], str], None]

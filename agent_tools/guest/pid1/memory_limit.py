@@ -7,25 +7,20 @@ Theory of operation
 
 import contextlib
 import math
-import os
 import signal
 import time
 from collections.abc import Callable, Collection
 
 from ..checkpoints.oom_priority import in_files, written_by
+from ..gvisor import is_gvisor
 from ..processes import processes, signal_all
 from ..wire.gvisor import code_limit
 
-GVISOR, TOTAL, USAGE = "proc/sentry-meminfo", "proc/meminfo", "sys/fs/cgroup/memory/memory.usage_in_bytes"
+TOTAL, USAGE = "proc/meminfo", "sys/fs/cgroup/memory/memory.usage_in_bytes"
 MOST_A_SECOND = 2 * 1024**3  # bytes that code can fill, at most about
 LOOK_EVERY = (0.025, 1.0)  # seconds between two looks, at least and at most
 LARGE = 0.25  # of the limit: a fork that changes nothing holds some 50 MiB here
 REST = 0.25  # seconds for a killed process to let go of its memory
-
-
-def is_gvisor(root: str = "/") -> bool:
-    """Return whether the kernel is gVisor's."""
-    return os.path.exists(f"{root}{GVISOR}")
 
 
 def pause(free: float) -> float:

@@ -19,6 +19,7 @@ from agent_tools.guest.processes import (
     kill_tree,
     processes,
     status_of_main_thread,
+    stop_and_kill,
 )
 from tests.waiting import until
 
@@ -186,3 +187,20 @@ def test_a_process_that_another_has_just_adopted_is_not_taken_for_a_stranger(mon
     monkeypatch.setattr("os.getpid", lambda: 1)
     kill_all_but({keeper})
     assert [pid for pid, number in signalled if number == signal.SIGKILL] == [stranger]
+
+
+@pytest.mark.parametrize(("is_gvisor", "sent"), [(False, [signal.SIGSTOP, signal.SIGKILL]), (True, [signal.SIGKILL])])
+def test_processes_are_killed_once_they_stand_but_under_gvisor_without_a_stop(
+    monkeypatch: pytest.MonkeyPatch, is_gvisor: bool, sent: list[int]
+) -> None:
+    monkeypatch.setattr("agent_tools.guest.processes.is_gvisor", lambda: is_gvisor)
+    signalled = []
+    monkeypatch.setattr("os.kill", lambda pid, number: signalled.append((pid, number)))
+
+    def table(_but: object) -> dict[int, ProcessStat]:
+        numbers = [number for _, number in signalled]
+        return {} if signal.SIGKILL in numbers else {7: ProcessStat(1, 7, is_stopped=signal.SIGSTOP in numbers)}
+
+    monkeypatch.setattr("agent_tools.guest.processes.processes", table)
+    assert stop_and_kill(lambda table: set(table)) == {7}
+    assert signalled == [(7, number) for number in sent]

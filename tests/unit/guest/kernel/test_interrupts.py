@@ -37,6 +37,18 @@ def test_an_interrupt_waits_for_the_main_threads_work_alone() -> None:
     assert not interrupts.is_shielded()
 
 
+@pytest.mark.parametrize("is_gvisor", [False, True])
+def test_a_nudge_ends_nothing_and_under_gvisor_neither_does_a_hangup(
+    monkeypatch: pytest.MonkeyPatch, is_gvisor: bool
+) -> None:
+    handled = []
+    monkeypatch.setattr(interrupts, "is_gvisor", lambda: is_gvisor)
+    monkeypatch.setattr("signal.signal", lambda number, handler: handled.append((number, handler())))
+    interrupts.let_be_nudged()
+    numbers = [signal.SIGURG, signal.SIGHUP] if is_gvisor else [signal.SIGURG]
+    assert handled == [(number, None) for number in numbers]
+
+
 @pytest.fixture
 def expected() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_tools.guest.pid1.memory_limit import GVISOR, REST, TOTAL, USAGE, MemoryLimit, pause
+from agent_tools.guest.gvisor import GVISOR
+from agent_tools.guest.pid1.memory_limit import REST, TOTAL, USAGE, MemoryLimit, pause
 from agent_tools.guest.wire.gvisor import code_limit, engine_limit
 
 MIB = 1024**2
