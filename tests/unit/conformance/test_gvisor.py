@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent_tools.conformance.findings import CATALOGUE, PRIVILEGES, Finding
-from agent_tools.conformance.gvisor import _REASONS, explained
+from agent_tools.conformance.findings import CATALOGUE, LIMITS, PRIVILEGES, Finding
+from agent_tools.conformance.gvisor import _REASONS, _UNSEEN, explained
 from agent_tools.conformance.host import RULES
 
 
@@ -17,8 +17,15 @@ def test_only_open_findings_with_a_reason_are_promised_no_longer() -> None:
     assert "its own sandbox" in found[1].advice
 
 
+def test_what_the_host_cannot_see_there_is_not_called_held() -> None:
+    (found,) = explained([Finding(LIMITS, "empty files in memory", "held", "limited", "host")])
+    assert (found.verdict, found.breaks_a_promise) == ("open", False)
+    assert "gVisor does not limit" in found.advice
+
+
 def test_every_reason_is_of_a_finding_of_the_probe() -> None:
     titles = {title for names in CATALOGUE.values() for title in names.values()}
+    assert _UNSEEN.keys() <= {rule.name for rule in RULES}
     assert _REASONS.keys() <= titles | {rule.name for rule in RULES} | {"PID 1"}
     kept_by_gvisor_too = {
         "internet",
