@@ -80,7 +80,7 @@ class Init:
         self.branches = Supervisors()
         self.last_words = LastWords()
         self.oom = oom_priority.OomPriority()
-        self.memory = MemoryLimit(has_pid_1=os.getpid() == 1)
+        self.memory = MemoryLimit(scope.signal, has_pid_1=os.getpid() == 1)
         self.alarms = Alarms()
 
     def serve(self) -> None:

@@ -2,7 +2,8 @@
 
 Theory of operation
     gVisor counts the memory of a sandbox, files in memory included. PID 1 looks as often as code needs to fill what
-    is free, and kills the process that has written most. Copies of the kernel go first if they alone hold much.
+    is free, and kills the process that has written most. Copies of the kernel go first if they alone hold much. All
+    others are stopped meanwhile: PID 1 has no priority there, and beside a fork bomb a look took too long.
 """
 
 import contextlib
@@ -34,8 +35,16 @@ def pause(free: float) -> float:
 class MemoryLimit:
     """Watches the memory of a sandbox; idle where the kernel is Linux, and in supervisors of branches."""
 
-    def __init__(self, root: str = "/", *, has_pid_1: bool = False, in_files: Callable[[], int] = in_files) -> None:
+    def __init__(
+        self,
+        signal_others: Callable[[int], None],
+        root: str = "/",
+        *,
+        has_pid_1: bool = False,
+        in_files: Callable[[], int] = in_files,
+    ) -> None:
         self._root = root
+        self._signal = signal_others
         self._in_files = in_files
         self._limit = code_limit(self._total()) if has_pid_1 and is_gvisor(root) else math.inf
         self._next = 0.0
@@ -62,6 +71,7 @@ class MemoryLimit:
         return was_killed
 
     def _end_largest(self, usage: int, copies: Collection[int]) -> None:
+        self._signal(signal.SIGSTOP)
         sizes = {pid: written_by(pid) for pid in processes({1}) if pid not in copies}
         if copies and usage - sum(sizes.values()) - self._in_files() > self._limit * LARGE:
             signal_all(copies, signal.SIGKILL)
@@ -69,6 +79,7 @@ class MemoryLimit:
             largest = max(sizes, key=lambda pid: sizes[pid])
             self._killed.add(largest)
             signal_all([largest], signal.SIGKILL)
+        self._signal(signal.SIGCONT)
 
     def _usage(self) -> int:
         with contextlib.suppress(OSError, ValueError), open(self._root + USAGE) as file:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,8 +57,8 @@ def used(root: str, size: int) -> None:
     Path(root, USAGE).write_text(str(size))
 
 
-def gvisors(root: str) -> MemoryLimit:
-    return MemoryLimit(root, has_pid_1=True, in_files=int)
+def gvisors(root: str, signal_others: Callable[[int], None] = lambda _number: None) -> MemoryLimit:
+    return MemoryLimit(signal_others, root, has_pid_1=True, in_files=int)
 
 
 @pytest.mark.parametrize("memory", [128 * MIB, LIMIT, 2**40 + 1])
@@ -71,9 +71,12 @@ def test_over_the_limit_the_largest_process_ends_and_is_known_as_such(
     root: str, small_and_large: list[subprocess.Popen[bytes]]
 ) -> None:
     small, large = small_and_large
-    limit = gvisors(root)
+    signalled: list[tuple[int, int | None]] = []
+    limit = gvisors(root, lambda number: signalled.append((number, large.poll())))
     used(root, LIMIT + MIB)
     limit.look(())
+    assert signalled[0] == (signal.SIGSTOP, None)
+    assert signalled[1][0] == signal.SIGCONT
     assert large.wait() == -signal.SIGKILL
     assert small.poll() is None
     assert limit.forget(large.pid)
@@ -109,7 +112,7 @@ def test_nothing_ends_within_the_limit_on_linux_or_in_a_branch(
 ) -> None:
     gvisors(root).look(())
     used(root, LIMIT + MIB)
-    MemoryLimit(root).look(())
+    MemoryLimit(lambda _number: None, root).look(())
     os.unlink(f"{root}{GVISOR}")
     on_linux = gvisors(root)
     on_linux.look(())
