@@ -56,7 +56,9 @@ class CodeActProvider(ContextProvider):
         super().__init__(source_id)
         normalized = normalize_tools(tools)
         toolset = Toolset([_function(tool) for tool in normalized]) if normalized else None
-        self._asks = needs_approval or any(tool.approval_mode == "always_require" for tool in normalized)
+        self._asks = needs_approval or any(
+            getattr(tool, "approval_mode", "") == "always_require" for tool in normalized
+        )
         self._description = f"{DESCRIPTION}\n\n{toolset.description()}" if toolset else DESCRIPTION
         self._sandboxes = SessionSandboxes(cfg or {}, max_sandboxes, toolset)
 
