@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agent_tools.conformance.facts import (
-    read_text,
-)
+from agent_tools.conformance.facts import read_text
 from agent_tools.engines.docker.engine_info import EngineInfo
 from agent_tools.engines.docker.podman_form import EngineName
 from agent_tools.engines.oci_runtime import INSTALL_GVISOR, kind_of

@@ -14,16 +14,7 @@ from agent_tools.limits import Limits
 from agent_tools.mcp.activity import ActivityPlace, CodeActivity, CommandActivity
 from agent_tools.mcp.answers import said
 from agent_tools.mcp.services import McpCall, ToolAnswer
-from agent_tools.mcp.shapes import (
-    ContainerNote,
-    GetOutputs,
-    GotOutputs,
-    InContainer,
-    Ran,
-    RunCommand,
-    RunPython,
-    Wait,
-)
+from agent_tools.mcp.shapes import ContainerNote, GetOutputs, GotOutputs, InContainer, Ran, RunCommand, RunPython, Wait
 
 
 async def run_python(call: McpCall, given: RunPython) -> ToolAnswer:

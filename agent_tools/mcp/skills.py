@@ -15,13 +15,7 @@ from urllib.parse import quote
 
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    BlobResourceContents,
-    PaginatedRequestParams,
-    RequestParams,
-    TextResourceContents,
-)
+from mcp_types import INVALID_PARAMS, BlobResourceContents, PaginatedRequestParams, RequestParams, TextResourceContents
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from agent_tools.limits import MIB

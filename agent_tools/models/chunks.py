@@ -12,15 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import (
-    Delta,
-    Finish,
-    Json,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    Usage,
-)
+from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
 from agent_tools.models.call_pieces import _NUMBER, CallPieces, finish_reason
 from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter

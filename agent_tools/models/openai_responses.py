@@ -6,12 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from agent_tools.models.base import (
-    Conversation,
-    FunctionDefinition,
-    JsonObject,
-    Options,
-)
+from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Options
 from agent_tools.models.dialect.lesson import REFUSALS
 from agent_tools.models.openai import OpenAIModel
 from agent_tools.models.refused_parts import ENCRYPTED, FOREIGN, refused_part, without_parts

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from agent_tools.models.base import (
-    JsonObject,
-)
+from agent_tools.models.base import JsonObject
 from agent_tools.models.dialect.lesson import MAX_READ_CHARS
 from agent_tools.models.wire import is_encrypted
 

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agent_tools.models.base import (
-    Json,
-    JsonObject,
-    Options,
-)
+from agent_tools.models.base import Json, JsonObject, Options
 from agent_tools.models.dialect.phrasing import REASONING
 from agent_tools.models.wire import encrypted_reasoning
 

@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent_tools.errors import ModelError
-from agent_tools.models.base import (
-    Conversation,
-    Delta,
-    FunctionDefinition,
-    JsonObject,
-    Options,
-)
+from agent_tools.models.base import Conversation, Delta, FunctionDefinition, JsonObject, Options
 from agent_tools.models.wire import wire_messages, wire_tools
 from agent_tools.testing.replies import Replies, Script, ScriptedReply
 

@@ -11,10 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from agent_tools.models.base import (
-    Json,
-    JsonObject,
-)
+from agent_tools.models.base import Json, JsonObject
 from agent_tools.models.wire import wire_usage
 from agent_tools.settings import Endpoint
 from agent_tools.testing.replies import Replies, Script, ScriptedReply

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.containers.failures import (
-    ContainerExists,
-    ContainerExpired,
-    ContainersError,
-    RowsAway,
-)
+from agent_tools.containers.failures import ContainerExists, ContainerExpired, ContainersError, RowsAway
 from agent_tools.errors import EngineUnavailable, KernelDied, ModelError, ToolServiceError
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.requests.failures import ApiError

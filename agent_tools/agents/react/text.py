@@ -10,9 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from agent_tools.messages import ASSISTANT, FIGURES, FUNCTION, TOOL, USER, ContentItem, Message
-from agent_tools.models.base import (
-    FunctionDefinition,
-)
+from agent_tools.models.base import FunctionDefinition
 from agent_tools.phrases import Language
 
 STOP = ("\nObservation:",)

@@ -28,14 +28,7 @@ from agent_tools.agents.turn.call_reader import (
     known_name,
     token_name,
 )
-from agent_tools.models.dialect.framing import (
-    OPENING,
-    TOKEN,
-    behind_tokens,
-    is_closing,
-    may_become_token,
-    name_of,
-)
+from agent_tools.models.dialect.framing import OPENING, TOKEN, behind_tokens, is_closing, may_become_token, name_of
 
 MAX_UNDECIDED = 1_000  # characters that are held back while they may still become a call
 

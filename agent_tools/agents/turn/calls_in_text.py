@@ -10,9 +10,7 @@ from types import MappingProxyType
 from agent_tools.agents.turn.call_reader import ReadCalls, read_calls
 from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
 from agent_tools.messages import FunctionCall
-from agent_tools.models.base import (
-    Json,
-)
+from agent_tools.models.base import Json
 
 REPAIRED = "Note: the call was written as text with errors, and read as it was meant. Write valid JSON in calls."
 _EXAMPLE = re.compile(

@@ -13,9 +13,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agent_tools.engines.engine import (
-    SandboxSpec,
-)
+from agent_tools.engines.engine import SandboxSpec
 from agent_tools.engines.kubernetes.answers import table, tables
 from agent_tools.engines.kubernetes.pod import FOR_EVER, MANAGED_BY, PodMaker, metadata
 from agent_tools.engines.kubernetes.progress import Progress

@@ -5,11 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    Tag,
-)
+from pydantic import AfterValidator, Field, Tag
 
 from agent_tools.gateway.requests.fields import Given, by_type, wrong, wrong_type
 from agent_tools.skills.skill import one_line

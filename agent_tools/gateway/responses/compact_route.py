@@ -12,14 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agent_tools.containers.ids import new_id
-from agent_tools.gateway.http import (
-    JsonResponse,
-    jobs_of,
-    owner_of,
-    raw_body,
-    read_json,
-    services_of,
-)
+from agent_tools.gateway.http import JsonResponse, jobs_of, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.requests.failures import no_summary
 from agent_tools.gateway.responses.job import start_job
 from agent_tools.gateway.responses.listed_items import listed_items
@@ -28,9 +21,7 @@ from agent_tools.gateway.responses.stored_items import said_before
 from agent_tools.gateway.responses.summary_item import ASKED, compaction_item
 from agent_tools.gateway.responses.tools import Tools
 from agent_tools.gateway.services import Services
-from agent_tools.gateway.sse import (
-    ended,
-)
+from agent_tools.gateway.sse import ended
 from agent_tools.models.base import JsonObject
 
 _QUESTION: JsonObject = {"type": "message", "role": "user", "content": ASKED}

@@ -9,13 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agent_tools.gateway.http import (
-    JsonResponse,
-    owner_of,
-    raw_body,
-    read_json,
-    services_of,
-)
+from agent_tools.gateway.http import JsonResponse, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
 from agent_tools.gateway.responses.request import ResponseRequest, read_request

@@ -16,15 +16,7 @@ from typing import Any, Protocol
 
 from ..wire.sockets import await_input
 from . import hot_pages, oom_priority
-from .blockers import (
-    code_has_children,
-    code_has_threads,
-    end_idle,
-    end_waiting,
-    forget_trackers,
-    living,
-    unknown,
-)
+from .blockers import code_has_children, code_has_threads, end_idle, end_waiting, forget_trackers, living, unknown
 from .datagrams import AWAKE, CHILDREN, MAX_BYTES, MEMORY, THREADS, TIME
 from .frozen import Line, Woken, freeze
 from .idle_pools import living_pools, restart_pools

@@ -6,16 +6,8 @@ import errno
 import os
 import signal
 
-from agent_tools.guest.wire.commands import (
-    CommandEnded,
-    Spec,
-)
-from agent_tools.results.commands import (
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    SIGNALLED,
-    TIMED_OUT,
-)
+from agent_tools.guest.wire.commands import CommandEnded, Spec
+from agent_tools.results.commands import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT
 
 
 def exit_code(ended: CommandEnded | None, *, is_overdue: bool) -> int:

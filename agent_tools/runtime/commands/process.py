@@ -32,12 +32,7 @@ from agent_tools.guest.wire.commands import (
     Taken,
 )
 from agent_tools.machine.fork_hook import abandon_after_fork
-from agent_tools.results.commands import (
-    CommandOutput,
-    CommandResult,
-    Cursor,
-    OnOutput,
-)
+from agent_tools.results.commands import CommandOutput, CommandResult, Cursor, OnOutput
 from agent_tools.runtime.commands.exit_code import complaint, exit_code
 from agent_tools.runtime.commands.tail import Tail
 

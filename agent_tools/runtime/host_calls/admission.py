@@ -7,10 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from agent_tools.limits import CallLimits
-from agent_tools.runtime.host_calls.function import (
-    CallRefused,
-    HostFunction,
-)
+from agent_tools.runtime.host_calls.function import CallRefused, HostFunction
 
 REFUSAL_BYTES = 64 * 1024  # bytes; a longer refused call counts once for each of these
 

@@ -9,12 +9,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from agent_tools.errors import AgentToolsError
-from agent_tools.runtime.host_calls.function import (
-    Approve,
-    CallRequest,
-    HostFunction,
-    Keywords,
-)
+from agent_tools.runtime.host_calls.function import Approve, CallRequest, HostFunction, Keywords
 
 
 class Escaped(AgentToolsError):

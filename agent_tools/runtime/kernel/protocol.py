@@ -18,16 +18,7 @@ from agent_tools.errors import ProtocolViolation
 from agent_tools.guest.wire.messages import SHELL, pack
 from agent_tools.json_parts import has_more_parts
 from agent_tools.limits import MIB, Limits
-from agent_tools.results.execution import (
-    Cleared,
-    Display,
-    Error,
-    Notice,
-    Omitted,
-    Output,
-    Result,
-    Stream,
-)
+from agent_tools.results.execution import Cleared, Display, Error, Notice, Omitted, Output, Result, Stream
 from agent_tools.results.outputs import PICTURE_TYPES
 from agent_tools.runtime.kernel.pictures import PictureRefused, check_picture
 from agent_tools.text import neutralise, one_line, shorten

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent_tools.results.execution import (
-    Cleared,
-    Display,
-    HostCall,
-    Notice,
-    Omitted,
-    Output,
-    Restarted,
-    Stream,
-)
+from agent_tools.results.execution import Cleared, Display, HostCall, Notice, Omitted, Output, Restarted, Stream
 
 OURS = (Restarted, Omitted, Notice, HostCall)  # outputs that the code cannot clear
 

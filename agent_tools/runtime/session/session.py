@@ -11,14 +11,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 
 from agent_tools.engines.engine import Container, Engine
-from agent_tools.errors import (
-    EngineError,
-    FileRejected,
-    InvalidParams,
-    KernelError,
-    SandboxGone,
-    SessionClosed,
-)
+from agent_tools.errors import EngineError, FileRejected, InvalidParams, KernelError, SandboxGone, SessionClosed
 from agent_tools.machine.background import Do, do_now
 from agent_tools.machine.removal import empty_folder
 from agent_tools.results.connections import NetworkConnection

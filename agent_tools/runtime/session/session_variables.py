@@ -11,11 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
-from agent_tools.errors import (
-    CheckpointMissing,
-    KernelDied,
-    KernelError,
-)
+from agent_tools.errors import CheckpointMissing, KernelDied, KernelError
 from agent_tools.results.execution import Died, Error, TimedOut
 from agent_tools.results.variables import RestorePoint, VariablesReport, because
 from agent_tools.runtime.files.archives import Archives, Pieces, WithVariables

@@ -19,16 +19,7 @@ from agent_tools.results.blocks import NOTHING
 from agent_tools.results.execution import Died, Display, Error, Omitted, Restarted, Result, Stream, TimedOut
 from agent_tools.text import fence
 from agent_tools.tools.markdown import markdown
-from tests.fake_kernel import (
-    ATTACK,
-    IOPUB,
-    SHELL,
-    STDIN,
-    FakeEngine,
-    Script,
-    Turn,
-    sizes,
-)
+from tests.fake_kernel import ATTACK, IOPUB, SHELL, STDIN, FakeEngine, Script, Turn, sizes
 from tests.under_attack import (
     AB,
     LONG_ENOUGH,
