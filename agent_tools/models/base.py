@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -130,6 +131,11 @@ class Model(Protocol):
             ModelError: the model could not be asked, or its reply was cut off.
         """
         ...
+
+
+def new_call_id() -> str:
+    """Return an id for a call that came without one."""
+    return f"call_{uuid.uuid4().hex[:24]}"
 
 
 def abandon(reply: Iterator[Delta]) -> None:

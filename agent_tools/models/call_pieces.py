@@ -21,8 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, Json
-from agent_tools.models.call_ids import new_call_id
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, Json, new_call_id
 from agent_tools.models.dialect.framing import behind_tokens
 from agent_tools.models.reply_limits import MAX_NAME_CHARS, refuse_more_calls, too_large
 from agent_tools.models.server_fields import ServerFields

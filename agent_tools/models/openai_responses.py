@@ -9,10 +9,17 @@ from typing import Any
 from agent_tools.models.base import Conversation, FunctionDefinition, JsonObject, Options
 from agent_tools.models.dialect.lesson import REFUSALS
 from agent_tools.models.openai import OpenAIModel
-from agent_tools.models.refused_parts import ENCRYPTED, FOREIGN, refused_part, without_parts
 from agent_tools.models.reply import Reply, Waiting
 from agent_tools.models.response_reader import ResponseReader
-from agent_tools.models.response_request import has_results, response_items, response_options
+from agent_tools.models.response_request import (
+    ENCRYPTED,
+    FOREIGN,
+    has_results,
+    refused_part,
+    response_items,
+    response_options,
+    without_parts,
+)
 from agent_tools.models.server_errors import CONTEXT_TOO_LONG, failure_name, words_of
 from agent_tools.models.wire import wire_messages
 from agent_tools.settings import Endpoint

@@ -1,22 +1,35 @@
 """Requests of chat completions as those of OpenAI's Responses API. Pure.
 
 The formats are https://platform.openai.com/docs/api-reference/chat/create and .../responses/create. What has no
-counterpart is sent as it is: the server knows best how to refuse it.
+counterpart is sent as it is: the server knows best how to refuse it. After
+some refusals it is asked again without a part: servers check `include` against a list of values, OpenAI refuses to
+encrypt reasoning of models that have none, reasoning as text is taken by servers of open models only, and encrypted
+reasoning by the server that made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent_tools.models.base import Json, JsonObject, Options
+from agent_tools.models.dialect.lesson import MAX_READ_CHARS
 from agent_tools.models.dialect.phrasing import REASONING
-from agent_tools.models.wire import encrypted_reasoning
+from agent_tools.models.wire import encrypted_reasoning, is_encrypted
 
 _OPTIONS = (
     *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
     *("parallel_tool_calls", "user", "top_logprobs", "prompt_cache_key", "safety_identifier", "service_tier"),
 )
+ENCRYPTED = "reasoning.encrypted_content"
+THOUGHTS = "reasoning_text"
+FOREIGN = "foreign"
+"""Encrypted reasoning that the server cannot read, in one conversation: it was made with another account or key."""
+_OF_INCLUDE = re.compile(
+    r"\binclude\b|reasoning\.encrypted_content|encrypted content is not support|not support.{0,40}encrypted"
+)
+_OF_FOREIGN = re.compile(r"encrypted.{0,200}could not be (?:verified|decrypted|parsed)", re.DOTALL)
 
 
 def response_options(options: Options) -> JsonObject:
@@ -102,3 +115,26 @@ def _part(part: Json, text: str) -> JsonObject:
     if kind == "image_url" and isinstance(inner, Mapping):
         return {"type": "input_image", "image_url": inner["url"], "detail": inner.get("detail") or "auto"}
     return dict(part)
+
+
+def without_parts(request: JsonObject, parts: Collection[str]) -> JsonObject:
+    """Return a request without these parts of it."""
+    drops_encrypted, drops_thoughts = ENCRYPTED in parts or FOREIGN in parts, THOUGHTS in parts
+    items = [
+        item
+        for item in request["input"]
+        if item["type"] != "reasoning" or not (drops_encrypted if is_encrypted(item) else drops_thoughts)
+    ]
+    include = [each for each in request["include"] if each not in parts]
+    rest = {name: value for name, value in request.items() if name != "include"}
+    return {**rest, "input": items, **({"include": include} if include else {})}
+
+
+def refused_part(request: JsonObject, refused: frozenset[str], words: str) -> str | None:
+    """Return the part that a refusal may be about, by the server's words; None if nothing is left to leave out."""
+    sent, said = without_parts(request, refused), words[:MAX_READ_CHARS].lower()
+    left = [part for part in (THOUGHTS, ENCRYPTED, FOREIGN) if without_parts(request, refused | {part}) != sent]
+    for part, pattern in ((FOREIGN, _OF_FOREIGN), (ENCRYPTED, _OF_INCLUDE)):
+        if part in left and pattern.search(said):
+            return part
+    return next((part for part in left if part != FOREIGN), None)

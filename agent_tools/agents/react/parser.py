@@ -26,8 +26,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Literal
 
 from agent_tools.agents.turn.call_reader import declared_name
-from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, TextDelta
-from agent_tools.models.call_ids import new_call_id
+from agent_tools.models.base import ArgumentsDelta, CallComplete, CallStarted, Delta, TextDelta, new_call_id
 
 _COLON = r"\**[ \t]*[:：]\**[ \t]*"
 _NAMES = rf"(Action(?!\s*Input)|Observation|Final\s+Answer){_COLON}"

@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from agent_tools.agents.turn.loose_json import LooseReader, json_of
@@ -48,6 +49,9 @@ _INTERPRETER_NAMES = frozenset(
     for noun in ("python", "python3", "ipython", "jupyter", "code")
     for rest in ("", "_code", "_interpreter", "_code_interpreter", "_execution", "_exec", "_repl", "_tool", "_runner")
 ) - {"code"}
+_EXAMPLE = re.compile(
+    r"\b(?:example|e\.g|looks? like|syntax|format|template|such as|as follows|instance)\b[^\n]{0,80}:\s*\Z", re.I
+)
 _NAME_PART = re.compile(r"[^\W_](?:[\w-]*[^\W_])?")
 _JSON_TYPES = frozenset(("integer", "number", "boolean", "object", "array", "null"))
 Types = Mapping[str, frozenset[str]]
@@ -500,3 +504,26 @@ def _named(schema: Json) -> Iterator[str]:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
+
+
+def calls_in(
+    text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None] = MappingProxyType({})
+) -> tuple[FunctionCall, ...]:
+    """Return the calls of a text that consists only of calls of declared functions, else ().
+
+    `declared` are the functions, with whether they run code; `schemas` are those of their parameters, by which text
+    between tags becomes JSON.
+    """
+    return calls_after(text, declared, schemas).calls
+
+
+def calls_after(
+    text: str, declared: Mapping[str, object], schemas: Mapping[str, Json | None], before: str = ""
+) -> ReadCalls:
+    """Read a text as calls, unless the text before announces an example."""
+    if not text.strip() or _EXAMPLE.search(before[-200:]):
+        return ReadCalls(())
+    try:
+        return read_calls(text, declared, schemas)
+    except (ValueError, RecursionError):
+        return ReadCalls(())

@@ -30,7 +30,6 @@ from typing import Any
 from agent_tools import settings
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
-from agent_tools.agents.turn.pictures import pictures_message
 from agent_tools.agents.turn.round import Round
 from agent_tools.agents.turn.tool_call import (
     _TOKENS,
@@ -41,6 +40,7 @@ from agent_tools.agents.turn.tool_call import (
     _log,
     code_reader,
     perform,
+    pictures_message,
     refused,
 )
 from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message

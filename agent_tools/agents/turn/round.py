@@ -9,18 +9,27 @@ from dataclasses import dataclass, field
 
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
 from agent_tools.agents.turn.call_gate import Gate
-from agent_tools.agents.turn.call_reader import MAX_NAME_CHARS, ReadCalls, declared_name
-from agent_tools.agents.turn.calls_in_text import REPAIRED, _read, _UnfinishedCall, calls_in
+from agent_tools.agents.turn.call_reader import MAX_NAME_CHARS, ReadCalls, calls_after, calls_in, declared_name
 from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
 from agent_tools.agents.turn.surrogates import without_halves
 from agent_tools.code_reader import python_blocks
 from agent_tools.errors import InvalidParams
 from agent_tools.messages import ASSISTANT, CALL_ID, SERVER_FIELDS, FunctionCall, Message
 from agent_tools.models import base
-from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
-from agent_tools.models.call_ids import new_call_id
+from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage, new_call_id
 from agent_tools.models.dialect.framing import behind_tokens
 from agent_tools.models.reply_limits import refuse_more_calls
+
+REPAIRED = "Note: the call was written as text with errors, and read as it was meant. Write valid JSON in calls."
+
+
+@dataclass
+class _UnfinishedCall:
+    """A call that the model is writing; `code` reads the code in it, if its tool runs code."""
+
+    id: str
+    read_code: CodeReader | None
+    code: CodeStream
 
 
 @dataclass
@@ -123,13 +132,13 @@ class Round:
     def _end(self) -> Iterator[Step]:
         """Look for calls in the text that was held back, and for Python in the answer, if there were no other calls."""
         pending = self._gate.rest() if self._gate else ""  # without a reason the reply broke off: it may be half a call
-        read = _read(pending, self.declared, self.schemas, self.text) if self.reason else ReadCalls(())
+        read = calls_after(pending, self.declared, self.schemas, self.text) if self.reason else ReadCalls(())
         found = read.calls
         is_stray = self._unfinished and behind_tokens(pending, 0) == len(pending)  # tokens that a server left
         if not found and not is_stray:
             yield from self._say(pending)
         if not found and self.reason and not self.calls and not self.text.strip() and self._thoughts:
-            read = _read(self._thoughts.rest(), self.declared, self.schemas, self.reasoning)
+            read = calls_after(self._thoughts.rest(), self.declared, self.schemas, self.reasoning)
             found = read.calls
             self._thoughts = None if found else self._thoughts
         yield from self._end_thoughts()

@@ -1,4 +1,4 @@
-"""One call of a tool: its outputs while it runs, and an answer for the model, even if the tool fails."""
+"""One call of a tool: its outputs while it runs, an answer for the model, even if it fails, and what it drew."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import Call, CallCommand, CallDone, CallOutput
 from agent_tools.agents.turn.code_stream import CodeReader
 from agent_tools.errors import ToolServiceError
-from agent_tools.messages import Content, ContentItem
+from agent_tools.messages import FIGURES, USER, Content, ContentItem, Message
 from agent_tools.models.base import Conversation
+from agent_tools.phrases import language_of
 from agent_tools.results.execution import Execution
 from agent_tools.text import neutralise
 from agent_tools.tools.base import BaseTool
@@ -26,6 +27,7 @@ from agent_tools.tools.command_tool import CommandTool
 MAX_FAILURE_CHARS = 1_000  # characters of a failure's message for the model
 
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~])(?:/[\w.@+~-]+)+/([\w.@+~-]+)")
+_PHRASES = {"en": "(The figures that the code drew.)", "zh": "（代码绘制的图。）"}
 
 
 def code_reader(tool: BaseTool | None) -> CodeReader | None:
@@ -121,3 +123,16 @@ CUT = {"length": "reached its token limit", "content_filter": "was cut off by a 
 LEAST_TOKENS = 16  # that a model is asked for after a first round: servers take no smaller limit
 _TOKENS = ("max_tokens", "max_completion_tokens")
 _log = logging.getLogger(__name__)
+
+
+def pictures_message(done: Sequence[CallDone], limit: int, messages: Conversation) -> tuple[Message, ...]:
+    """Return a message with the first `limit` pictures of these calls; () if they drew nothing.
+
+    The bytes are those that the kernel sent: the saved files lie where code can replace them.
+    """
+    pictures = [picture for each in done if each.execution for picture in each.execution.pictures][:limit]
+    if not pictures:
+        return ()
+    phrase = _PHRASES[language_of(each for each in messages if isinstance(each, Message))]
+    items = (ContentItem(text=phrase), *(ContentItem(image=picture.data_url) for picture in pictures))
+    return (Message(USER, items, extra={FIGURES: len(pictures)}),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_tools.agents.turn.call_gate import Gate
-from agent_tools.agents.turn.calls_in_text import calls_in
+from agent_tools.agents.turn.call_reader import calls_in
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
 from tests.fuzz.pieces import pieces_of, texts

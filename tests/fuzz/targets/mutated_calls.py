@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from agent_tools.agents.turn.call_gate import MAX_UNDECIDED, Gate
-from agent_tools.agents.turn.calls_in_text import calls_in
+from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.models.dialect.framing import TOKEN, is_closing
 from tests.call_forms import written_calls
 from tests.fuzz.oracle import Parts, Target

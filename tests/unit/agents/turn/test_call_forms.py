@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_tools.agents.turn.call_gate import Gate
-from agent_tools.agents.turn.calls_in_text import calls_in
+from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.messages import FunctionCall
 from tests.call_forms import written_calls
 

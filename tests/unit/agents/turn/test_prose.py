@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.agents.steps import Step
-from agent_tools.agents.turn.calls_in_text import REPAIRED
-from agent_tools.agents.turn.round import Round
+from agent_tools.agents.turn.round import REPAIRED, Round
 from agent_tools.models.base import CallComplete, CallStarted, Delta, Finish, ReasoningDelta, TextDelta
 from agent_tools.models.chunks import ChunkReader
 from tests.prose_with_calls import FUNCTION, PROSE, TAGGED
