@@ -1,6 +1,7 @@
 """The stock OpenAI client and a code interpreter of your own behind it: only the base URL changes.
 
-With OPENAI_BASE_URL (and OPENAI_API_KEY, OPENAI_MODEL) the model is yours; without, a scripted one answers.
+With OPENAI_BASE_URL (and OPENAI_API_KEY, OPENAI_MODEL) the model is yours; without, a scripted one answers. With --page
+the gateway stays, and its page can be tried, until Ctrl-C.
 """
 
 import os
@@ -8,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import openai
 
@@ -33,7 +34,7 @@ def free_port() -> int:
 with ExitStack() as stack:
     upstream = os.environ.get("OPENAI_BASE_URL")
     if not upstream:
-        upstream = stack.enter_context(ScriptedServer({"scripted": SCRIPT})).base_url
+        upstream = stack.enter_context(ScriptedServer({"scripted": SCRIPT * 100})).base_url
     port = free_port()
     folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
     command = [sys.executable, "-m", "agent_tools", "serve", "--upstream", upstream, "--port", str(port)]
@@ -62,3 +63,8 @@ with ExitStack() as stack:
         for cited in part.annotations:
             content = client.containers.files.content.retrieve(cited.file_id, container_id=cited.container_id).read()
             print(f"\n{cited.filename}: {len(content):,} bytes")
+
+    if "--page" in sys.argv:
+        print(f"\nhttp://127.0.0.1:{port}/ is the page; Ctrl-C ends it.")
+        with suppress(KeyboardInterrupt):
+            gateway.wait()

@@ -52,8 +52,9 @@ def check_keys(keys: Sequence[str], host: str, *, with_others: bool = False, adv
     """
     if not keys and not with_others and host not in LOOPBACK:
         raise InvalidParams(f"Without a key, anyone who reaches {host or 'this machine'} could run code: {advice}.")
-    if any(len(key) < MIN_KEY_CHARS for key in keys):
-        raise InvalidParams(f"An API key has fewer than {MIN_KEY_CHARS} characters.")
+    for place, key in enumerate(keys, 1):
+        if len(key) < MIN_KEY_CHARS:
+            raise InvalidParams(f"API key {place} of {len(keys)} has fewer than {MIN_KEY_CHARS} characters.")
 
 
 def web_page_refusal(headers: Mapping[str, str], *, may_link: bool = False) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -60,6 +61,7 @@ _FORGOTTEN: tuple[type[Record], ...] = (
     StoredEvents,
     StoredMark,
 )  # after `retention`
+_log = logging.getLogger(__name__)
 
 
 class Services:
@@ -126,8 +128,11 @@ class Services:
             sign_on=SignOn(config, config.oidc_groups) if config.oidc_issuer else None,
             with_groups=bool(config.oidc_groups),
         )
+        named = NamedKeys(self.store)
         if config.named_keys:
-            NamedKeys(self.store).read_into(self.keys)
+            named.read_into(self.keys)
+        elif any(row.revoked_at is None for row in named.all()):
+            _log.warning("the keys of `agent-tools keys` do not count, since named_keys is off: --set named_keys=true")
         self.rates = Rates(config.max_requests_per_minute)
         most = config.max_connections
         too_many = partial(busy, 429, "Your key has too many requests in progress; end some, or try again later.", 5)

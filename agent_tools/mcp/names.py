@@ -25,7 +25,7 @@ def read_handle(text: str) -> str:
     if not _HANDLE.fullmatch(text):
         raise InvalidParams(
             f"container={text[:60]!r} is not a handle. Give the handle of an earlier answer, such as 'cntr_...'; "
-            "code and files without one get a new container."
+            "or leave `container` out."
         )
     return text
 

@@ -48,6 +48,16 @@ def test_a_key_is_accepted_and_refused_without_a_restart(new_gateway: NewGateway
     assert READ_EVERY <= 5
 
 
+def test_keys_that_nobody_is_asked_for_are_told_at_the_start(
+    new_gateway: NewGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = new_gateway({}, named_keys=True)
+    NamedKeys(before.services.store).add("alice", NO_LIMITS)
+    assert "named_keys is off" not in caplog.text
+    new_gateway({}, data_dir=before.services.config.data_dir)
+    assert "named_keys is off" in caplog.text
+
+
 def key_owner(named: NamedKeys, name: str) -> str:
     return next(row.owner for row in named.all() if row.id == name)
 

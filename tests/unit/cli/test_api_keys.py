@@ -16,7 +16,7 @@ def test_keys_come_from_a_file_and_are_not_shown(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("first-key-123\n\nshort\n")
     done = CliRunner().invoke(cli, [*ASK, "--api-key", f"@{keys}"])
-    assert "fewer than 8 characters" in str(done.exception)
+    assert "API key 2 of 2 has fewer than 8 characters" in str(done.exception)
     keys.write_text("first-key-123\nsecond-key-123\n")
     done = CliRunner().invoke(cli, [*ASK, "--api-key", f"@{keys}", "--host", "0.0.0.0"])
     assert done.exit_code == 0
