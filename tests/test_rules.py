@@ -216,3 +216,15 @@ def test_a_file_holds_one_subject(path: Path) -> None:
         if not before and line.startswith("# ") and line.endswith(".") and not after
     ]
     assert not headings, "a subject of its own has a file of its own, named by its noun"
+
+
+def test_no_file_takes_a_private_name_of_another() -> None:
+    taken = [
+        f"{path.relative_to(PACKAGE)}: {alias.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("agent_tools"))
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    assert taken == []

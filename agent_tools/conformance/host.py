@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
 from agent_tools.conformance.facts import MUST_BE_MASKED, MUST_BE_READ_ONLY, ContainerFacts, MountPoint, ProcessFacts
-from agent_tools.conformance.findings import EXPOSURE, FILES, LIMITS, NETWORK, PRIVILEGES, Finding, Verdict, one_line
-from agent_tools.conformance.limit_rules import (
-    MOST_OPEN_FILES,
-    _cpu,
-    _empty_files,
-    _log,
-    _memory,
-    _memory_files,
-    _pids,
-    _rlimit,
-    _swap,
-    _tcp,
-)
+from agent_tools.conformance.findings import EXPOSURE, FILES, NETWORK, PRIVILEGES, Finding, Verdict, one_line
+from agent_tools.conformance.limit_rules import LIMIT_RULES
 from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
 from agent_tools.engines.docker.podman_form import EngineName
 from agent_tools.engines.volumes import GUEST_VOLUMES
-
-LIMIT_RULES = (
-    Rule(LIMITS, "memory", _memory),
-    Rule(LIMITS, "swap beyond it", _swap),
-    Rule(
-        LIMITS, "TCP buffers", _tcp, needs_root="On cgroup v1 only root can limit them. Use cgroup v2, or run as root."
-    ),
-    Rule(LIMITS, "CPU", _cpu),
-    Rule(LIMITS, "processes", _pids),
-    Rule(LIMITS, "memory-backed folders", _memory_files),
-    Rule(LIMITS, "empty files in memory", _empty_files, needs_docker="Podman cannot limit them: memory alone does."),
-    Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
-    Rule(LIMITS, "file size", _rlimit("Max file size", math.inf)),
-    Rule(LIMITS, "core dumps", _rlimit("Max core file size", 0)),
-    Rule(LIMITS, "log", _log),
-)
-
 
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _PROXY = re.compile(r"(?i)(all|ftp|https?|no)_proxy")

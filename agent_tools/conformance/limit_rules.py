@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 
 from agent_tools.conformance.facts import ContainerFacts, MountPoint
-from agent_tools.conformance.rule import UNSEEN, Judgement, of_every_process
+from agent_tools.conformance.findings import LIMITS
+from agent_tools.conformance.rule import UNSEEN, Judgement, Rule, of_every_process
 from agent_tools.limits import MIB
 
 MOST_OPEN_FILES = 65_536
@@ -91,3 +92,20 @@ def _rlimit(name: str, most: float) -> Callable[[ContainerFacts], Judgement]:
         lambda process: process.limits.get(name, "").isdecimal() and int(process.limits[name]) <= most,
         lambda process: process.limits.get(name, "not told"),
     )
+
+
+LIMIT_RULES = (
+    Rule(LIMITS, "memory", _memory),
+    Rule(LIMITS, "swap beyond it", _swap),
+    Rule(
+        LIMITS, "TCP buffers", _tcp, needs_root="On cgroup v1 only root can limit them. Use cgroup v2, or run as root."
+    ),
+    Rule(LIMITS, "CPU", _cpu),
+    Rule(LIMITS, "processes", _pids),
+    Rule(LIMITS, "memory-backed folders", _memory_files),
+    Rule(LIMITS, "empty files in memory", _empty_files, needs_docker="Podman cannot limit them: memory alone does."),
+    Rule(LIMITS, "open files", _rlimit("Max open files", MOST_OPEN_FILES)),
+    Rule(LIMITS, "file size", _rlimit("Max file size", math.inf)),
+    Rule(LIMITS, "core dumps", _rlimit("Max core file size", 0)),
+    Rule(LIMITS, "log", _log),
+)

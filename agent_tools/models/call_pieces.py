@@ -225,7 +225,6 @@ class CallPieces:
         return call
 
 
-_NUMBER = re.compile(r"[0-9]{1,15}")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _ENDED = frozenset(
     (

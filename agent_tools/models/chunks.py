@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Finish, Json, ReasoningDelta, RefusalDelta, TextDelta, Usage
-from agent_tools.models.call_pieces import _NUMBER, CallPieces, finish_reason
+from agent_tools.models.call_pieces import CallPieces, finish_reason
 from agent_tools.models.dialect.profile import Thinking
 from agent_tools.models.dialect.thinking import Said, ThinkingSplitter
 from agent_tools.models.reply_limits import MAX_REPLY_BYTES, MAX_TOKENS, too_large
@@ -24,6 +24,7 @@ _SERVER_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
 _REASONING = ("reasoning_content", "reasoning")
 _REASONS = re.compile(r"(?:\w+_)?(?:reasoning|think(?:ing)?|thoughts?)(?:_(?:content|text|summary|blocks|details))?")
 _OF_REASONING = ("text", "content", "thinking", "reasoningText", "summary")
+_NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 class ChunkReader:

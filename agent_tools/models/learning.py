@@ -29,10 +29,6 @@ class RequestRejected(AgentToolsError):
         self.cause = cause
 
 
-_OF_OTHER_CAUSES = (401, 403, 408, 409, 413, 429)
-"""Statuses of failures that another phrasing cannot avoid. Of all others the words decide, and not the status."""
-
-
 class Dialect:
     """The learned dialect of one server for one model, whose name is for the log. Threads may share it."""
 

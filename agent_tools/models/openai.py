@@ -22,7 +22,7 @@ from agent_tools.models.chunks import ChunkReader
 from agent_tools.models.dialect.lesson import REFUSALS, lesson
 from agent_tools.models.dialect.profile import UpstreamProfile
 from agent_tools.models.dialect.prompted_tools import RESULT
-from agent_tools.models.learning import _OF_OTHER_CAUSES, Asking, Dialect, RequestRejected
+from agent_tools.models.learning import Asking, Dialect, RequestRejected
 from agent_tools.models.reply import Reply, Waiting, bind_to_reply
 from agent_tools.models.reply_events import json_or_text
 from agent_tools.models.reply_limits import MAX_REPLY_BYTES, Bounded
@@ -54,6 +54,8 @@ _HINTS = {
     413: " The conversation is too long for it.",
     429: " It has had too many requests, or the account has no credit.",
 }
+_OF_OTHER_CAUSES = (401, 403, 408, 409, 413, 429)
+"""Statuses of failures that another phrasing cannot avoid. Of all others the words decide, and not the status."""
 
 
 class OpenAIModel:

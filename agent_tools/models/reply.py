@@ -24,7 +24,7 @@ from agent_tools.errors import ModelError
 from agent_tools.models.base import Delta, Json
 from agent_tools.models.reply_events import events
 from agent_tools.models.reply_limits import END
-from agent_tools.models.server_errors import _MAX_WORDS, CONTEXT_TOO_LONG, error_of, failure_name, words_of
+from agent_tools.models.server_errors import CONTEXT_TOO_LONG, MAX_WORDS, error_of, failure_name, words_of
 
 USAGE_SECONDS = 2.0  # a server's time for what follows the finish reason: usage, and the end of the stream
 END_SECONDS = 0.1  # a server's time to end its answer after the last event; then the connection is closed
@@ -213,7 +213,7 @@ def _deltas(arriving: Iterator[bytes], reader: ReplyReader, hang_up: Callable[[]
                 break
         is_usage = isinstance(said, dict) and bool(said.get("usage")) and not said.get("choices")  # which comes last
         if not has_end and not reader.is_over and not is_usage:
-            words = head[:_MAX_WORDS].decode(errors="replace").strip() if said is None else words  # no event has come
+            words = head[:MAX_WORDS].decode(errors="replace").strip() if said is None else words  # no event has come
             raise ModelError("The model's server stopped in the middle of its answer.", is_retryable=True, detail=words)
     yield from reader.finish()
 

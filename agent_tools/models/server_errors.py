@@ -32,13 +32,13 @@ _SAYS_TOO_LONG = re.compile(
     rf"(?!.*(?:{_RATE}))(?:(?=.*(?:prompt|input) is too long)|(?=.*(?:{_CONTEXT}))(?=.*(?:{_EXCESS})))",
     re.IGNORECASE | re.DOTALL,
 )
-_MAX_WORDS = 1_000  # characters of a server's words that are searched
+MAX_WORDS = 1_000  # characters of a server's words that are searched
 
 
 def failure_name(words: str, *names: object) -> str | None:
     """Return the short name of a failure; servers have several names and sentences for a context that is too long."""
     is_too_long = any(_NAME_OF_TOO_LONG.fullmatch(name[:100]) for name in names if isinstance(name, str))
-    return CONTEXT_TOO_LONG if is_too_long or _SAYS_TOO_LONG.match(words[:_MAX_WORDS]) else short_name(*names)
+    return CONTEXT_TOO_LONG if is_too_long or _SAYS_TOO_LONG.match(words[:MAX_WORDS]) else short_name(*names)
 
 
 def short_name(*names: object) -> str | None:

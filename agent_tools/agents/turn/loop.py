@@ -20,6 +20,7 @@ timer. Setting `stop` hangs up on the model or interrupts the running code, from
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -31,21 +32,17 @@ from agent_tools import settings
 from agent_tools.agents.cancel import Cancel
 from agent_tools.agents.steps import Call, CallDone, CallRunning, Finished, RoundDone, Step
 from agent_tools.agents.turn.round import Round
-from agent_tools.agents.turn.tool_call import (
-    _TOKENS,
-    CUT,
-    ENDED,
-    LEAST_TOKENS,
-    CallContext,
-    _log,
-    code_reader,
-    perform,
-    pictures_message,
-    refused,
-)
+from agent_tools.agents.turn.tool_call import CallContext, code_reader, perform, pictures_message, refused
 from agent_tools.messages import CALL_ID, FIGURES, FUNCTION, Message
 from agent_tools.models.base import Conversation, FunctionDefinition, Model, Options, Usage, abandon
 from agent_tools.tools.base import BaseTool
+
+CUT = {"length": "reached its token limit", "content_filter": "was cut off by a filter"}
+"""Finish reasons of an answer that is not whole: none of its calls is made."""
+ENDED = "the turn was ended."
+LEAST_TOKENS = 16  # that a model is asked for after a first round: servers take no smaller limit
+_TOKENS = ("max_tokens", "max_completion_tokens")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,6 @@ def _sentence(name: str, exc: Exception) -> str:
     return f"The tool {name} failed: {cut}"
 
 
-ENDED = "the turn was ended."
-CUT = {"length": "reached its token limit", "content_filter": "was cut off by a filter"}
-"""Finish reasons of an answer that is not whole: none of its calls is made."""
-LEAST_TOKENS = 16  # that a model is asked for after a first round: servers take no smaller limit
-_TOKENS = ("max_tokens", "max_completion_tokens")
 _log = logging.getLogger(__name__)
 
 

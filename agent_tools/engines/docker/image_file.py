@@ -16,7 +16,6 @@ from agent_tools.errors import EngineError
 from agent_tools.limits import MIB
 from agent_tools.version import __version__
 
-CHUNK = 2 * MIB
 FAST = 1  # gzip level: a third of the size, in a quarter of the usual time
 EVERY = 100 * MIB  # bytes of an archive between two lines of progress
 

@@ -13,7 +13,6 @@ from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.transport import TransportName
 from agent_tools.skills.skill import Skill
 
-RETRY_SECONDS = 60.0
 PRELOAD = "AGENT_TOOLS_PRELOAD"  # only guest/preload.py reads it
 _OF_THE_FOLDER = ("max_work_dir_bytes", "max_work_dir_entries", "min_disk_free")  # enforced by the host
 _OF_EACH_USE = ("max_variables_bytes",)  # sent to the sandbox with the order

@@ -23,7 +23,7 @@ from agent_tools.errors import PreludeError
 from agent_tools.machine.background import Do, begun
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool.kind import RETRY_SECONDS, Kind
+from agent_tools.runtime.pool.kind import Kind
 from agent_tools.runtime.pool.take_place import take_place
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
@@ -37,6 +37,7 @@ WARM_UP = "__import__('sandbox').warm_up()"
 SETTLE_SECONDS = 0.05  # seconds before the next one is made, so that the session of the last one has its first result
 
 _log = logging.getLogger("agent_tools.pool")
+RETRY_SECONDS = 60.0
 
 
 @dataclass
