@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_tools.containers.containers import Containers
+from agent_tools.containers.failures import ContainerNotFound
 from agent_tools.containers.ids import new_id
 from agent_tools.containers.keys import first_of_most
 from agent_tools.containers.records import ContainerRecord
@@ -76,4 +77,8 @@ class Handles:
                 if handle in self._fresh:
                     self._stock.containers.create(owner, ContainerSpec("mcp", domains=self._stock.domains), handle)
                     self._fresh.pop(handle, None)
-        self._stock.containers.active(owner, handle)
+        try:
+            self._stock.containers.active(owner, handle)
+        except ContainerNotFound as exc:
+            exc.message += " Leave `container` out to go on in another one."
+            raise

@@ -274,7 +274,7 @@ def test_a_closed_container_is_gone_and_the_next_call_has_a_new_one(converse: Co
         ("run_python", {"code": 1}, "code: Input should be a valid string"),
         ("run_python", {"code": "1", "kernel": "x"}, "kernel: Extra inputs are not permitted"),
         ("run_python", {"code": "1", "container": "../../etc"}, "is not a handle"),
-        ("run_python", {"code": "1", "container": "cntr_" + "0" * 48}, "No container found"),
+        ("run_python", {"code": "1", "container": "cntr_" + "0" * 48}, "Leave `container` out"),
         ("run_python", {"code": "1", "timeout": 1e9}, "more than 3,600 seconds"),
         ("run_python", {"code": "1", "timeout": -1}, "greater than or equal to 0"),
         ("run_python", {"code": "a\0b"}, "NUL"),

@@ -13,6 +13,7 @@ export class Files {
   constructor(place) {
     this.#place = place;
     place.onChange(() => this.refresh());
+    document.addEventListener("visibilitychange", () => document.hidden || this.refresh()); // it may have expired
     $("upload").addEventListener("click", () => $("chosen-files").click());
     $("chosen-files").addEventListener("change", (event) => this.bring([...event.target.files]));
   }
