@@ -30,6 +30,8 @@ _ESCAPE = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]",  # the one-byte CSI
     re.DOTALL,
 )
+MAX_ESCAPE = 64  # characters of an unfinished terminal escape that wait for their end
+_UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*)?\Z|\x1b[\]P][^\x07\x1b]{{0,{MAX_ESCAPE}}}\Z")
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but backspace, tab, newline, carriage return
 _HIDDEN = re.compile(  # each run of characters that people do not see
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -62,6 +64,26 @@ def neutralise(text: str) -> str:
         return text if text.isprintable() else _without_controls(text)
     text = _without_controls(text.encode("utf-8", "replace").decode("utf-8"))
     return _HIDDEN.sub(_seen, text)
+
+
+class SafePieces:
+    """Makes a text safe that arrives in pieces, as `neutralise` does: half a terminal escape waits for the rest."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown after another piece."""
+        text = self._rest + piece
+        half = _UNFINISHED.search(text, max(0, len(text) - MAX_ESCAPE))
+        end = half.start() if half else len(text)
+        self._rest = text[end:]
+        return neutralise(text[:end])
+
+    def finish(self) -> str:
+        """Return the rest, at the end of the text."""
+        rest, self._rest = self._rest, ""
+        return neutralise(rest)
 
 
 def _without_controls(text: str) -> str:

@@ -36,7 +36,11 @@ if not hasattr(tarfile, "data_filter"):  # a Python older than the guest's, such
 
 MOST = 1 << 17  # bytes of an order
 PATIENCE = 5.0  # seconds, at the end, for who else has the nursery's socket
-READ_THE_ENVIRONMENT = ("agent_tools.guest.commands", "agent_tools.guest.pid1.init", "agent_tools.guest.kernel.session")
+READ_THE_ENVIRONMENT = (
+    "agent_tools.guest.command_start",
+    "agent_tools.guest.pid1.init",
+    "agent_tools.guest.kernel.session",
+)
 """The modules that do so while they are imported."""
 
 

@@ -38,7 +38,7 @@ from agent_tools.cli.markdown_writer import MarkdownWriter
 from agent_tools.cli.options import interpreter, sandbox_options
 from agent_tools.errors import ModelError
 from agent_tools.messages import USER, ContentItem, Message
-from agent_tools.text import neutralise
+from agent_tools.text import SafePieces, neutralise
 
 _ENDINGS = {
     "cancelled": "Stopped.",
@@ -90,6 +90,7 @@ class _View:
         self._syntax = Syntax("", "python", background_color="default")
         self._at_line_start = True
         self._is_thinking = False
+        self._answer, self._thought = SafePieces(), SafePieces()
         console = Console(file=sys.stdout)
         self._markdown = MarkdownWriter(console, folder) if console.is_terminal else None
 
@@ -97,9 +98,9 @@ class _View:
         self._end_reasoning(step)
         match step:
             case TextDelta(text):
-                self._say(neutralise(text))
+                self._say(self._answer.feed(text))
             case ReasoningDelta(text):
-                notes.print(neutralise(text), style="dim", markup=False, end="", soft_wrap=True)
+                notes.print(self._thought.feed(text), style="dim", markup=False, end="", soft_wrap=True)
             case CallBegun(_, name):
                 self._end_line()
                 notes.print(f"── {neutralise(name)}", style="dim", markup=False)
@@ -127,9 +128,10 @@ class _View:
     def _end_reasoning(self, step: Step) -> None:
         was_thinking, self._is_thinking = self._is_thinking, isinstance(step, ReasoningDelta)
         if was_thinking and not self._is_thinking:
-            notes.print()
+            notes.print(self._thought.finish(), style="dim", markup=False, soft_wrap=True)
 
     def _end_line(self) -> None:
+        self._say(self._answer.finish())
         if self._markdown:
             self._markdown.end()
         elif not self._at_line_start:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import re
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from agent_tools.results.commands import CommandResult
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.text import neutralise
+from agent_tools.text import SafePieces
 from agent_tools.tools.command_tool import StreamName
-
-MAX_ESCAPE = 64  # characters of an unfinished terminal escape that wait for their end
-_UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*)?\Z|\x1b[\]P][^\x07\x1b]{{0,{MAX_ESCAPE}}}\Z")
 
 
 class OutputText:
@@ -29,7 +25,7 @@ class OutputText:
         self._room = limit - limit // 2
         self._most = limit // 2
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
-        self._unfinished: dict[str, str] = defaultdict(str)
+        self._pieces: dict[str, SafePieces] = defaultdict(SafePieces)
         self._shown: dict[str, list[str]] = defaultdict(list)
         self._end: deque[tuple[str, str]] = deque()
         self._size = 0
@@ -54,11 +50,8 @@ class OutputText:
 
     def _text(self, stream: StreamName, data: bytes, *, is_over: bool = False) -> str:
         """Decode bytes and make them safe; half a character and half an escape wait for the rest."""
-        text = self._unfinished.pop(stream, "") + self._decoders[stream].decode(data, is_over)
-        half = None if is_over else _UNFINISHED.search(text, max(0, len(text) - MAX_ESCAPE))
-        if half:
-            self._unfinished[stream], text = text[half.start() :], text[: half.start()]
-        return neutralise(text)
+        pieces = self._pieces[stream]
+        return pieces.feed(self._decoders[stream].decode(data, is_over)) + (pieces.finish() if is_over else "")
 
     def _take(self, stream: StreamName, text: str) -> str:
         head, rest = text[: self._room], text[self._room :]

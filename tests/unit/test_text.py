@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.text import fence, fold_lines, neutralise, one_line, shorten
+from agent_tools.text import SafePieces, fence, fold_lines, neutralise, one_line, shorten
 
 NASTY = st.sampled_from(
     ["\x1b", "\x1b[", "\x1b]52;c;", "\x1bP", "\x9b", "\x07", "\x1b\\", "\x00", "\r", "\b", "\ud800", "\u202e", "`", "m"]
@@ -213,3 +213,11 @@ def test_shorten_keeps_exactly_the_limit_and_states_the_exact_count(text: str, l
     assert int(count.replace(",", "")) == len(text) - limit
     assert text.startswith(head)
     assert text.endswith(tail)
+
+
+@pytest.mark.parametrize("cut", range(1, 16))
+def test_an_escape_that_is_cut_is_removed_all_the_same(cut: int) -> None:
+    text = "a\x1b[2Jb\x1b]0;t\x07c\x1b"
+    pieces = SafePieces()
+    shown = [pieces.feed(text[:cut]), pieces.feed(text[cut:]), pieces.finish()]
+    assert "".join(shown) == "abc"

@@ -163,7 +163,8 @@ class Kernel:
         with self._lock:
             if reason and not self._condemned:
                 self._condemned = escalation.Condemned(reason, cause)
-            self.lifeline.send(Kill())
+            if not self._ended:  # else it would reach the kernel that follows
+                self.lifeline.send(Kill())
             if self._condemned and self._run:
                 self._advance(self._run, self._condemned)
 

@@ -51,7 +51,11 @@ def write(memory: mmap.mmap, pages: int) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-def test_what_was_written_beside_a_copy_is_found_and_no_write_waits_after_it_is_copied_ahead(memory: mmap.mmap) -> None:
+def test_what_was_written_beside_a_copy_is_found_and_no_write_waits_after_it_is_copied_ahead(
+    memory: mmap.mmap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("MAX_SEARCHED", "MAX_PAGES"):  # this process may be a large one
+        monkeypatch.setattr(hot_pages, limit, 2**40)
     with copied():
         write(memory, WRITTEN)
         pages = own_pages()

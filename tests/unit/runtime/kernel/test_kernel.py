@@ -158,3 +158,10 @@ def test_the_time_goes_on_when_the_last_of_several_holds_is_over(rig: Rig) -> No
     assert rig.orders() == [ARMED]
     rig.report(Exit(1, code=1))
     assert [output for output in run if output != TICK] == [Died("its process exited with code 1")]
+
+
+def test_a_kernel_that_has_ended_is_not_killed_again_since_another_may_have_its_place(rig: Rig) -> None:
+    rig.report(Exit(1, signal=9))
+    assert not rig.kernel.is_alive()
+    rig.kernel.kill("the disk is full")
+    assert rig.orders() == []
