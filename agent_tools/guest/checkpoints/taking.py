@@ -61,7 +61,7 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """Whether requests come with pauses. The second cell counts: pages of a kernel's start are not the first's."""
+        """True while requests come with pauses. The second cell counts: a kernel's first pages are of its start."""
         return self._in_a_row <= 2
 
     def patience(self) -> float:
