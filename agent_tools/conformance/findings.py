@@ -61,15 +61,8 @@ def one_line(text: str) -> str:
 
 MOST_BYTES = 64 * 1024  # of a container's claims
 _ROOM = "agent_tools.conformance.guest"
-_MODULES = (
-    "answers",
-    "addresses",
-    "arguments",
-    "files",
-    "host_facts",
-    "privileges",
-    "main",
-)  # in the order they import
+_MODULES = ("answers", "addresses", "arguments", "files", "host_facts", "privileges", "main")
+"""In the order in which they import each other."""
 
 UNPROMISED = {"host_paths", "shared_kernel", "symbolic_link"}  # facts without a promise
 CATALOGUE: Mapping[str, Mapping[str, str]] = {

@@ -1,5 +1,4 @@
-"""Spans of turns by OpenTelemetry's conventions for generative AI: names, numbers and statuses, nothing anyone
-said.
+"""Spans of turns by OpenTelemetry's conventions for generative AI: names, numbers and statuses, and no content.
 
 A turn is `invoke_agent`, below it `chat` for each reply of the model and `execute_tool` for each call. A client's
 `traceparent` is the turn's parent; the model's server gets that of `chat`, a remote MCP server that of

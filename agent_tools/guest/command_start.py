@@ -1,4 +1,4 @@
-"""The start of its process: in a session of its own, on pipes or on a pseudo-terminal."""
+"""The start of a command's process: in a session of its own, on pipes or on a pseudo-terminal."""
 
 import contextlib
 import fcntl

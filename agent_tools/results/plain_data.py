@@ -1,5 +1,6 @@
-"""Plain data is read from the text that the kernel shows. The text is untrusted: it is bounded, parsed, and
-never run.
+"""Plain data, read from the text that the kernel shows.
+
+The text is untrusted: it is bounded, parsed, and never run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Deletes everything that one owner has: containers with their files and variables, uploads, and rows of all
-tables.
+"""Deletes everything that one owner has: containers with their files and variables, uploads, and all rows.
 
 The sandbox of a container belongs to one gateway, which ends it and removes the container in its next sweep.
 Everything else is deleted here: at once, and again at the end, since a response may be stored after its key was

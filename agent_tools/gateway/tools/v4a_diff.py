@@ -1,5 +1,4 @@
-"""V4A diffs, in which models are trained to change files: hunks of context, removed and added lines, without
-numbers.
+"""V4A diffs, in which models are trained to change files: hunks of context, removed and added lines.
 
 Format of the `apply_patch` tool: https://developers.openai.com/api/docs/guides/tools-apply-patch. A hunk
 may begin with `@@` and a line that comes before it in the file. Its lines begin with a space (context), `-` or `+`;

@@ -1,5 +1,4 @@
-"""PID 1 of a pod: it boots and holds the sandbox until a program executed beside it hands over its stdin and
-stdout.
+"""PID 1 of a pod: it boots, and holds the sandbox until a program beside it hands over its stdin and stdout.
 
 Theory of operation
     What PID 1 of a pod prints is kept in the log of its node, so the host cannot be spoken to over PID 1's own

@@ -1,5 +1,4 @@
-"""Records: variables as pickles, one by one and yet with one memo, so that two variables share objects again
-afterwards.
+"""Records: variables as pickles, one by one and yet with one memo, so that two variables share objects again.
 
 A record is u32 length, a head as JSON, the buffers, the pickle. The head has `name`, `size` of the pickle, `buffers`
 (their sizes), and `fresh` where the memo begins anew. The pickle is two: a mark, by which the memo's length is found

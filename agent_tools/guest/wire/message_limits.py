@@ -1,6 +1,6 @@
-"""The host's limits on a message. One environment variable of PID 1 holds two numbers of bytes: the limits of a
-kernel's
-message and of a host call's. Honest code keeps within them; the host enforces its own.
+"""The host's limits on a message, which honest code keeps within; the host enforces its own.
+
+One environment variable of PID 1 holds two numbers of bytes: the limits of a kernel's message and of a host call's.
 """
 
 from collections.abc import MutableMapping

@@ -1,5 +1,4 @@
-"""The lesson of a refusal: the change that a server wants after a 400, read from its message. Pure, with limited
-cost.
+"""The lesson of a refusal: the change that a server wants after a 400, read from its message. Pure, of limited cost.
 
 Each lesson answers a sentence that a server is known to say, and applies only to something that was sent. A request
 that is refused for another reason teaches nothing. Sources: OpenAI's `unsupported_parameter`, the chat templates of
