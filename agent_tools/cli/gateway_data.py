@@ -99,7 +99,8 @@ def add(found: dict[str, Any], /, name: str, stdin: bool, group: str | None, **g
         made = named.add(name, KeyLimits(**given), key, group=group, **kind)
     if group is None:
         click.echo(made)
-        notes.print("gateways ask for it that are served with --set named_keys=true", markup=False)
+        if sys.stdout.isatty():  # else a program reads the key, maybe with what is on standard error
+            notes.print("gateways ask for it that are served with --set named_keys=true", markup=False)
     else:
         notes.print(f"users of the group {group} are let in as {name} within seconds", markup=False)
 

@@ -70,8 +70,12 @@ class Visit:
         self.page.get_by_role("button", name="Send").click()
 
     def answered(self, number: int = 1) -> None:
-        """See that so many questions have their whole answers."""
-        expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number)
+        """See that so many questions have their whole answers; else tell what the page shows in their place."""
+        try:
+            expect(self.page.locator(".foot", has_text="tokens")).to_have_count(number)
+        except AssertionError as exc:
+            shown = self.page.locator("#transcript").inner_text()
+            raise AssertionError(f"the page shows {shown!r}; its browser complains of {self.complaints}") from exc
 
 
 NewVisit = Callable[..., Visit]
