@@ -1,6 +1,6 @@
-"""The promises on the engines of Debian 13, each in a virtual machine: `scripts/try engines`.
+"""The promises on the engines of Debian 13 and of its newest packages, each in a virtual machine: `scripts/try engines`.
 
-Runs `doctor`, the probe and the tests of the sandbox on cgroup v2 with Docker 26 and Podman 5, rootful and rootless.
+Runs `doctor`, the probe and the tests of the sandbox on cgroup v2 with Docker and Podman, rootful and rootless.
 The results of the rows that ran replace those in supply/engines.json, from which comes the table of docs/engines.md.
 """
 
@@ -96,7 +96,7 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One engine: its title, the script that sets it up, the name of its storage, its user, and its socket."""
+    """One engine: title, the script that sets it up, the name of its storage, user, socket, tests, Debian's suite."""
 
     title: str
     set_up: str
@@ -104,6 +104,7 @@ class Row:
     user: str = "root"
     socket: str = "/run/docker.sock"
     tests: tuple[str, ...] = tuple(TESTS)
+    suite: str = "trixie"
 
 
 def _docker(options: str = "") -> str:
@@ -121,6 +122,15 @@ ROWS = {
     "docker-rootless": Row("Docker 26, rootless, runc", SESSION + ROOTLESS_DOCKER, "docker-dev", "dev", DOCKER_OF_USER),
     "docker-user": Row("Docker 26, runc, for a user in the group docker", _docker(), user="dev"),
     "userns-remap": Row("Docker 26, userns-remap", _docker(', "userns-remap": "default"'), "docker-remapped"),
+    "docker-28": Row("Docker 28 of Debian sid, runc", _docker(), suite="sid"),
+    "podman-5.8": Row(
+        "Podman 5.8 of Debian sid, rootless, crun",
+        SESSION + ROOTLESS_PODMAN,
+        "podman-dev",
+        "dev",
+        PODMAN_OF_USER,
+        suite="sid",
+    ),
 }
 
 
@@ -140,15 +150,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends, too
     is_good = True
     if not given.table:
-        disks = Disks(given.cache.resolve())
+        disks = {suite: Disks(given.cache.resolve(), suite) for suite in {ROWS[name].suite for name in given.rows or ROWS}}
         try:
-            _step("disk", disks.make)
-            image = _image(disks.folder)
+            for suite, disk in disks.items():
+                _step(f"disk of {suite}", disk.make)
+            image = _image(given.cache.resolve())
         except MachineError as exc:
             print(f"engines: {exc}", file=sys.stderr)
             return 1
         for name in given.rows or ROWS:
-            is_good &= _update(results, name, run_row(ROWS[name], disks, image, given.memory, given.tests))
+            run = run_row(ROWS[name], disks[ROWS[name].suite], image, given.memory, given.tests)
+            is_good &= _update(results, name, run)
     PAGE.write_text(with_table(PAGE.read_text(), results))
     return 0 if is_good else 1
 
@@ -309,7 +321,7 @@ def with_table(page: str, results: Mapping[str, Any]) -> str:
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
     lines = [
-        "| engine (Debian 13, cgroup v2) | `doctor`, probe | tests | what does not hold, and why |",
+        "| engine (cgroup v2) | `doctor`, probe | tests | what does not hold, and why |",
         "|---|---|---|---|",
     ]
     lines += [_line(ROWS[name], results[name]) for name in ROWS if name in results]

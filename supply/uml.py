@@ -1,4 +1,4 @@
-"""Virtual machines with Debian 13 in User-mode Linux, which needs neither KVM nor a network nor root to run.
+"""Virtual machines with Debian in User-mode Linux, which needs neither KVM nor a network nor root to run.
 
 The disk is made once from Debian's packages: engines, systemd, and a Python environment with what the tests need. A
 machine runs on a copy-on-write file over it, with a folder of the host (hostfs) as the only door: scripts in, results
@@ -89,14 +89,15 @@ class MachineError(RuntimeError):
 
 
 class Disks:
-    """The disk of all machines, in a folder that outlives them."""
+    """The disk of all machines of a suite, such as `trixie` or `sid`, in a folder that outlives them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, suite: str) -> None:
         self.folder = folder
+        self._suite = suite
         dependencies = (ROOT / "pyproject.toml").read_bytes()
         wanted = repr([MIRROR, PACKAGES, ADD_KERNEL, ADD_PYTHON, SET_UP]).encode() + dependencies
-        self.path = folder / f"disk-{hashlib.sha256(wanted).hexdigest()[:12]}"
-        self.tools = folder / "tools"
+        self.path = folder / f"disk-{suite}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+        self.tools = folder / f"tools-{suite}"
 
     def make(self) -> None:
         """Make the disk if it is not there: five minutes and 6 GB.
@@ -115,14 +116,14 @@ class Disks:
                 else f"Missing: {', '.join(missing)}. Install Debian's packages mmdebstrap, util-linux and uidmap."
             )
         self.folder.mkdir(parents=True, exist_ok=True)
-        for old in self.folder.glob("disk-*"):
+        for old in self.folder.glob(f"disk-{self._suite}-*"):
             old.unlink()
-        root = self.folder / "root.tar"
+        root = self.folder / f"root-{self._suite}.tar"
         checkout = self.folder / "checkout.tar"
         pack_checkout(checkout)
         hooks = [f"--customize-hook={script}" for script in (ADD_KERNEL, ADD_PYTHON, SET_UP)]
         options = ["-q", "--variant=minbase", f"--include={','.join(PACKAGES.split())}", *hooks]
-        command = ["mmdebstrap", *options, "trixie", str(root), MIRROR]
+        command = ["mmdebstrap", *options, self._suite, str(root), MIRROR]
         self._run(command, "Debian's packages", MIRROR=MIRROR, CHECKOUT=str(checkout))
         shutil.rmtree(self.tools, ignore_errors=True)
         self.tools.mkdir()

@@ -119,7 +119,7 @@ class Model(Protocol):
     ) -> Iterator[Delta]:
         """Ask the model; its answer comes in pieces, with `Usage` (at most one) and `Finish` (exactly one) at the end.
 
-        A call is one CallBegun, any number of ArgumentsDelta, and one CallComplete. If the iterator has a `close`, it
+        A call is one CallStarted, any number of ArgumentsDelta, and one CallComplete. If the iterator has a `close`, it
         closes the connection; where it may be called from another thread, it also ends a `next` that waits.
 
         Args:

@@ -48,7 +48,7 @@ def test_one_folder_serves_one_machine_at_a_time(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (
             pytest.raises(MachineError, match="Another machine uses"),
-            booted(Disks(tmp_path), tmp_path, "1G", tmp_path),
+            booted(Disks(tmp_path, "trixie"), tmp_path, "1G", tmp_path),
         ):
             pass
 
