@@ -150,7 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends, too
     is_good = True
     if not given.table:
-        disks = {suite: Disks(given.cache.resolve(), suite) for suite in {ROWS[name].suite for name in given.rows or ROWS}}
+        disks = {
+            suite: Disks(given.cache.resolve(), suite) for suite in {ROWS[name].suite for name in given.rows or ROWS}
+        }
         try:
             for suite, disk in disks.items():
                 _step(f"disk of {suite}", disk.make)
