@@ -1,4 +1,4 @@
-"""The promises on the engines of Debian 13 and of its newest packages, each in a virtual machine: `scripts/try engines`.
+"""The promises on the engines of Debian 13 and of its newest packages, in virtual machines: `scripts/try engines`.
 
 Runs `doctor`, the probe and the tests of the sandbox on cgroup v2 with Docker and Podman, rootful and rootless.
 The results of the rows that ran replace those in supply/engines.json, from which comes the table of docs/engines.md.
