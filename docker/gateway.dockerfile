@@ -21,6 +21,7 @@ RUN set -eu; \
     /build/venv/bin/pip install --no-compile --only-binary :all: --require-hashes --no-deps -r /build/uv.lock; \
     UV_INDEX="${PIP_EXTRA_INDEX_URL:-}" /build/venv/bin/uv pip install --python /opt/gateway/bin/python --no-build \
         ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} --require-hashes -r /build/gateway.lock
+ARG COMPILE=.
 COPY agent_tools /build/agent_tools
 COPY docker /build/agent_tools/shipped/docker
 COPY fonts /build/agent_tools/shipped/fonts
@@ -35,7 +36,7 @@ RUN set -eu; \
         > "$site/agent_tools_sandbox.dist-info/entry_points.txt"; \
     printf '#!/opt/gateway/bin/python\nfrom agent_tools.cli import main\n\nmain()\n' > /opt/gateway/bin/agent-tools; \
     chmod 755 /opt/gateway/bin/agent-tools; \
-    /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$site"
+    /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$site/$COMPILE"
 
 FROM ${BASE_IMAGE}
 LABEL agent_tools.image=gateway

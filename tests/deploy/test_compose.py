@@ -88,12 +88,13 @@ def test_compose_reads_it_as_we_do(tmp_path: Path) -> None:
     if len(packages) > 1:  # version 1 knows no name
         text = text.replace("name: agent-tools\n", "", 1)
     (tmp_path / "compose.yaml").write_text(text)
-    for profile in ("ollama", "vllm", "metrics"):
-        command = [compose, "-f", str(tmp_path / "compose.yaml"), "--profile", profile, "config"]
-        done = subprocess.run(command, env={**os.environ, **GIVEN}, capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        read = yaml.safe_load(done.stdout)["services"]
-        assert read["gateway"]["environment"] == filled(GATEWAY["environment"], GIVEN)
+    profiles = [f"--profile={profile}" for profile in ("ollama", "vllm", "metrics")]
+    command = [compose, "-f", str(tmp_path / "compose.yaml"), *profiles, "config"]
+    done = subprocess.run(command, env={**os.environ, **GIVEN}, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    read = yaml.safe_load(done.stdout)["services"]
+    assert read["gateway"]["environment"] == filled(GATEWAY["environment"], GIVEN)
+    assert set(read) == set(COMPOSE["services"])
     missing = {name: value for name, value in os.environ.items() if name not in GIVEN}
     done = subprocess.run([*command, "-q"], env=missing, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode != 0
@@ -225,7 +226,7 @@ def free_port() -> int:
 def test_the_gateway_runs_in_its_image_with_postgresql(
     docker_engine: DockerEngine, state: Path, postgresql: str
 ) -> None:
-    tag = gateway_image.build(docker_engine, f"{gateway_image.REPOSITORY}:test")
+    tag = gateway_image.build(docker_engine, f"{gateway_image.REPOSITORY}:test", compiled="agent_tools")
     port, second = free_port(), free_port()
     with contextlib.ExitStack() as stack:
         stack.callback(docker_engine.remove_image, tag)

@@ -23,8 +23,14 @@ def context_files() -> dict[str, bytes]:
     return {**files, "Dockerfile": files["docker/gateway.dockerfile"]}
 
 
-def build(engine: DockerEngine, tag: str = f"{REPOSITORY}:{__version__}", progress: Progress = lambda _: None) -> str:
-    """Build the image, and return its tag.
+def build(
+    engine: DockerEngine,
+    tag: str = f"{REPOSITORY}:{__version__}",
+    progress: Progress = lambda _: None,
+    *,
+    compiled: str = ".",
+) -> str:
+    """Build the image with bytecode for this folder of its libraries, by default for all, and return its tag.
 
     Raises:
         ImageBuildError: it could not be built.
@@ -34,6 +40,7 @@ def build(engine: DockerEngine, tag: str = f"{REPOSITORY}:{__version__}", progre
     progress(f"Building {tag} on {base}")
     arguments = {
         "BASE_IMAGE": base,
+        "COMPILE": compiled,
         **origin_on(base, engine.image_facts(base)).arguments,
         **settings.build_arguments(),
     }
