@@ -8,6 +8,7 @@ from agent_tools.engines.engine import Engine
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.runtime.transport.transport import TransportName
 from tests.contract.images import image_of
+from tests.contract.sessions import *  # noqa: F403
 from tests.doubles import ProcessEngine
 
 
