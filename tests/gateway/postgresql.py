@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ import pytest
 import sqlalchemy as sa
 
 WHEEL = "pgserver==0.1.4"
+PROGRAMS = "pgserver/pginstall/bin"
+READY = Path(__file__).resolve().parents[2] / ".venv" / WHEEL
 NOBODY = 65534
 
 
@@ -27,7 +30,8 @@ def postgresql() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="agt-pg-", dir="/tmp"))  # short, and where another user gets to
     folder.chmod(0o755)
     try:
-        yield from _serving(folder, _programs(folder / "wheel"))
+        _fill(folder)
+        yield from _serving(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -41,24 +45,38 @@ def another(url: str, name: str) -> str:
     return url.replace("@/postgres?", f"@/{name}?")
 
 
-def _programs(folder: Path) -> Path:
-    """The folder of its programs, which need no Python: any wheel will do."""
-    uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(folder)]
-    wheel = ["--python-version", "3.12", "--only-binary", ":all:", "--no-deps", WHEEL]
-    subprocess.run([*uv, *wheel], check=True, timeout=120)
-    return folder / "pgserver" / "pginstall" / "bin"
+def _fill(folder: Path) -> None:
+    """Put the programs and the data of a new server there: copies of those of the first one that this checkout had."""
+    with open(f"{READY}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if READY.exists():
+            subprocess.run(["cp", "-a", f"{READY}/.", folder], check=True)
+            return
+        uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(folder)]
+        wheel = [
+            "--python-version",
+            "3.12",
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            WHEEL,
+        ]  # any will do: no Python runs
+        subprocess.run([*uv, *wheel], check=True, timeout=120)
+        for name in ("data", "sockets"):
+            (folder / name).mkdir(mode=0o755)
+            if os.getuid() == 0:
+                os.chown(folder / name, NOBODY, NOBODY)
+        init = [folder / PROGRAMS / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        subprocess.run([*init, "--no-sync"], check=True, timeout=60, **_as_nobody(folder))
+        with tempfile.TemporaryDirectory(dir=READY.parent) as beside:
+            subprocess.run(["cp", "-a", folder, f"{beside}/ready"], check=True)
+            os.rename(f"{beside}/ready", READY)
 
 
-def _serving(folder: Path, programs: Path) -> Iterator[str]:
-    data, sockets, quiet = folder / "data", folder / "sockets", _as_nobody(folder)
-    for made in (data, sockets):
-        made.mkdir(mode=0o755)
-        if os.getuid() == 0:
-            os.chown(made, NOBODY, NOBODY)
-    init = [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
-    subprocess.run(init, check=True, timeout=60, **quiet)
+def _serving(folder: Path) -> Iterator[str]:
+    sockets, quiet = folder / "sockets", _as_nobody(folder)
     options = ["-k", sockets, "-c", "listen_addresses=", "-c", "fsync=off"]
-    with subprocess.Popen([programs / "postgres", "-D", data, *options], **quiet) as server:
+    with subprocess.Popen([folder / PROGRAMS / "postgres", "-D", folder / "data", *options], **quiet) as server:
         url = f"postgresql://postgres@/postgres?host={sockets}"
         pause = threading.Event()
         while not _answers(url):
