@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -24,7 +25,6 @@ from agent_tools.engines.docker import image, image_file, published_image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import EngineError, ImageBuildError
-from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from supply import release
 from tests.unit.runtime.egress.network import certificate
@@ -211,18 +211,18 @@ def test_what_no_registry_has_is_built_through_the_proxy_from_the_index_of_this_
     work_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe, said = Recipe((package,)), list[str]()
+    tag = tag_for([package])
     monkeypatch.setenv("AGENT_TOOLS_IMAGE_REPOSITORY", f"127.0.0.1:{free_port()}/agent-tools")
-    runtime = Runtime(docker_engine, partial(image.ensure, docker_engine, progress=said.append))
+    code = f"import {package}; print({package}.value)"
+    command = ["-m", "agent_tools", "run", "--work-dir", str(work_dir), "--package", package, "-c", code]
     try:
-        with CodeInterpreter({"work_dir": str(work_dir), "packages": [package]}, runtime=runtime) as tool:
-            assert value_of(tool, f"import {package}; {package}.value") == 41
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=300, check=False)
     finally:
-        runtime.close_all()
-        if docker_engine.has_image(tag_for(recipe)):
-            docker_engine.remove_image(tag_for(recipe))
-    assert "Building it instead" in "\n".join(said)
-    assert said[-1] == f"Built {tag_for(recipe)}"
+        if docker_engine.has_image(tag):
+            docker_engine.remove_image(tag)
+    assert (done.returncode, done.stdout) == (0, "41\n"), done.stderr
+    assert "Building it instead" in done.stderr
+    assert f"Built {tag}" in done.stderr
     assert f"http://index.invalid/simple/{package}/" in behind_a_proxy
 
 
