@@ -3,7 +3,8 @@
 The contract suite is one file for all engines and transports. Each pair of them has a sandbox of its own, so each pair
 goes to whichever worker is free, as a file does. The longest files come first, so that no worker is left with one when
 the others are done; `scripts/test` prints the slowest tests. Files that build and remove images which share layers go
-to one worker: an engine that removes one of them takes the layers out from under another that is being built.
+to one worker: an engine that removes one of them takes the layers out from under another that is being built. So do
+files that parse all sources (tests/sources.py).
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ _LONG = re.compile(
     r"|/test_(hostile_kernel|limits|house|script|chat|responses)\.py"
 )
 _LONGEST = re.compile(
-    r"tests/contract/test_session|/test_(transports|faults|page|cli|hostile|limits|hostile_kernel|compose)\.py"
+    r"tests/contract/test_(session|kernel)|/test_(transports|faults|page|cli|hostile|limits|hostile_kernel|compose)\.py"
 )
-_BUILDING = re.compile(r"tests/docker/test_(cli|debian_packages)\.py")
+_TOGETHER = {
+    "derived images": re.compile(r"tests/docker/test_(cli|debian_packages)\.py"),
+    "sources": re.compile(r"tests/test_(laws|rules)\.py"),
+}
 
 
 class ByFileAndPair(LoadFileScheduling):
@@ -39,7 +43,8 @@ def turn_of(nodeid: str) -> int:
 def scope_of(nodeid: str) -> str:
     """The name of the unit of work that a test belongs to."""
     file, _, test = nodeid.partition("::")
-    if _BUILDING.search(file):
-        return "derived images"
+    for unit, files in _TOGETHER.items():
+        if files.search(file):
+            return unit
     pair = _PAIR.search(test) if file.startswith("tests/contract/") else None
     return f"{file} {pair[1]}-{pair[2]}" if pair else file

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import json
+import os
+import re
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,8 @@ import agent_tools.models
 import agent_tools.testing
 import agent_tools.tools
 from agent_tools.engines.docker import gateway_image, image
+from tests.sources import FUNCTIONS, ROOT, sources
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "agent_tools"
 DISTRIBUTION = "agent-tools-sandbox"
 HEAVY = {
     "docker",
@@ -46,7 +46,6 @@ EXPORTING = [
     agent_tools.testing,
     agent_tools.tools,
 ]
-MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
 def _python(code: str) -> str:
@@ -95,13 +94,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = agent_tools.nonsense
 
 
-def test_imports_point_down() -> None:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-
-
 def core() -> set[str]:
     """Return the distributions of an installation without extras."""
     found: set[str] = set()
@@ -147,17 +139,12 @@ def test_every_command_is_found_where_no_extra_is_installed() -> None:
 
 
 def test_no_file_holds_more_than_600_lines() -> None:
-    assert [str(path) for path in MODULES if len(path.read_text().splitlines()) > 600] == []
+    assert [each.name for each in sources() if len(each.text.splitlines()) > 600] == []
 
 
 def test_no_function_holds_more_than_60_lines() -> None:
-    large = [
-        f"{path}:{node.lineno} {node.name}"
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _lines(node) > 60
-    ]
-    assert large == []
+    functions = ((each.name, node) for each in sources() for node in each.of(*FUNCTIONS))
+    assert [f"{name}:{node.lineno} {node.name}" for name, node in functions if _lines(node) > 60] == []
 
 
 def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -167,8 +154,8 @@ def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_every_module_says_what_it_is() -> None:
-    assert len(MODULES) > 200
-    assert [str(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    assert len(sources()) > 200
+    assert [each.name for each in sources() if not each.docstring] == []
 
 
 @pytest.mark.timeout(600)
@@ -177,9 +164,8 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
     build = [uv, "build", "--wheel", "--no-build-isolation", "--out-dir", tmp_path, ROOT]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "venv")
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([uv, "pip", "install", "--python", python, wheel], check=True, capture_output=True)
+    installed = tmp_path / "installed"
+    subprocess.run([uv, "pip", "install", "--no-deps", "--target", installed, wheel], check=True, capture_output=True)
     code = (
         "import agent_tools, json\n"
         "from agent_tools.engines import context; from agent_tools.engines.docker import gateway_image, image\n"
@@ -187,13 +173,16 @@ def test_a_built_wheel_carries_all_that_the_image_is_made_from(tmp_path: Path) -
         "found = [str(context.shipped(n)) for n in names if context.shipped(n).is_file()]\n"
         "print(json.dumps([image.tag_for(), found, sorted(gateway_image.context_files())]))"
     )
-    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(installed)}  # before the checkout, which is on the path, too
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
     tag, files, gateways = json.loads(done.stdout)
     assert gateways == sorted(gateway_image.context_files())
     assert {"Dockerfile", "docker/gateway.lock", "agent_tools/gateway/page/assets/page.js"} < set(gateways)
     assert tag == image.tag_for()
     assert len(files) == 3
-    assert all(str(tmp_path) in file for file in files)
+    assert all(str(installed) in file for file in files)
 
 
 @pytest.mark.docker
@@ -207,23 +196,18 @@ def test_every_example_runs(path: Path, work_dir: Path) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_holds_one_subject(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    headings = [
-        line
-        for before, line, after in zip(lines, lines[1:], lines[2:], strict=False)
-        if not before and line.startswith("# ") and line.endswith(".") and not after
-    ]
-    assert not headings, "a subject of its own has a file of its own, named by its noun"
+def test_a_file_holds_one_subject() -> None:
+    """A subject of its own has a file of its own, named by its noun."""
+    headings = [f"{each.name}: {line}" for each in sources() for line in re.findall(r"\n\n(# .*\.)\n(?=\n)", each.text)]
+    assert headings == []
 
 
 def test_no_file_takes_a_private_name_of_another() -> None:
     taken = [
-        f"{path.relative_to(PACKAGE)}: {alias.name}"
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("agent_tools"))
+        f"{each.name}: {alias.name}"
+        for each in sources()
+        for node in each.of(ast.ImportFrom)
+        if node.level or (node.module or "").startswith("agent_tools")
         for alias in node.names
         if alias.name.startswith("_") and not alias.name.startswith("__")
     ]
