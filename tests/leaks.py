@@ -30,7 +30,7 @@ from tests.nursery import nursery
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 30.0  # seconds given to what is already on its way out, such as a container that is being removed
-LOOK_EVERY = 0.05  # seconds
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks: each takes time from what is on its way out
 CHEAP_LOOKS = 3  # before garbage is collected, which takes longer than what ends by itself
 _BY_THE_TOOLS = re.compile(
     r"\.coverage.*|\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|\.benchmarks|__pycache__|.*\.lock"
@@ -116,7 +116,7 @@ def nothing_left(
     kinds = tuple(kind for kind in kinds if with_containers or kind != "container")
     before = Held.now(scratch, kinds)
     yield
-    left, looks = Held.now(scratch, kinds).beyond(before), 1
+    left, looks, pause = Held.now(scratch, kinds).beyond(before), 1, FIRST_PAUSE
     deadline = time.monotonic() + patience
     while left and time.monotonic() < deadline:
         if looks >= CHEAP_LOOKS:
@@ -124,8 +124,8 @@ def nothing_left(
             remove_stale_empty_work_dirs()
             remove_stale_run_dirs()  # of killed processes: the next process's first call does this
             remove_stale_temp_work_dirs()
-        time.sleep(LOOK_EVERY)
-        left, looks = Held.now(scratch, kinds).beyond(before), looks + 1
+        time.sleep(pause)
+        left, looks, pause = Held.now(scratch, kinds).beyond(before), looks + 1, min(1.5 * pause, LONGEST_PAUSE)
     assert not left, f"{where} left behind: " + ", ".join(left)
 
 

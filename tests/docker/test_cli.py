@@ -135,7 +135,7 @@ def test_run_with_json_is_one_object(work_dir: Path) -> None:
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n"
 
 
-@pytest.mark.parametrize(("how", "figure"), [("-c", ""), ("file", FIGURE), ("stdin", "")])
+@pytest.mark.parametrize(("how", "figure"), [("-c", ""), ("file", FIGURE), ("stdin", "")], ids=["-c", "file", "stdin"])
 def test_run_writes_a_notebook_of_itself(work_dir: Path, tmp_path: Path, how: str, figure: str) -> None:
     code = f"{figure}print('printed')\n1 / 0"
     (tmp_path / "script.py").write_text(code)

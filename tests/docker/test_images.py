@@ -221,7 +221,7 @@ def test_what_no_registry_has_is_built_through_the_proxy_from_the_index_of_this_
         if docker_engine.has_image(tag):
             docker_engine.remove_image(tag)
     assert (done.returncode, done.stdout) == (0, "41\n"), done.stderr
-    assert "Building it instead" in done.stderr
+    assert "No published image: " in done.stderr
     assert f"Built {tag}" in done.stderr
     assert f"http://index.invalid/simple/{package}/" in behind_a_proxy
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -231,16 +230,3 @@ def test_nothing_is_left_by_a_host_with_a_pool(
 
 def _owner(labels: Any) -> str:
     return str(labels.get("agent_tools.owner", ""))
-
-
-DOCS = Path(__file__).parents[2] / "docs" / "pool.md"
-
-
-@pytest.mark.parametrize("number", range(2))
-def test_the_examples_of_the_docs_run(work_dir: Path, number: int) -> None:
-    examples = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(examples) == 2
-    done = subprocess.run(
-        [sys.executable, "-c", examples[number]], cwd=work_dir, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
