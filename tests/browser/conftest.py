@@ -94,8 +94,18 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -> Iterator[NewVisit]:
-    """Opens the page of a gateway on real sandboxes; at the end, its browser must have had nothing to complain of."""
+def visit(chromium: Browser, new_gateway: NewGateway, process_runtime: Runtime) -> Iterator[NewVisit]:
+    """Opens the page of a gateway; at the end, its browser must have had nothing to complain of."""
+    yield from _visits(chromium, new_gateway, process_runtime)
+
+
+@pytest.fixture
+def visit_docker(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -> Iterator[NewVisit]:
+    """The same on real sandboxes, whose image has matplotlib."""
+    yield from _visits(chromium, new_gateway, docker_runtime)
+
+
+def _visits(chromium: Browser, new_gateway: NewGateway, runtime: Runtime) -> Iterator[NewVisit]:
     visits: list[Visit] = []
     with ExitStack() as stack:
 
@@ -107,7 +117,7 @@ def visit(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -
             **context_options: Any,
         ) -> Visit:
             options = gateway_options or {}
-            gateway = new_gateway(models or {}, docker_runtime, **options)
+            gateway = new_gateway(models or {}, runtime, **options)
             context = stack.enter_context(chromium.new_context(**STILL, **context_options))
             visits.append(Visit(context, gateway, view, options.get("root_path", ""), others))
             return visits[-1]

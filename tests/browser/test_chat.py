@@ -20,8 +20,6 @@ from tests.browser.test_page import GATED, KEY, MARKUP, PHONE
 from tests.gateway.asking import code, post, until
 from tests.identity_provider import IdentityProvider
 
-pytestmark = pytest.mark.docker
-
 ROLLS = """# Roll two dice 10,000 times
 rolls = np.random.default_rng(7).integers(1, 7, (10_000, 2)).sum(axis=1)
 counts = pd.Series(rolls).value_counts().sort_index()
@@ -43,8 +41,9 @@ def rolls() -> list[Any]:
     return [first, ScriptedReply(text=SAID, piece=9, usage=Usage(1204, 31))]
 
 
-def test_a_question_is_worked_out_before_ones_eyes(visit: NewVisit, artefacts: Path) -> None:
-    here = visit(view="chat", models={"qwen3-coder-30b": rolls()}, **DESKTOP)
+@pytest.mark.docker
+def test_a_question_is_worked_out_before_ones_eyes(visit_docker: NewVisit, artefacts: Path) -> None:
+    here = visit_docker(view="chat", models={"qwen3-coder-30b": rolls()}, **DESKTOP)
     page = here.page
     expect(page.get_by_label("Model")).to_have_value("qwen3-coder-30b")
     page.screenshot(path=artefacts / "page-chat-start.png")
@@ -88,9 +87,10 @@ def test_code_is_seen_while_the_model_still_writes_it_and_while_it_runs(visit: N
     expect(call.locator(".outputs")).to_have_text("first\nsecond")
 
 
-def test_after_a_reload_the_conversation_is_there_and_goes_on(visit: NewVisit) -> None:
+@pytest.mark.docker
+def test_after_a_reload_the_conversation_is_there_and_goes_on(visit_docker: NewVisit) -> None:
     replies = [*rolls(), code("print('sum is', int(counts.sum()))"), "Ten thousand."]
-    here = visit(view="chat", models={"a-model": ["Not asked."], "m": replies})
+    here = visit_docker(view="chat", models={"a-model": ["Not asked."], "m": replies})
     here.page.get_by_label("Model").select_option("m")
     here.ask("Go.")
     here.answered()
@@ -322,8 +322,9 @@ def test_a_user_signs_in_and_the_browser_keeps_no_token(visit: NewVisit) -> None
         assert [each.target for each in provider.seen].count("/token") == 1
 
 
-def test_below_a_path_of_a_proxy_all_works(visit: NewVisit) -> None:
-    here = visit({"root_path": "/code"}, view="chat", models={"m": rolls()})
+@pytest.mark.docker
+def test_below_a_path_of_a_proxy_all_works(visit_docker: NewVisit) -> None:
+    here = visit_docker({"root_path": "/code"}, view="chat", models={"m": rolls()})
     here.ask("Go.")
     here.answered()
     expect(here.page.get_by_alt_text("a figure that the code drew")).to_be_visible()
@@ -331,8 +332,9 @@ def test_below_a_path_of_a_proxy_all_works(visit: NewVisit) -> None:
     expect(here.page.locator("#base-url")).to_have_text(f"{here.gateway.url}/code/v1")
 
 
-def test_figures_at_the_gateway_are_shown_and_enlarged(visit: NewVisit) -> None:
-    here = visit({"image_urls": "content"}, view="chat", models={"m": rolls()}, **DESKTOP)
+@pytest.mark.docker
+def test_figures_at_the_gateway_are_shown_and_enlarged(visit_docker: NewVisit) -> None:
+    here = visit_docker({"image_urls": "content"}, view="chat", models={"m": rolls()}, **DESKTOP)
     here.ask("Go.")
     here.answered()
     figure = here.page.get_by_alt_text("a figure that the code drew")
@@ -455,8 +457,9 @@ def test_chat_and_code_share_a_container(visit: NewVisit) -> None:
     expect(here.page.locator(".call .outputs")).to_have_text("42")
 
 
-def test_a_phone_shows_a_conversation_whole(visit: NewVisit, artefacts: Path) -> None:
-    here = visit(view="chat", models={"m": [*rolls(), "A" * 300]}, **PHONE)
+@pytest.mark.docker
+def test_a_phone_shows_a_conversation_whole(visit_docker: NewVisit, artefacts: Path) -> None:
+    here = visit_docker(view="chat", models={"m": [*rolls(), "A" * 300]}, **PHONE)
     assert is_shown_whole(here.page)
     here.ask("Q" * 300)
     here.answered()
@@ -481,10 +484,11 @@ def test_code_that_raised_is_not_done(visit: NewVisit, error: str) -> None:
     expect(here.page.locator(".call .state")).to_have_text(error)
 
 
-def test_the_end_stays_in_view_until_the_user_scrolls_up(visit: NewVisit) -> None:
+@pytest.mark.docker
+def test_the_end_stays_in_view_until_the_user_scrolls_up(visit_docker: NewVisit) -> None:
     going_on = threading.Event()
     talk = ["Words. " * 900, *rolls(), ScriptedReply(text="Line.\n\n" * 40, piece=40, wait_midway=going_on)]
-    here = visit(view="chat", models={"m": talk}, viewport={"width": 1280, "height": 800})
+    here = visit_docker(view="chat", models={"m": talk}, viewport={"width": 1280, "height": 800})
     bounds = "document.querySelector('{}').getBoundingClientRect()"
     gap = f"{bounds.format('#transcript')}.bottom - {bounds.format('#ask')}.top"
     here.ask("Talk.")

@@ -14,8 +14,6 @@ from tests.browser.test_chat import rolls
 from tests.browser.test_page import PHONE
 from tests.gateway.asking import code
 
-pytestmark = pytest.mark.docker
-
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "tests" / "clients" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 BARS = {
@@ -120,11 +118,12 @@ def serious(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.docker
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_view_has_a_serious_finding_of_axe(visit: NewVisit, scheme: str) -> None:
+def test_no_view_has_a_serious_finding_of_axe(visit_docker: NewVisit, scheme: str) -> None:
     text = "# Sum\n\n> $a^2$ and **b**\n\n- [x] a\n- `b`\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n```python\nx = 1  # one\n```\n\n[l](https://a.b)"
     replies = [*rolls()[:1], text, code("print('a\\n' * 200)\n{}['b']"), "No."]
-    here = visit(view="chat", models={"m": replies}, color_scheme=scheme)
+    here = visit_docker(view="chat", models={"m": replies}, color_scheme=scheme)
     assert serious(here.page) == []
     here.ask("Go.")
     here.answered()

@@ -8,11 +8,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Error, expect
 
-from agent_tools.runtime.runtime import Runtime
 from tests.browser.conftest import NewVisit, Visit, is_shown_whole
 from tests.gateway.conftest import NewGateway
-
-pytestmark = pytest.mark.docker
 
 GATED = (
     "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('gate'): time.sleep(0.02)\nprint('second')"
@@ -22,8 +19,9 @@ MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='
 PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True}
 
 
-def test_the_example_shows_its_steps_and_its_figure(visit: NewVisit, artefacts: Path) -> None:
-    page = visit(viewport={"width": 1280, "height": 1000}).page
+@pytest.mark.docker
+def test_the_example_shows_its_steps_and_its_figure(visit_docker: NewVisit, artefacts: Path) -> None:
+    page = visit_docker(viewport={"width": 1280, "height": 1000}).page
     expect(page.get_by_role("heading", name="agent_tools")).to_be_visible()
     expect(page.get_by_text("0 of 64 kept")).to_be_visible()
     page.screenshot(path=artefacts / "page-start.png", full_page=True)
@@ -64,8 +62,9 @@ def test_an_error_is_read_and_variables_stay(visit: NewVisit) -> None:
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
-def test_an_endless_loop_is_stopped(visit: NewVisit, is_stubborn: bool) -> None:
-    here = visit()
+@pytest.mark.docker
+def test_an_endless_loop_is_stopped(visit_docker: NewVisit, is_stubborn: bool) -> None:
+    here = visit_docker()
     deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" if is_stubborn else ""
     step = "pass" if is_stubborn else "time.sleep(0.01)"  # which wakes to be interrupted also on a busy machine
     here.run("raise ValueError")  # the first exception of a kernel loads much, and a busy machine takes its time
@@ -200,8 +199,9 @@ def test_the_browser_is_told_to_run_nothing_but_the_pages_own_script(visit: NewV
     here.complaints.clear()
 
 
-def test_on_a_phone_all_is_within_reach(visit: NewVisit, artefacts: Path) -> None:
-    here = visit(**PHONE)
+@pytest.mark.docker
+def test_on_a_phone_all_is_within_reach(visit_docker: NewVisit, artefacts: Path) -> None:
+    here = visit_docker(**PHONE)
     assert is_shown_whole(here.page)
     for view in ("Connect", "Responses", "Code"):  # each is shown from its top, wherever the one before was
         here.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
@@ -230,10 +230,10 @@ def test_in_the_dark_it_is_dark_and_readable(visit: NewVisit, artefacts: Path) -
     here.page.screenshot(path=artefacts / "page-dark.png", full_page=True)
 
 
-def test_a_gateway_that_is_gone_is_told(chromium: Browser, new_gateway: NewGateway, docker_runtime: Runtime) -> None:
+def test_a_gateway_that_is_gone_is_told(chromium: Browser, new_gateway: NewGateway) -> None:
     with chromium.new_context() as context:
         page = context.new_page()
-        page.goto(f"{new_gateway({}, docker_runtime).url}/#code")
+        page.goto(f"{new_gateway({}).url}/#code")
         expect(page.get_by_text("online")).to_be_visible()
         context.set_offline(True)
         expect(page.get_by_text("no answer")).to_be_visible()

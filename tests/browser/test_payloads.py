@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import NewVisit, Visit
@@ -77,8 +78,9 @@ def check(here: Visit) -> None:
     assert page.evaluate("document.baseURI").startswith(here.gateway.url)
 
 
-def test_no_payload_in_outputs_or_names_of_files_runs(visit: NewVisit) -> None:
-    here = visit()
+@pytest.mark.docker
+def test_no_payload_in_outputs_or_names_of_files_runs(visit_docker: NewVisit) -> None:
+    here = visit_docker()
     here.run(CODE % (PAYLOADS,))
     here.ends("Failed after")
     expect(here.page.locator("#output")).to_contain_text(f"<script>{HIT}</script>")
