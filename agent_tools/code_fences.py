@@ -21,7 +21,7 @@ OPENING = re.compile(
 """An opening fence; one with `closing` is a whole block on one line."""
 _PYTHON = (
     r"\{\.?(?:i?python|py)\b[^{}\n]*\}"
-    r"|\{?\.?(?:i?python(?:[23](?:\.\d+)*)?(?:[-_.][\w.-]+(?=\s*$))?|(?:py(?:3|con)?|tool_code)(?!\w))"
+    r"|\{?\.?(?:i?python(?:[23](?:\.\d+)*)?(?:(?:[-_]|\.(?!\d))[\w.-]+(?=\s*$))?|(?:py(?:3|con)?|tool_code)(?!\w))"
 )
 _PYTHON_TAG = re.compile(_PYTHON, re.IGNORECASE)
 _LANGUAGE = re.compile(rf"\s*(?P<tag>{_PYTHON}|json[5c]?(?!\w)|(?=%%?\w|!\w))", re.IGNORECASE)

@@ -271,7 +271,7 @@ class SignOn:
             raise ProviderUnavailable("its metadata has no jwks_uri with https.")
         found = self._fetch(where).get("keys")
         keys = {}
-        for each in found if isinstance(found, list) else []:
+        for each in filter(lambda key: isinstance(key, dict), found if isinstance(found, list) else ()):
             with suppress(*_UNREADABLE):  # other kinds of keys
                 key = jwt.PyJWK(each)
                 if key.algorithm_name in ALGORITHMS and each.get("use", "sig") == "sig":

@@ -56,7 +56,7 @@ class Contents:
         """
         path = self._containers.folder(container_id)
         found, is_whole = folder.snapshot(path, MAX_LISTED)
-        unnamed = [name for name in found if "\\" in name and not os.path.lexists(path / name)]
+        unnamed = {name for name in found if "\\" in name and not os.path.lexists(path / name)}
         return {name: facts for name, facts in found.items() if name not in unnamed}, is_whole and not unnamed
 
     @contextmanager

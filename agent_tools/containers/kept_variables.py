@@ -81,6 +81,8 @@ class KeptVariables:
                 report = interpreter.as_sandbox.load(file)
         except (AgentToolsError, OSError) as exc:
             _log.warning("the variables of a container were not loaded: %s", type(exc).__name__)
+            with contextlib.suppress(OSError):  # they are not the latest any more
+                path.replace(self._path(id_, "saved"))
             return PARKED
         with contextlib.suppress(OSError):
             if self._config.save_every:

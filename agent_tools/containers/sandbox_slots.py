@@ -322,9 +322,11 @@ class Places:
             if self._config.keep_variables and not live.holders and live.interpreter.sandbox:
                 self._variables.keep(id_, live.interpreter, "parked")
         finally:
-            live.interpreter.close()
-            self._owner.sandbox_gone(id_)
-            self._turns.end(id_)
+            try:
+                live.interpreter.close()
+            finally:  # else all that wait for the container wait for ever
+                self._owner.sandbox_gone(id_)
+                self._turns.end(id_)
         with suppress(AgentToolsError):
             self._owner.was_parked(id_)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -105,7 +106,14 @@ def open_parent(
     """Return a descriptor of the folder that holds `name` (relative to `path`), and the last part of the name.
 
     At most two descriptors are open at once. Folders that root makes on the way are given to `owner`.
+
+    Raises:
+        OSError: there is no such folder, or no file can have such a name.
     """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as exc:
+        raise FileNotFoundError(errno.ENOENT, "no file has such a name", ascii(name)) from exc
     *folders, last = Path(name).parts
     fd = os.open(path, OPEN_DIR)
     try:

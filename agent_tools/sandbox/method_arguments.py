@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
-from typing import TYPE_CHECKING, BinaryIO, Union
+from typing import BinaryIO, Union
 
 from agent_tools.errors import InvalidParams
-
-if TYPE_CHECKING:
-    pass
-
 
 StrPath = Union[str, "os.PathLike[str]"]
 """A path in the sandbox: text, or a path object with the sandbox's slashes."""
@@ -69,6 +66,7 @@ def check_file(given: object, name: str, *, to_write: bool = False) -> None:
     """
     method, mode, other = ("write", "wb", "") if to_write else ("read", "rb", "bytes, or ")
     can = getattr(given, "writable" if to_write else "readable", None)
-    if not callable(getattr(given, method, None)) or (callable(can) and not can()):
+    is_usable = callable(getattr(given, method, None)) and not isinstance(given, io.TextIOBase)
+    if not is_usable or (callable(can) and not can()):
         kind = type(given).__name__
         raise InvalidParams(f"{name} is of type {kind}: give {other}a file that was opened with open(path, '{mode}').")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Request, expect, sync_playwright
 
 from agent_tools.runtime.runtime import Runtime
 from supply.figures import NAME, bring
@@ -43,10 +43,19 @@ class Visit:
             lambda request: request.url.startswith((gateway.url, "data:", "blob:", *others)) or self._note(request.url),
         )
         self.page.on("dialog", lambda dialog: self._note(f"dialog: {dialog.message}"))
-        self.page.goto(f"{gateway.url}{root}/#{view}")
-        while any(NETWORK_CHANGED in complaint for complaint in self.complaints):
+        self._open(f"{gateway.url}{root}/#{view}")
+
+    def _open(self, url: str) -> None:
+        """Open the page, once more each time an interface comes or goes meanwhile."""
+        while True:
+            try:
+                self.page.goto(url)
+            except Error as exc:
+                self._note(str(exc))
+            if not any(NETWORK_CHANGED in complaint for complaint in self.complaints):
+                return
             self.complaints.clear()
-            self.page.reload()
+            self.page.goto("about:blank")
 
     def _failed(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":  # of a page that was left, or a download

@@ -9,6 +9,7 @@ import re
 import signal
 import tarfile
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -294,6 +295,9 @@ def test_what_is_no_command_is_refused(sandbox: Sandbox, command: object) -> Non
 
 UNUSABLE: dict[str, Callable[[Any], object]] = {
     "text for stdin": lambda sandbox: sandbox.run_command("cat", stdin="text"),
+    "a file of text for stdin": lambda sandbox: sandbox.run_command("cat", stdin=io.StringIO("text")),
+    "a file of text to write": lambda sandbox: sandbox.write_file("a", io.StringIO("text")),
+    "a terminal of no size": lambda sandbox: sandbox.start_command("true", terminal=(70_000, 1)),
     "a list for env": lambda sandbox: sandbox.run_command("true", env=["A"]),
     "a number for cwd": lambda sandbox: sandbox.run_command("true", cwd=5),
     "no path to read": lambda sandbox: sandbox.read_file(None),
@@ -342,6 +346,8 @@ def test_files_are_written_read_listed_moved_and_removed(sandbox: Sandbox) -> No
     assert sandbox.read_file("made/in/there.bin", offset=255, max_bytes=2) == b"\xff\0"
     assert [(each.name, each.path, each.is_dir) for each in sandbox.list_files("made")] == [("in", "made/in", True)]
     assert sandbox.stat("made/in/there.bin").size == 1_280_000
+    sandbox.write_file("numbers", memoryview(array("I", [1, 2])))
+    assert sandbox.read_file("numbers") == bytes([1, 0, 0, 0, 2, 0, 0, 0])
     sandbox.write_file("made/text", "grüß")
     sandbox.write_file("made/text", " dich", append=True)
     assert sandbox.read_file("made/text").decode() == "grüß dich"

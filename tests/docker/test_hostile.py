@@ -22,6 +22,7 @@ from agent_tools.results.execution import Died, Error, Omitted, Output, Restarte
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import lasting_tool
+from tests.docker.pausing import pause
 from tests.waiting import until
 
 pytestmark = pytest.mark.docker
@@ -222,10 +223,10 @@ def test_honest_large_displays_cost_no_variables(tool: CodeInterpreter) -> None:
 
 def test_a_paused_sandbox_is_given_up_and_replaced(tool: CodeInterpreter, docker_engine: DockerEngine) -> None:
     tool.call("1")
-    docker_engine.connection.api().pause(tool.sandbox.id)  # type: ignore[union-attr]
+    pause(docker_engine.connection.api(), tool.sandbox.id)  # type: ignore[union-attr]
     started = time.monotonic()
     tool.run("print(1)", timeout=0.5)
-    assert time.monotonic() - started < 0.5 + PATIENCE + 2
+    assert time.monotonic() - started < 0.5 + PATIENCE + 10
     assert tool.run("print('works')").stdout == "works\n"
 
 

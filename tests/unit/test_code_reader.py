@@ -12,7 +12,7 @@ from typing import Any
 
 import IPython
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_tools import AsyncSandbox, CodeInterpreter, Sandbox
@@ -405,6 +405,7 @@ LANGUAGES = st.sampled_from(["python", "python3", "py", "{python}", "ipython", "
 BEHIND = st.one_of(st.text(st.sampled_from("ab1 =.()[]{}:'\"#%!@,-+/"), max_size=20), CODES.map(lambda code: code[:30]))
 
 
+@example("python", "", ".1", [])
 @given(
     LANGUAGES, st.sampled_from(["", " ", ":"]), BEHIND, st.lists(st.sampled_from(["x = 1", "", "print(x)"]), max_size=3)
 )

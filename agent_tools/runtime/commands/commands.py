@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
 import socket
@@ -19,10 +18,11 @@ from agent_tools.limits import MIB, Limits
 from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.rounds import rounds
 from agent_tools.results.commands import CommandResult, OnOutput
-from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process
+from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process, terminal_size
 
 LOOK_EVERY = 0.25  # seconds between two checks whether a command was cancelled or is overdue
 CLOSED = "the sandbox was closed"
+CANCELLED = "it was cancelled"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Request:
             self.timeout,
             limits.command_grace,
             self.stdin is not None or self.terminal is not None,
-            self.terminal,
+            self.terminal and terminal_size(self.terminal),
         )
 
 
@@ -99,8 +99,10 @@ class Commands:
         return process.result()
 
     def _run(self, request: Request, on_output: OnOutput | None, cancelled: threading.Event) -> Process:
-        process = self._start(replace(request, stdin=request.stdin or None))
+        process = self._start(replace(request, stdin=request.stdin or None), cancelled)
         process.on_output, process.cancelled = on_output, cancelled
+        if cancelled.is_set():  # before anything of it is sent
+            process.kill(CANCELLED)
         if request.stdin and not isinstance(request.stdin, bytes):
             feed = threading.Thread(target=_feed, args=(process, request.stdin), name="agent-tools-stdin", daemon=True)
             feed.start()  # the thread may wait in a read for ever, as at a terminal
@@ -127,7 +129,7 @@ class Commands:
 
     def start(self, request: Request) -> Process:
         """Start a command in the background. Errors as for `run`."""
-        process = self._start(request)
+        process = self._start(request, threading.Event())
         BackgroundCommand(process)
         return process
 
@@ -135,18 +137,20 @@ class Commands:
         """Kill the foreground command that was started with this event."""
         for process in list(self._running):
             if process.cancelled is cancelled:
-                process.kill("it was cancelled")
+                process.kill(CANCELLED)
 
     def close(self, reason: str = CLOSED) -> None:
         """Kill all commands."""
         for process in list(self._running):
             process.kill(reason)
 
-    def _start(self, request: Request) -> Process:
+    def _start(self, request: Request, cancelled: threading.Event) -> Process:
+        """Return a command that is started as soon as it is driven; one that is cancelled before its turn has ended."""
         spec = request.spec(self._limits)
-        if not self._turns.acquire(timeout=request.timeout or self._limits.timeout):
-            most = self._limits.max_commands
-            raise SessionBusy(f"{most:,} commands run in this sandbox already (max_commands). Wait for one to end.")
+        if not self._has_turn(request.timeout or self._limits.timeout, cancelled):
+            process = Process(socket.socket(), spec, request.max_output)
+            process.kill(CANCELLED)
+            return process
         try:
             stdin = request.stdin if isinstance(request.stdin, bytes) else b""
             process = Process(self._link(), spec, request.max_output, stdin)
@@ -159,6 +163,18 @@ class Commands:
         process.set_drive(Drive(resume=self._resume))
         process.when_over(lambda: self._release(process))
         return process
+
+    def _has_turn(self, seconds: float, cancelled: threading.Event) -> bool:
+        """Wait for a turn; return False if the command is cancelled meanwhile."""
+        until = time.monotonic() + seconds
+        while not cancelled.is_set():
+            left = until - time.monotonic()
+            if self._turns.acquire(timeout=max(0.0, min(LOOK_EVERY, left))):
+                return True
+            if left <= 0:
+                most = self._limits.max_commands
+                raise SessionBusy(f"{most:,} commands run in this sandbox already (max_commands). Wait for one to end.")
+        return False
 
     def _link(self) -> socket.socket:
         link = self._connect()
@@ -239,10 +255,13 @@ def _feed(process: Process, source: BinaryIO) -> None:
     if not process.has_begun():
         return
     read = getattr(source, "read1", source.read)  # the available bytes, without waiting for a full block
-    with contextlib.suppress(OSError, ValueError):  # the command has ended, or the file is closed
+    try:
         while data := read(CHUNK):
             process.write_stdin(data)
-    process.close_stdin()
+    except (OSError, ValueError):  # the command has ended, or the file is closed
+        return
+    finally:
+        process.close_stdin()
 
 
 def _await(process: Process) -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import (
     MAX_FRAME,
@@ -39,6 +40,8 @@ from agent_tools.runtime.commands.tail import Tail
 CHUNK = 256 * 1024
 MAX_WAITING = 1024 * 1024  # bytes of stdin that are buffered here; a writer of more waits
 OVERTIME = 2.0  # seconds after the guest's own limits at which the host ends a command
+LAST_READS = 16  # of CHUNK, before a command counts as not ended: its reader may have been away, and not the guest
+MOST_ROWS = 0xFFFF  # or columns, of a terminal
 LOST = "the process that runs the commands was ended by code in the sandbox"
 
 
@@ -52,6 +55,17 @@ class Drive:
     """The command's socket is about to be closed."""
     resume: Callable[[], object] = lambda: None
     """Code may have stopped the processes that serve commands: continue them."""
+
+
+def terminal_size(size: tuple[int, int]) -> tuple[int, int]:
+    """Return the rows and columns of a terminal.
+
+    Raises:
+        InvalidParams: they are not two whole numbers of 16 bits.
+    """
+    if len(size) != 2 or not all(isinstance(each, int) and 0 <= each <= MOST_ROWS for each in size):
+        raise InvalidParams(f"terminal={size!r:.80} is not usable: give rows and columns, up to {MOST_ROWS:,} each.")
+    return size
 
 
 class Process:
@@ -180,8 +194,12 @@ class Process:
         self._order(Signal(signals.Signals(number)))
 
     def resize(self, rows: int, columns: int) -> None:
-        """Resize the command's terminal."""
-        self._order(Resize(rows, columns))
+        """Resize the command's terminal.
+
+        Raises:
+            InvalidParams: no terminal has such a size.
+        """
+        self._order(Resize(*terminal_size((rows, columns))))
 
     def kill(self, reason: str = "") -> None:
         """Kill the command at once, with all processes of its session."""
@@ -253,18 +271,27 @@ class Process:
         """Return the descriptor of the socket; -1 once the command has ended."""
         return self._link.fileno()
 
-    def advance(self) -> None:
-        """Send and receive without waiting, and handle the received messages."""
+    def advance(self) -> bool:
+        """Send and receive without waiting, and handle the received messages; return whether there were any."""
         with self._changed:
+            events = []
             for event in self._received():
-                self._take(event)  # exceptions of `on_output` go to its caller, OSError too
+                self._take(event)
+                events.append(event)
             self._changed.notify_all()
-        self._tell_end()  # without the lock: what is called may wait for a thread that wants it
+        for event in events:  # without the lock: what is called may wait for a thread that wants it
+            if isinstance(event, CommandPrinted) and self.on_output:
+                self.on_output(event.stream, event.data)  # its exceptions go to its caller, OSError too
+        self._tell_end()
         self._tell_watchers()
+        return bool(events)
 
     def look_at_clock(self) -> None:
-        """End the command if the guest has not ended it in time."""
-        if self.is_late:
+        """End the command if the guest has not ended it in time, by all that it has said until now."""
+        for _ in range(LAST_READS):
+            if not self.is_late or self._is_over or not self.advance():
+                break
+        if self.is_late and not self._is_over:
             self._is_overdue = True
             resume = self.drive.resume
             self._close("it exceeded its time limit, and the sandbox did not end it")
@@ -332,8 +359,6 @@ class Process:
         match event:
             case CommandPrinted(stream, data):
                 self._tails[stream].add(data)
-                if self.on_output:
-                    self.on_output(stream, data)
             case Taken(size):
                 self._window = min(WINDOW, self._window + size)
             case Started(pid):

@@ -44,7 +44,11 @@ class Egress:
         self._journal = Journal(MAX_RECORDED)
         self._loop = join(self)
         self._dialler = Dialler(policy, self._loop, surroundings or Surroundings())
-        self._packages = Packages(policy.packages_cache, policy, self._loop) if policy.packages_cache else None
+        try:
+            self._packages = Packages(policy.packages_cache, policy, self._loop) if policy.packages_cache else None
+        except BaseException:  # no folder for the cache
+            leave(self._loop, self)
+            raise
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
         self._end: socket.socket | None = None
@@ -72,10 +76,9 @@ class Egress:
         has_end = self._end is not None and self._end.fileno() >= 0 and not await_hang_up(self._end.fileno(), 0)
         return has_end and self._link is not None and self._link.is_open
 
-    @property
-    def is_busy(self) -> bool:
-        """True while the code has connections."""
-        return bool(self._tasks)
+    def count_anew(self) -> None:
+        """Count the opened connections from here on, for the limit of one run."""
+        self._journal.opened = 0
 
     def take_connections(self) -> tuple[tuple[NetworkConnection, ...], int]:
         """Return the connections since the last call, and how many were left out."""

@@ -51,7 +51,7 @@ class Journal:
         self._open: list[JournalEntry] = []
         self._over: list[NetworkConnection] = []
         self._left_out = 0
-        self.opened = 0  # since the last taking
+        self.opened = 0  # of this run, or command
 
     def begin(self) -> JournalEntry:
         """Begin the record of a new connection."""
@@ -88,5 +88,5 @@ class Journal:
         with self._lock:
             going_on = [found for entry in self._open[: self._most] if (found := entry.since())]
             taken, self._over = (*self._over, *going_on), []
-            left_out, self._left_out, self.opened = self._left_out, 0, 0
+            left_out, self._left_out = self._left_out, 0
         return taken, left_out

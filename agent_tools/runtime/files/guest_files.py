@@ -69,8 +69,8 @@ class GuestFiles:
         Raises:
             OSError: it cannot be written; EFBIG if there are more than `max_transfer_bytes`.
         """
-        if isinstance(data, (bytes, bytearray, memoryview)) and len(data) > self._limits.max_transfer_bytes:
-            bound = self._limits.max_transfer_bytes
+        bound = self._limits.max_transfer_bytes
+        if isinstance(data, (bytes, bytearray, memoryview)) and memoryview(data).nbytes > bound:
             raise OSError(errno.EFBIG, f"larger than {bound:,} bytes (max_transfer_bytes)", path)
         self._give({"op": "write", "path": path, "append": append}, data)
 
@@ -255,7 +255,7 @@ def give(talk: Conversation, pieces: Iterable[memoryview]) -> None:
 def pieces(data: bytes | BinaryIO) -> Iterator[memoryview]:
     """Yield bytes, or a file's content, in pieces."""
     if isinstance(data, (bytes, bytearray, memoryview)):
-        view = memoryview(data)
+        view = memoryview(data).cast("B")
         for start in range(0, len(view), CHUNK):
             yield view[start : start + CHUNK]
         return

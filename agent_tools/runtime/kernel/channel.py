@@ -10,6 +10,7 @@ import contextlib
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
@@ -89,6 +90,7 @@ class KernelChannel:
         self._bytes_read = 0
         self._is_open = True
         self._has_told_end = False
+        self._reports = deque[Event]()  # that are not yielded yet: the caller may stop at any message
 
     def await_kernel(self, deadline: float, *, passes_over_text: bool = False) -> KernelMessage:
         """Wait for the kernel's first message, which says that it is ready, and return it.
@@ -157,10 +159,11 @@ class KernelChannel:
         if self._has_more or self._socket.fileno() in ready:
             yield from self._take_messages()
         if self._lifeline_fd in ready:
-            reports = self._take_reports()
-            if any(map(_comes_after_messages, reports)):
-                yield from self._take_last_messages()
-            yield from reports
+            self._reports += self._take_reports()
+        if any(map(_comes_after_messages, self._reports)):
+            yield from self._take_last_messages()
+        while self._reports:
+            yield self._reports.popleft()
 
     def close(self) -> None:
         """Hang up."""
@@ -169,7 +172,7 @@ class KernelChannel:
 
     def _poll(self, wait: float) -> set[int]:
         """Return the descriptors that have something, after at most `wait` seconds."""
-        wait = 0 if self._has_more else max(0.0, wait)
+        wait = 0 if self._has_more or self._reports else max(0.0, wait)
         return {descriptor for descriptor, _ in self._poller.poll(wait * 1000)}
 
     def _take_messages(self) -> Iterator[Event]:

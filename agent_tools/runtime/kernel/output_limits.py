@@ -1,6 +1,7 @@
 """Limits one call's outputs: keeps the first and last part of a long text, and the first of many pictures.
 
-Outputs within the limits are passed on at once; beyond them, the last part is buffered and passed on at the end.
+Outputs within the limits are passed on at once; beyond them, the last part is buffered and passed on at the end. What
+takes the place of another output, as an update or after a clear, has that one's room, `MAX_UPDATES` times.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from agent_tools.results.execution import (
     Stream,
     pictures_of,
 )
+from agent_tools.runtime.kernel.settling import OURS
 
 # Of one call.
 MAX_DISPLAYS = 200  # displays and results
-MAX_UPDATES = 2_000  # of displays that are there already
+MAX_UPDATES = 2_000  # of displays that are there already, or that were cleared
 MAX_CALL_BYTES = 64 * MIB  # of all displays and results
 
 
@@ -55,10 +57,16 @@ class _Budget:
         self.bytes_left = MAX_CALL_BYTES
         self.displays = self.updates = self.images = 0
         self.displays_dropped = self.images_dropped = 0
+        self.images_by_id: dict[str, int] = {}  # of displays that can be updated
+        self.clears_next = False
         self.notes_passed = self.notes_dropped = 0
 
     def passed(self, output: Output) -> Iterable[Output]:
         """Return the outputs that may pass now, after notes and buffered text."""
+        if isinstance(output, Cleared) or (self.clears_next and not isinstance(output, OURS)):
+            self.clears_next = isinstance(output, Cleared) and output.wait
+            if not self.clears_next:
+                self.clear()
         match output:
             case Stream():
                 return self.stream(output)
@@ -117,15 +125,25 @@ class _Budget:
         yield from self.flush()
         yield output
 
+    def clear(self) -> None:
+        """Give back the room of what has been displayed until now."""
+        if self.updates + self.displays <= MAX_UPDATES:
+            self.updates += self.displays
+            self.displays = self.images = 0
+            self.images_by_id.clear()
+
     def display(self, output: Result | Display) -> Iterator[Output]:
         size = sum(len(value if isinstance(value, (str, bytes)) else repr(value)) for value in output.data.values())
-        pictures = len(pictures_of(output))
-        if self.images + pictures > self.limits.max_images:
+        pictures, id_ = len(pictures_of(output)), output.display_id or "" if isinstance(output, Display) else ""
+        more = pictures - (self.images_by_id.get(id_, 0) if _is_update(output) else 0)
+        if self.images + more > self.limits.max_images:
             self.images_dropped += pictures
         elif self._has_no_room_for(output) or size > self.bytes_left:
             self.displays_dropped += 1
         else:
-            self.images += pictures
+            self.images += more
+            if id_:
+                self.images_by_id[id_] = pictures
             if _is_update(output):
                 self.updates += 1
             else:

@@ -190,9 +190,11 @@ class Pool:
     def _handed_over(self, ready: ReadySandbox, spec: SessionSpec, quota: Quota) -> RunningSandbox | None:
         if self._engine.guest(spec.work_dir).shares_files:
             after = ExitStack()
-            self._later.append(after.close)
-            if not take_place(ready.blank.path, spec.work_dir, after):
-                return None
+            try:
+                if not take_place(ready.blank.path, spec.work_dir, after):
+                    return None
+            finally:  # not before: it closes folders that are used here
+                self._later.append(after.close)
             self._later.append(ready.blank.forget)
         else:
             self._later.append(ready.blank.remove)  # in the guest it is a folder of its own, which a mirror fills

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from agent_tools.errors import KernelDied, PreludeError
 from agent_tools.guest.wire.words import Branch, EndBranch, SocketOrder, Start, Wake
@@ -22,9 +22,6 @@ from agent_tools.runtime.sandbox.call_line import CallLine
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
 from agent_tools.runtime.transport.transport import Transport
-
-if TYPE_CHECKING:
-    pass
 
 
 class Kernels:
@@ -53,12 +50,13 @@ class Kernels:
 
         Raises:
             KernelDied: it did not start.
+            PreludeError: the prelude failed, and the kernel is ended.
         """
         self.drop()
         self.runs.start_anew()
         self._missing = None
         self._connect(Start(next(self._orders)), deadline)
-        self.define(self.prelude, deadline - time.monotonic())
+        self._begin(deadline)
         assert self.current
         return self.current
 
@@ -86,7 +84,10 @@ class Kernels:
         elif self.runs.wears_out(known):
             raise self._refused("its checkpoint ended again and again")
         if not self.runs.has_definitions(known):
-            self.define(self.prelude, deadline - time.monotonic())
+            try:
+                self._begin(deadline)
+            except PreludeError as exc:
+                raise KernelDied(str(exc)) from exc
         self.hindrance = hindrance(news.get("skipped"))
         return undone
 
@@ -151,6 +152,14 @@ class Kernels:
             for output in self.current.execute(source, seconds, kind="definition"):
                 if isinstance(output, (Error, TimedOut, Died)):
                     raise PreludeError(f"The prelude failed: {output.text}")
+
+    def _begin(self, deadline: float) -> None:
+        """Run the prelude in a new kernel; end one in which it fails, in which code would miss its definitions."""
+        try:
+            self.define(self.prelude, deadline - time.monotonic())
+        except PreludeError as exc:
+            self._refused(str(exc))
+            raise
 
     def adopt(self, spec: SessionSpec) -> None:
         """Give the ready kernel to a session, with its host functions and definitions.

@@ -255,11 +255,13 @@ class RunningSandbox(KernelHolder):
                     self._quota.quota.begin()
 
     def _begin_work(self) -> None:
-        """Check that work_dir is within its limits, before code or a command begins.
+        """Check that work_dir is within its limits, before code or a command begins, whose connections count anew.
 
         Raises:
             FileRejected: it is not.
         """
+        if self._egress:
+            self._egress.count_anew()
         if self._quota:
             self._quota.quota.refuse_excess()
             if not self._has_work():

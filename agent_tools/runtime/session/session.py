@@ -168,11 +168,13 @@ class Session:
         Without `others`, earlier functions are served no more; their names stay defined.
         """
         with self.locked():
-            assert self.spec.host_calls is not None
+            if self.spec.host_calls is None:
+                raise InvalidParams("There are no host functions here: give them where this is made (hostcalls=...).")
             self.spec.host_calls.add(functions, others=others)
             self.recovery.spec = replace(self.spec, prelude=prelude)
             if self._sandbox:
                 self._sandbox.keep_prelude(prelude)
+                self.recovery.kernel()  # one that has ended is replaced
                 self._sandbox.define(prelude, self.spec.limits.timeout)
 
     def reset(self) -> None:

@@ -404,6 +404,16 @@ def test_a_kernel_that_dies_raises_and_the_next_call_finds_the_stubs_again() -> 
         assert call(script, "return await add(1)") == 2
 
 
+def test_no_call_runs_without_a_prelude_that_fails_in_a_later_kernel() -> None:
+    prelude = "import os\nassert not os.path.exists('broken')\nready = True"
+    with sandbox([add], prelude=prelude) as script:
+        with pytest.raises(GuestDied):
+            call(script, "open('broken', 'w').close()\nos._exit(3)")
+        for _ in range(2):
+            with pytest.raises(PreludeError, match="AssertionError"):
+                call(script, "return ready")
+
+
 def test_a_second_call_is_refused_at_once_and_does_not_disturb_the_first() -> None:
     is_in, may_go = threading.Event(), threading.Event()
 

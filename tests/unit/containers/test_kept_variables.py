@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 import pytest
 
 from agent_tools.containers.config import ContainersConfig
-from agent_tools.containers.kept_variables import KeptVariables, Kind
+from agent_tools.containers.kept_variables import PARKED, KeptVariables, Kind
 from agent_tools.tools.code_interpreter import CodeInterpreter
 
 
@@ -55,3 +55,13 @@ def test_an_unfinished_save_of_a_killed_process_is_counted_and_removed(
 def test_a_save_that_ends_after_the_removal_leaves_nothing(kept: KeptVariables, work_dir: Path) -> None:
     assert not save(kept, "saved", lambda: kept.remove("a"))
     assert list((work_dir / "variables").iterdir()) == []
+
+
+def test_variables_that_could_not_be_loaded_are_not_told_as_the_latest(kept: KeptVariables, work_dir: Path) -> None:
+    class Broken(FakeInterpreter):
+        def run(self, _: str) -> None:
+            raise OSError
+
+    assert save(kept, "parked", lambda: None)
+    assert kept.bring_back("a", cast("CodeInterpreter", Broken(lambda: None))) == PARKED
+    assert [each.suffix for each in (work_dir / "variables").iterdir()] == [".saved"]

@@ -146,7 +146,7 @@ def test_a_file_is_opened_and_a_link_fifo_or_folder_is_not(path: Path, secret: P
     with folder.opened(path, "file") as file:
         assert file
         assert file.read() == b"x"
-    for name in ("link", "linked/secret", "folder", "fifo", "nothing", "file/below"):
+    for name in ("link", "linked/secret", "folder", "fifo", "nothing", "file/below", "\ud800"):
         with folder.opened(path, name) as file:
             assert file is None, name
 

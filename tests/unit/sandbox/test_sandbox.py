@@ -202,6 +202,18 @@ def test_functions_are_added_while_it_runs_and_are_there_in_a_fresh_kernel(sandb
         sandbox.add_functions([double])
 
 
+def test_functions_are_added_to_the_kernel_that_follows_an_ended_one(process_runtime: Runtime) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    with Sandbox({"checkpoint": False}, runtime=process_runtime) as sandbox:
+        sandbox.run_code("import os, threading\nthreading.Timer(0.1, os._exit, [3]).start()")
+        session = sandbox._opening.session()
+        until(lambda: not session.is_busy and not session._sandbox.kernel.is_alive())
+        sandbox.add_functions([double])
+        assert sandbox.run_code("await double(4)").result.text == "8"  # type: ignore[union-attr]
+
+
 def test_its_configuration_makes_another_like_it(process_runtime: Runtime, work_dir: Path) -> None:
     sandbox = Sandbox({"work_dir": work_dir, "memory": 2**30, "limits": {"timeout": 5}, "packages": ("six",)})
     config = sandbox.to_config()

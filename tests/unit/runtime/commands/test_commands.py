@@ -15,6 +15,7 @@ from agent_tools.errors import SandboxGone
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import CommandEnded, CommandPrinted, Event, Input, Started
 from agent_tools.limits import Limits
+from agent_tools.results.commands import CommandResult
 from agent_tools.runtime.commands.commands import Commands, Request
 
 
@@ -79,6 +80,69 @@ def test_a_sandbox_that_is_gone_is_told_as_such() -> None:
     for connect in (connecting(), connecting((Started(7),))):
         with pytest.raises(SandboxGone):
             run(connect, is_gone=True)
+
+
+def test_one_that_is_cancelled_before_it_has_begun_is_never_sent() -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    connect = connecting(DONE)
+    result = Commands(Limits(), connect, lambda: False).run(Request("command"), None, cancelled)
+    assert (result.reason, result.stdout) == ("it was cancelled", b"")
+    unused = connect()
+    assert unused
+    unused.close()
+
+
+def test_one_that_is_cancelled_while_it_waits_for_its_turn_waits_no_longer() -> None:
+    cancelled, (ours, theirs) = threading.Event(), socket.socketpair()
+    commands = Commands(Limits(max_commands=1), [ours].pop, lambda: False)
+    other = commands.start(Request("command"))
+    results = list[CommandResult]()
+    waiting = threading.Thread(target=lambda: results.append(commands.run(Request("next"), None, cancelled)))
+    waiting.start()
+    cancelled.set()
+    waiting.join(30)
+    assert [each.reason for each in results] == ["it was cancelled"]
+    other.kill()
+    theirs.close()
+
+
+def test_one_that_ended_in_time_is_not_late_where_its_reader_was_away() -> None:
+    request = Request("command", timeout=0.01)
+    commands = Commands(Limits(command_grace=0.01), connecting(DONE), lambda: False)
+    heard = list[bytes]()
+
+    def slow(_: str, data: bytes) -> None:
+        heard.append(data)
+        (process,) = commands._running
+        process._started -= 60.0
+
+    result = commands.run(request, slow, threading.Event())
+    assert (result.exit_code, result.timed_out, result.stdout, heard) == (0, False, b"done", [b"done"])
+
+
+def test_a_stdin_that_cannot_be_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    class Broken(io.BytesIO):
+        def read1(self, *_: object) -> bytes:
+            raise TypeError
+
+    ours, theirs = socket.socketpair()
+    theirs.sendall(wire.write_event(Started(7)))
+
+    def serve() -> None:
+        reader = wire.orders()
+        while Input(b"") not in reader.feed(theirs.recv(1 << 16)):
+            pass
+        theirs.sendall(wire.write_event(DONE[-1]))
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+    request = Request("cat", stdin=Broken(), timeout=30.0)
+    assert Commands(Limits(), [ours].pop, lambda: False).run(request, None, threading.Event()).exit_code == 0
+    server.join(30)
+    theirs.close()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from agent_tools.errors import InvalidParams
 from agent_tools.guest.wire import commands as wire
 from agent_tools.guest.wire.commands import WINDOW, CommandEnded, CommandPrinted, Input, Signal, Spec, Started, Taken
 from agent_tools.runtime.commands.process import LOST, MAX_WAITING, Process
@@ -226,3 +227,32 @@ def test_a_paced_command_is_read_no_further_than_it_may_print(guest: Guest) -> N
     assert process.is_ahead
     process.pace(11)
     assert not process.is_ahead
+
+
+def test_a_size_that_no_terminal_has_is_refused(guest: Guest) -> None:
+    process = started(guest)
+    with pytest.raises(InvalidParams, match="65,535"):
+        process.resize(70_000, 1)
+
+
+def test_output_is_told_without_the_lock_so_that_another_thread_can_kill_it_meanwhile(guest: Guest) -> None:
+    process = started(guest)
+
+    def kill(_: str, __: bytes) -> None:
+        killer = threading.Thread(target=process.kill, daemon=True)
+        killer.start()
+        killer.join(30)
+        assert not killer.is_alive()
+
+    process.on_output = kill
+    guest.say(Started(17), CommandPrinted("stdout", b"a"))
+    process.advance()
+    assert (process.is_over, process.result().stdout) == (True, b"a")
+
+
+def test_one_whose_end_was_not_read_yet_did_not_exceed_its_time(guest: Guest) -> None:
+    process = started(guest)
+    guest.say(Started(17), CommandPrinted("stdout", b"a"), CommandEnded("code", 0))
+    process._started -= 600.0
+    process.look_at_clock()
+    assert (process.poll(), process.result().timed_out, process.result().stdout) == (0, False, b"a")

@@ -148,6 +148,7 @@ def test_connections_of_a_run_are_limited_and_counted(open_network: OpenNetwork)
     assert answers == [b"HTTP/1.1 403"] * 3 + [b"HTTP/1.1 503"] * 2
     records, left_out = network.egress.take_connections()
     assert (len(records), left_out) == (3, 2)
+    network.egress.count_anew()
     assert network.say(b"CONNECT a.org:443 HTTP/1.1\r\nHost: a.org\r\n\r\n").startswith(b"HTTP/1.1 403")
 
 
@@ -171,6 +172,7 @@ def test_requests_on_a_kept_connection_count_like_connections(keep: Keep, open_n
     assert back.endswith(b"This run has opened too many connections (max_opened).\n")
     records, left_out = network.egress.take_connections()
     assert (len(records), left_out) == (3, 1)
+    network.egress.count_anew()
     assert network.say(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
@@ -199,6 +201,6 @@ def test_a_connection_that_goes_on_is_told_as_open_and_its_bytes_once(keep: Keep
         assert (found.status, found.bytes_out) == ("open", 2)
         code.sendall(b"f")
         until(lambda: b"".join(server.got) == b"abcdef")
-    until(lambda: not network.egress.is_busy)
+    until(lambda: not network.egress._tasks)
     ((found,), _) = network.egress.take_connections()
     assert (found.status, found.bytes_out) == ("closed", 1)

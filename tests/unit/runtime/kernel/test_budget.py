@@ -208,7 +208,26 @@ def test_clearing_for_ever_leaves_few_outputs() -> None:
     value = Display({"text/plain": "4"})
     endless: list[Output] = [value, Cleared(), out("x" * 20), Cleared(wait=True)] * 1000
     kept = within(endless, Limits(max_text_chars=100))
-    assert len(kept) < 5 * MAX_DISPLAYS
+    assert len(kept) < 2 * (MAX_UPDATES + MAX_DISPLAYS)
+
+
+def test_a_figure_that_is_drawn_anew_all_the_time_ends_with_the_last_one() -> None:
+    ticks = range(100)
+    cleared = [each for tick in ticks for each in (Cleared(wait=True), image(tick), out(f"{tick}"))]
+    assert settle(within(cleared, Limits(max_images=5))) == (image(99), out("99"))
+    updated = [
+        Display({"image/png": b"%d" % tick, "text/plain": "<Figure>"}, "plot", is_update=tick > 0) for tick in ticks
+    ]
+    (last,) = settle(within(updated, Limits(max_images=5)))
+    assert isinstance(last, Display)
+    assert last.data["image/png"] == b"99"
+
+
+def test_updates_bring_no_more_pictures_than_there_may_be() -> None:
+    plain = [Display({"text/plain": "-"}, f"{number}") for number in range(20)]
+    drawn = [Display({"image/png": b"%d" % number}, f"{number}", is_update=True) for number in range(20)]
+    kept = settle(within([*plain, *drawn], Limits(max_images=5)))
+    assert sum(isinstance(each, Display) and "image/png" in each.data for each in kept) == 5
 
 
 @given(st.lists(PRINTS | OTHERS | st.just(Cleared(wait=True)), max_size=30))

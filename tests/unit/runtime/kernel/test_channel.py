@@ -166,6 +166,19 @@ def test_a_hang_up_comes_after_the_last_message(rig: Rig) -> None:
     assert list(rig.channel.receive(0)) == []
 
 
+def test_a_report_waits_for_a_caller_who_leaves_at_a_message_before_it(rig: Rig) -> None:
+    count = 2 * READ_SIZE // len(stream("x" * 1_000))
+    rig.sends(*["x" * 1_000] * count)
+    rig.init.send(write(Exit(GENERATION)))
+    seen = 0
+    while seen < count:
+        for event in rig.channel.receive(SOON):
+            seen += isinstance(event, Arrived)
+            if seen == count:
+                break
+    assert list(rig.channel.receive(0)) == [Reported(Exit(GENERATION))]
+
+
 @pytest.mark.parametrize("cut", [1, 2, 7, 30, -1])
 def test_a_message_cut_by_a_hang_up_never_arrives(rig: Rig, cut: int) -> None:
     rig.kernel.sendall(stream("whole") + stream("cut")[:cut])
