@@ -24,6 +24,7 @@ from agent_tools.containers.failures import (
     ContainerNotDeleted,
     ContainerNotFound,
     ContainersError,
+    KeyRevoked,
     NoSandbox,
     TooManyContainers,
 )
@@ -66,6 +67,7 @@ class Containers(Generic[Config]):
         queue: the queue before sandboxes that run code.
         most_of: returns the number of containers that an owner may have at once.
         volumes_of: returns the volumes that an owner may use.
+        may_use: returns whether an owner may use containers still. It changes before `stop` is called.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Containers(Generic[Config]):
         self.ended: Callable[[ContainerRecord, Mapping[str, str], RunEnd], None] = lambda *_: None
         self.most_of: Callable[[str], int] = lambda _: config.max_containers
         self.volumes_of: Callable[[str], tuple[Volume, ...]] = lambda _: config.volumes
+        self.may_use: Callable[[str], bool] = lambda _: True
         self.variables = KeptVariables(config)
         self.places = Places(config, self.variables, self)
         self.queue = SandboxQueue(config.max_sandboxes, config.most_of_key(config.max_sandboxes))
@@ -102,7 +105,10 @@ class Containers(Generic[Config]):
         Raises:
             ContainersError: the memory or the network is more than allowed, there are too many, or no storage is left.
             ContainerExists: a container of this id exists, or of this name where names are unique.
+            KeyRevoked: the owner may use containers no more.
         """
+        if not self.may_use(owner):
+            raise KeyRevoked
         memory, network = check_memory(spec.memory, self.config), check_network(spec.domains, self.config)
         self.check_room(owner)
         now = self.clock()
@@ -295,6 +301,7 @@ class Containers(Generic[Config]):
         Raises:
             ContainerExpired: the container has ended.
             ContainerElsewhere: another process has its sandbox.
+            KeyRevoked: its owner may use containers no more.
             NoSandbox: no sandbox became free.
         """
         with nullcontext() if has_ticket else self.queue.place(self._owner(id_), id_, patience):
@@ -379,6 +386,10 @@ class Containers(Generic[Config]):
 
     def _called(self, id_: str) -> TakenSandbox | None:
         row = self.leases.take_lease(id_, self.clock())
+        if row and not self.may_use(row.owner):  # asked after the lease is taken, since `stop` finds earlier leases
+            if id_ not in self.places.generations():
+                self.sandbox_gone(id_)
+            raise KeyRevoked
         return TakenSandbox(partial(self._interpreter, row), row.generation, row.has_run) if row else None
 
     def _fill_pool(self) -> None:

@@ -65,6 +65,13 @@ class TooManyContainers(ContainersError):
     """The owner has reached the limit of containers."""
 
 
+class KeyRevoked(ContainersError):
+    """The owner's key, or the group of the user that the owner is, was revoked."""
+
+    def __init__(self) -> None:
+        super().__init__("The API key was revoked.")
+
+
 class RowsAway(ContainersError):
     """The rows of containers cannot be read or written now."""
 

@@ -19,6 +19,7 @@ _CONTAINERS: dict[type[containers.ContainersError], tuple[int, str | None, str |
     containers.ContainerExpired: (400, "container_expired", None),
     containers.ContainerNotDeleted: (503, "container_not_deleted", None),
     containers.TooManyContainers: (429, "too_many", None),
+    containers.KeyRevoked: (401, "invalid_api_key", None),
     containers.RowsAway: (503, "database_unavailable", None),
     containers.ContainerElsewhere: (421, "container_elsewhere", None),
     containers.NoSandbox: (503, "overloaded", None),

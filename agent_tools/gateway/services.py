@@ -149,6 +149,7 @@ class Services:
         undo.callback(self.containers.close)
         self.containers.name_of, self.containers.user_of = self.keys.name_of, self.keys.user_of
         self.containers.most_of = lambda owner: self.keys.max_containers(owner, config.max_containers)
+        self.containers.may_use = self.keys.has
         self.containers.volumes_of = lambda owner: self.keys.volumes(owner, config.volumes)
         self.shares = self.containers.shares
         self.conversations = RecognisedConversations(config, self.store)

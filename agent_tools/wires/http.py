@@ -40,6 +40,7 @@ _STATUSES: dict[type[AgentToolsError], int] = {
     failures.NotFound: 404,
     failures.ContainerExpired: 404,
     failures.TooManyContainers: 429,
+    failures.KeyRevoked: 401,
     failures.FileTooLarge: 413,
     failures.FileNotWritten: 400,
     failures.StorageFull: 507,

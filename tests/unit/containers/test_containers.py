@@ -1,4 +1,4 @@
-"""Containers of an owner who may have no more."""
+"""Containers of an owner who may have no more, or none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from agent_tools.containers.config import ContainersConfig
 from agent_tools.containers.containers import Containers
-from agent_tools.containers.failures import TooManyContainers
-from agent_tools.containers.records import ContainerRecord
+from agent_tools.containers.failures import KeyRevoked, TooManyContainers
+from agent_tools.containers.records import NAMED, ContainerRecord
 from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.runtime.runtime import Runtime
@@ -29,4 +29,30 @@ def test_an_owner_at_the_limit_expires_only_their_own_containers(rows: Rows, wor
     third = containers.create("ann", ContainerSpec("c")).id
     active = rows.find(ContainerRecord, status="active")
     assert {row.id for row in active} == {theirs, second, third}
+    containers.close()
+
+
+def test_an_owner_who_was_revoked_starts_nothing_after_the_stop(rows: Rows, work_dir: Path) -> None:
+    config, runtime = ContainersConfig(data_dir=work_dir, pool=0), Runtime(ProcessEngine(), lambda packages: "none")
+    containers: Containers[Any] = Containers(config, rows, runtime)
+    spec, owners = ContainerSpec("c", origin=f"{NAMED}test"), {"ann", "bob"}
+    ids = {owner: containers.named(owner, spec, 9).id for owner in ("ann", "bob")}
+    containers.may_use = lambda owner: owner in owners
+    with containers.acquire(ids["ann"]) as (interpreter, _):
+        interpreter.start()
+        owners.remove("ann")
+        with pytest.raises(KeyRevoked), containers.acquire(ids["ann"]):
+            pass
+        containers.stop({"ann"})
+    for again in (containers.use(ids["ann"]), containers.attend(ids["ann"], 1, lambda sandbox: sandbox.start())):
+        with pytest.raises(KeyRevoked), again:
+            pass
+    with pytest.raises(KeyRevoked):
+        containers.create("ann", spec)
+    assert containers.running() == {}
+    row = rows.get(ContainerRecord, ids["ann"])
+    assert row
+    assert row.gateway == ""
+    with containers.use(ids["bob"]) as (sandbox, _):
+        assert sandbox.is_alive
     containers.close()
