@@ -25,6 +25,7 @@ class Mount:
         has_tree: the application serves all paths below, with any method, and WebSockets.
         public: paths below that are answered without a key.
         wants_users: the application needs a key made with `--for-users` for most of its functions.
+        has_secret_path: paths below may hold a key, so that logs have the mount's own path.
     """
 
     path: str
@@ -32,3 +33,4 @@ class Mount:
     has_tree: bool = False
     public: tuple[str, ...] = ()
     wants_users: bool = False
+    has_secret_path: bool = False

@@ -75,9 +75,11 @@ def create_app(
     end_waits = runtime.stop if owns_runtime else lambda: None
     public = [mount.path + path for mount in mounts for path in mount.public]
     trees = [f"{mount.path}/" for mount in mounts if mount.has_tree]
+    secret = [mount.path for mount in mounts if mount.has_secret_path]
+    owned = [mount.path for mount in mounts]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(GatewayMiddleware, owned=[mount.path for mount in mounts], public=public, trees=trees)],
+        middleware=[Middleware(GatewayMiddleware, owned=owned, public=public, trees=trees, secret=secret)],
         exception_handlers={HTTPException: _unknown},
         lifespan=partial(_lifespan, partial(Services, config, runtime, tracing), mounts, end_waits),
     )

@@ -47,13 +47,19 @@ class GatewayMiddleware:
     """Middleware around all routes. Failures are answered in the API's own shape."""
 
     def __init__(
-        self, app: ASGIApp, owned: Sequence[str] = (), public: Sequence[str] = (), trees: Sequence[str] = ()
+        self,
+        app: ASGIApp,
+        owned: Sequence[str] = (),
+        public: Sequence[str] = (),
+        trees: Sequence[str] = (),
+        secret: Collection[str] = (),
     ) -> None:
         self._app = app
         self._doors = tuple(owned)
         self._owned = (*_OWNED, *owned)
         self._public = frozenset(public)
         self._trees = tuple(trees)
+        self._secret = frozenset(secret)  # doors whose paths may hold a key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -64,7 +70,7 @@ class GatewayMiddleware:
         services: Services = scope["app"].state.services
         request_id.set(new_id("req"))
         scope = _below(services.config.root_path, scope)
-        door = next((each for each in self._doors if f"{scope['path']}/".startswith(f"{each}/")), "")
+        door = self._door(scope)
         ending = EndingConnection(scope, receive, send)
         if is_socket and scope["path"].startswith(self._trees):
             await self._connect(services, scope, door, ending)
@@ -100,6 +106,13 @@ class GatewayMiddleware:
             finally:
                 services.unpacked.give_back(received)
         note_request(services, scope, answer.status, started, method=scope.get("method", "GET"))
+
+    def _door(self, scope: Scope) -> str:
+        """Return the path of the mount that a request is for, '' for none. It is logged in place of one with a key."""
+        door = next((each for each in self._doors if f"{scope['path']}/".startswith(f"{each}/")), "")
+        if door in self._secret:
+            scope["logged_path"] = door
+        return door
 
     async def _connect(self, services: Services, scope: Scope, door: str, ending: EndingConnection) -> None:
         """Serve a WebSocket of a mount, which calls `authenticate` with a message's key if the head has none."""
