@@ -119,6 +119,25 @@ async def sized(size: int, work: Callable[..., T], *args: Any) -> T:
     return work(*args) if size <= SMALL else await in_thread(size, work, *args)
 
 
+async def written(value: Any, write: Callable[[Any], T]) -> T:
+    """Return what `write` makes of a value as JSON; in a thread unless it is small."""
+    return await sized(_size(value), write, value)
+
+
+def _size(value: Any) -> int:
+    """Return about how many bytes the JSON of a value has; counting ends beyond `LARGE`."""
+    size, left = 0, [value]
+    while left and size <= LARGE:
+        each = left.pop()
+        size += len(each) if isinstance(each, (str, bytes)) else 4
+        if isinstance(each, dict):
+            left += each
+            left += each.values()
+        elif isinstance(each, (list, tuple)):
+            left += each
+    return size
+
+
 async def in_thread(size: int, work: Callable[..., T], *args: Any) -> T:
     """Do work on JSON of a size in bytes in a thread; large JSON waits for one of `places`."""
     if size <= LARGE:

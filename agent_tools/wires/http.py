@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from agent_tools.bodies.connections import unless_disconnected
 from agent_tools.bodies.files import file_body, file_form
-from agent_tools.bodies.json_body import BodyRefused, json_of
+from agent_tools.bodies.json_body import BodyRefused, json_of, written
 from agent_tools.containers import failures
 from agent_tools.errors import AgentToolsError, InvalidParams
 from agent_tools.limits import MIB
@@ -136,7 +136,7 @@ class Routes:
                 check = partial(checked, operation.body, where="body")
                 given |= await self._read(request, self._max_body, check)
             answer = await operation.handler(call, **given)
-            return answer if isinstance(answer, Response) else Json(answer)
+            return answer if isinstance(answer, Response) else await written(answer, Json)
 
         endpoint.__name__ = operation.name  # by which metrics count it
         return endpoint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import sys
@@ -39,7 +40,7 @@ async def until_true(condition: Callable[[], object]) -> None:
 
 
 class LargeJsonHere:
-    """Notes every large JSON text that is parsed or written in the thread that enters it."""
+    """Notes every large text of JSON or base64 that is read or written in the thread that enters it."""
 
     def __init__(self) -> None:
         self.sizes: list[tuple[str, int]] = []
@@ -56,6 +57,8 @@ class LargeJsonHere:
             self._note("parsed", frame.f_locals["s"])
         elif event == "return" and frame.f_code is json.dumps.__code__:
             self._note("written", value)
+        elif event == "return" and frame.f_code in (base64.b64decode.__code__, base64.b64encode.__code__):
+            self._note("base64", value)
 
     def _note(self, what: str, text: Any) -> None:
         if isinstance(text, (str, bytes, bytearray)) and len(text) > LARGE:

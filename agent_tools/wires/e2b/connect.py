@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from agent_tools.bodies.envelopes import END, envelope, messages
-from agent_tools.bodies.json_body import json_of, read_json
+from agent_tools.bodies.json_body import json_of, read_json, written
 from agent_tools.errors import AgentToolsError
 from agent_tools.wires.http import Json, failure_of
 
@@ -88,7 +88,7 @@ def streamed(answers: AsyncGenerator[dict[str, Any], None]) -> StreamingResponse
         try:
             async with aclosing(answers):
                 async for answer in answers:
-                    yield envelope(answer)
+                    yield await written(answer, envelope)
         except (HTTPException, AgentToolsError, OSError) as exc:
             end = {"error": _error(*failure_of(exc))}
         yield envelope(end, END)

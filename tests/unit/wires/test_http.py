@@ -1,0 +1,36 @@
+"""Routes of a wire: in which thread large answers are made."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+
+from agent_tools.limits import MIB
+from agent_tools.wires.http import Routes, application
+from tests.gateway.in_loop import LargeJsonHere
+
+
+def test_a_large_answer_is_written_in_a_thread() -> None:
+    routes = Routes(lambda _: SimpleNamespace())
+
+    @routes.on("GET", "/large")
+    async def large(_: Any) -> Any:
+        return {"files": [{"text": "x" * MIB}]}
+
+    @routes.on("GET", "/many")
+    async def many(_: Any) -> Any:
+        return list(range(MIB))
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(application(routes.made()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            with LargeJsonHere() as here:
+                answers = [await client.get(path) for path in ("/large", "/many")]
+        assert here.sizes == []
+        assert answers[0].json() == {"files": [{"text": "x" * MIB}]}
+        assert answers[1].json()[-1] == MIB - 1
+
+    asyncio.run(main())
