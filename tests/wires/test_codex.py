@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
+from agent_tools.gateway.named_keys import NamedKeys
 from agent_tools.wires.codex.connection import MAX_SESSIONS
-from agent_tools.wires.codex.messages import RpcError
-from agent_tools.wires.codex.processes import KEPT, KEPT_ENDED, SessionProcesses
+from agent_tools.wires.codex.processes import KEPT, KEPT_ENDED
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 from tests.wires.exec_client import ExecClient, encoded
@@ -162,12 +162,13 @@ def test_the_sandbox_describes_itself_and_refuses_what_it_does_not_have(client: 
 
 
 def test_a_session_waits_for_its_client_and_ends_without_it(served: Served, client: Client) -> None:
+    served.gateway.app.state.mounted["/codex"].state.wire.detached_seconds = 10
     session = opened(served)
     id_ = session.initialize()["sessionId"]
     session.start("1", "bash", "-c", "read x; echo $$; exec sleep 1000", pipeStdin=True)
     assert client.call("process/read", processId="1")[0] == -32600  # each session has its own
     refused = opened(served).initialize(id_)
-    assert refused == (-32600, f"session {id_} is already attached to another connection")
+    assert refused == (-32010, f"session {id_} is already attached to another connection")
     session.socket.close()
     back = opened(served)
     until(lambda: isinstance(back.initialize(id_), dict))
@@ -193,17 +194,34 @@ def test_a_name_of_a_key_is_a_container(served: Served, client: Client) -> None:
 def test_a_socket_needs_a_key_which_no_log_has(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     caplog.set_level("INFO", "websockets.client")  # the client's own
+    caplog.set_level("WARNING", "httpx")
     caplog.set_level("INFO", "uvicorn.error")  # as `serve` has it
     url = f"{served.gateway.url.replace('http', 'ws', 1)}/codex/box"
-    for refused in (url, f"{url}/wrong", f"{url}{'n' * 200}/{served.keys['plain']}"):
+    key = served.keys["plain"]
+    for refused in (url, f"{url}/wrong", f"{url}{'n' * 200}/{key}", f"{url}/{key}/", f"{url}/{key}/more"):
         with pytest.raises(InvalidStatus):
             connect(refused)
-    headers = {"Authorization": f"Bearer {served.keys['plain']}"}
+    with pytest.raises(InvalidStatus):
+        connect(f"{url}/{key}", additional_headers={"Authorization": "Bearer wrong"})
+    assert httpx.get(f"{served.gateway.url}/codex/box/{key}").status_code == 401
+    headers = {"Authorization": f"Bearer {key}"}
     socket = served._stack.enter_context(connect(url, additional_headers=headers))
     assert "sessionId" in Client(socket).initialize()
     opened(served).socket.close()
-    until(lambda: caplog.text.count("/codex") >= 4)
-    assert served.keys["plain"] not in caplog.text
+    until(lambda: caplog.text.count("/codex") >= 8)
+    assert key not in caplog.text
+
+
+def test_a_revoked_key_runs_nothing_more_over_its_open_socket(served: Served, client: Client) -> None:
+    services = served.gateway.services
+    assert client.start("1", "sleep", "1000")["processId"] == "1"
+    NamedKeys(services.store).revoke("plain")
+    until(lambda: not served.running)
+    with pytest.raises(ConnectionClosed) as closed:
+        client.start("2", "sleep", "1000")
+    assert closed.value.rcvd
+    assert closed.value.rcvd.code == 1008
+    assert not served.running
 
 
 def test_a_message_that_is_too_large_ends_the_connection(served: Served, client: Client) -> None:
@@ -253,28 +271,3 @@ def test_a_client_that_does_not_read_stops_its_process(served: Served, client: C
 
     until(lambda: (seen := cpu()) and seen == cpu())
     lazy.socket.close()
-
-
-class NeverBegun:
-    """A process that a hostile sandbox never starts, and the shelf that it is on."""
-
-    pid, is_over, is_ended = 0, False, False
-    it = property(lambda self: self)
-
-    async def start(self, *_: Any, **__: Any) -> NeverBegun:
-        return self
-
-    async def read(self, _: Any, wait: float) -> None:
-        await asyncio.sleep(wait)
-
-    async def end(self, _: Any) -> None:
-        self.is_ended = True
-
-
-def test_a_sandbox_that_never_starts_a_process_holds_nobody_up() -> None:
-    never: Any = NeverBegun()
-    processes = SessionProcesses(never, ("", ""), str, str, never.read)
-    processes.start_seconds = 0.05
-    with pytest.raises(RpcError, match=r"within 0.05 s"):
-        asyncio.run(processes.start("1", ["true"], "/workspace", {}, False))
-    assert never.is_ended

@@ -1,34 +1,36 @@
 """Connections and their sessions, over a WebSocket or over stdin and stdout.
 
-A session outlives its connection by `DETACHED_SECONDS`, in which the client may resume it and read the missed output.
+A session outlives its connection for a while, in which the client may resume it and read the missed output.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, create_model
 
-from agent_tools.bodies.json_body import BodyRefused, read_json
+from agent_tools.bodies.json_body import BodyRefused, read_json, written
 from agent_tools.engines.engine import GUEST_WORK_DIR
 from agent_tools.engines.first_process import GUEST_HOME
+from agent_tools.limits import MIB
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.codex.files import FileMethods
 from agent_tools.wires.codex.http_request import fetch
 from agent_tools.wires.codex.messages import (
+    ATTACHED,
     CAMEL,
     INVALID_REQUEST,
     NO_METHOD,
     Name,
     RpcError,
     RpcRequest,
+    dumped,
     error_of,
     parameters,
     read,
@@ -40,11 +42,12 @@ from agent_tools.wires.opened import COMMAND, PATIENCE, Attendable, Place, Proce
 from agent_tools.wires.paths import Home
 
 VERSION = "0.171.0"  # of the protocol that this was compared with
-DETACHED_SECONDS = 10.0
 MAX_COMMANDS = 32  # that run in a container
 MAX_SESSIONS = 16  # of a container, those that wait for their client included
-MAX_WAITING = 256  # requests of a connection that wait for a process
-Send = Callable[[bytes], Awaitable[None]]
+MAX_WAITING = 256  # requests of a connection that are answered at once
+WAITING_BYTES = 4 * MIB  # of the messages of all of them
+MAX_FETCHES = 8  # `http/request`s of a key that are answered at once
+Send = Callable[[str], Awaitable[None]]
 T = TypeVar("T")
 
 
@@ -65,12 +68,22 @@ class SessionContainer:
 
 
 class CodexWire:
-    """The state of the wire: sessions, and the processes of all. For one event loop."""
+    """The state of the wire: sessions, and the processes of all. For one event loop.
+
+    A session outlives its connection by `detached_seconds`.
+    """
+
+    detached_seconds = 30.0  # as in codex, whose client tries for 25 s
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self.sandboxes = sandboxes
         self.commands = Processes(sandboxes, COMMAND, MAX_COMMANDS)
         self._sessions: dict[str, CodexSession] = {}
+        self._fetches: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def fetches(self, owner: str) -> asyncio.Semaphore:
+        """Return the places for an owner's `http/request`s."""
+        return self._fetches.setdefault(owner, asyncio.Semaphore(MAX_FETCHES))
 
     async def attach(self, box: SessionContainer, connection: Connection, resumed: str | None) -> CodexSession:
         """Return a new session of a container, or resume one without a connection.
@@ -83,7 +96,7 @@ class CodexWire:
             if session is None or session.box.place != box.place:
                 raise RpcError(INVALID_REQUEST, f"unknown session id {resumed}")
             if session.connection:
-                raise RpcError(INVALID_REQUEST, f"session {resumed} is already attached to another connection")
+                raise RpcError(ATTACHED, f"session {resumed} is already attached to another connection")
         else:
             if sum(each.box.place == box.place for each in self._sessions.values()) >= MAX_SESSIONS:
                 raise RpcError(INVALID_REQUEST, f"The sandbox has {MAX_SESSIONS} sessions already: close one of them.")
@@ -146,12 +159,13 @@ class CodexSession:
             await self.connection.send({"method": method, "params": params})
 
     async def _end_late(self) -> None:
-        await asyncio.sleep(DETACHED_SECONDS)
+        await asyncio.sleep(self._wire.detached_seconds)
         self._end = None
         await self._wire.end(self)
 
 
-_FILES: dict[str, Callable[..., dict[str, Any]]] = {
+FileMethod = Callable[..., dict[str, Any]]
+_FILES: dict[str, FileMethod] = {
     "fs/getMetadata": FileMethods.metadata,
     "fs/readFile": FileMethods.read,
     "fs/writeFile": FileMethods.write,
@@ -185,6 +199,17 @@ METHODS: dict[str, type[BaseModel]] = {
 _WAITING = ("process/read", "process/write", "http/request")  # answered concurrently with other requests
 
 
+def _request(message: object) -> tuple[int | str | None, str, dict[str, Any] | RpcError]:
+    """Return id, method and parameters of a request, or the error of these. Raises RpcError: it is none."""
+    asked: RpcRequest = read(RpcRequest, message)
+    if asked.method not in METHODS:
+        return asked.id, asked.method, RpcError(NO_METHOD, f"This exec-server has no method {asked.method}.")
+    try:
+        return asked.id, asked.method, dict(read(METHODS[asked.method], asked.params))
+    except RpcError as exc:
+        return asked.id, asked.method, exc
+
+
 @dataclass(eq=False)
 class Connection:
     """One client's connection. Requests are answered in order; only a wait for a process is answered later."""
@@ -194,71 +219,75 @@ class Connection:
     write: Send
     _session: CodexSession | None = None
     _is_initialized: bool = False
-    _waiting: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: dict[asyncio.Task[None], int] = field(default_factory=dict)
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def handle(self, message: bytes) -> bool:
         """Handle a message; return False if the connection must be closed after it."""
         try:
-            request: RpcRequest = await read_json(message, partial(read, RpcRequest))
+            id_, method, given = await read_json(message, _request)
         except (BodyRefused, RpcError) as exc:
             detail = exc if isinstance(exc, RpcError) else exc.detail
             await self._fail(-1, RpcError(INVALID_REQUEST, f"This is no JSON-RPC message: {detail}"))
             return True
-        if request.id is None:
-            self._is_initialized = request.method == "initialized" and self._session is not None
+        if id_ is None:
+            self._is_initialized = method == "initialized" and self._session is not None
             if not self._is_initialized:
-                message_ = f"unexpected notification {request.method}: only initialized, after initialize"
+                message_ = f"unexpected notification {method}: only initialized, after initialize"
                 await self._fail(-1, RpcError(INVALID_REQUEST, message_))
             return self._is_initialized
-        if request.method in _WAITING and len(self._waiting) < MAX_WAITING:
-            task = asyncio.create_task(self._answer(request))
-            self._waiting.add(task)
-            task.add_done_callback(self._waiting.discard)
-        else:
-            await self._answer(request)
+        has_room = len(self._waiting) < MAX_WAITING and sum(self._waiting.values()) + len(message) <= WAITING_BYTES
+        task = asyncio.create_task(self._answer(id_, method, given))
+        self._waiting[task] = len(message)
+        task.add_done_callback(self._waiting.pop)
+        if method not in _WAITING or not has_room:
+            await asyncio.wait((task,))  # which leaves the task to `close`
+            task.result()
         return True
 
-    async def send(self, message: dict[str, Any]) -> None:
-        """Send a message; wait until the client can read it."""
-        await self.write(json.dumps(message, separators=(",", ":")).encode())
+    async def send(self, message: dict[str, Any] | str) -> None:
+        """Send a message, or its JSON; wait until the client can read it."""
+        async with self._sending:  # so that of many answers for a slow client only one is written
+            await self.write(message if isinstance(message, str) else await written(message, dumped))
 
     async def close(self) -> None:
-        """Close the connection; its session may be resumed."""
-        for task in self._waiting:
-            task.cancel()
-        await asyncio.gather(*self._waiting, return_exceptions=True)
+        """Close the connection; its session may be resumed at once."""
         if self._session:
             self._session.detach(self)
+        waiting = list(self._waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _answer(self, request: RpcRequest) -> None:
+    async def _answer(self, id_: int | str, method: str, given: dict[str, Any] | RpcError) -> None:
         try:
-            await self.send({"id": request.id, "result": await self._result(request)})
+            if method != "initialize" and not self._is_initialized:
+                missing = "send initialized" if self._session else "call initialize"
+                raise RpcError(INVALID_REQUEST, f"client must {missing} before using {method}")
+            if isinstance(given, RpcError):
+                raise given
+            if method == "http/request":
+                await self._fetch(id_, given)
+            elif method in _FILES:
+                await self._use_files(id_, _FILES[method], given)
+            else:
+                await self.send({"id": id_, "result": await self._result(method, given)})
         except Exception as exc:
             if (error := error_of(exc)) is None:
                 raise
-            await self._fail(request.id, error)
+            await self._fail(id_, error)
 
-    async def _fail(self, id_: int | str | None, error: RpcError) -> None:
+    async def _fail(self, id_: int | str, error: RpcError) -> None:
         await self.send({"error": error.body, "id": id_})
 
-    async def _result(self, request: RpcRequest) -> dict[str, Any]:
-        if request.method != "initialize" and not self._is_initialized:
-            missing = "send initialized" if self._session else "call initialize"
-            raise RpcError(INVALID_REQUEST, f"client must {missing} before using {request.method}")
-        if request.method not in METHODS:
-            raise RpcError(NO_METHOD, f"This exec-server has no method {request.method}.")
-        given = dict(read(METHODS[request.method], request.params))
-        if request.method == "initialize":
+    async def _result(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+        if method == "initialize":
             return await self._initialize(given["resume_session_id"])
         session = self._session
         assert session
-        if request.method in _PROCESSES:
-            return await _PROCESSES[request.method](session.processes, **given)
-        if request.method in _FILES:
-            return await session.use(lambda sandbox: _FILES[request.method](session.files, sandbox, **given))
-        if request.method == "http/request":
-            return await self._fetch(session, given)
-        return self._info(session) if request.method == "environment/info" else {"status": "ready"}
+        if method in _PROCESSES:
+            return await _PROCESSES[method](session.processes, **given)
+        return self._info(session) if method == "environment/info" else {"status": "ready"}
 
     async def _initialize(self, resumed: str | None) -> dict[str, Any]:
         if self._session:
@@ -266,15 +295,29 @@ class Connection:
         self._session = await self.wire.attach(self.box, self, resumed)
         return {"sessionId": self._session.id, "environmentInfo": self._info(self._session)}
 
-    async def _fetch(self, session: CodexSession, given: dict[str, Any]) -> dict[str, Any]:
-        answer = await session.use(lambda sandbox: fetch(sandbox, **given))
-        if given["stream_response"]:
-            delta = {"requestId": given["request_id"], "seq": 1, "deltaBase64": answer["bodyBase64"], "done": True}
-            task = asyncio.create_task(self.send({"method": "http/request/bodyDelta", "params": delta}))
-            self._waiting.add(task)  # it begins once the answer's head is sent
-            task.add_done_callback(self._waiting.discard)
-            answer["bodyBase64"] = ""
-        return answer
+    async def _use_files(self, id_: int | str, method: FileMethod, given: dict[str, Any]) -> None:
+        session = self._session
+        assert session
+
+        def answered(sandbox: Sandbox) -> str:
+            return dumped({"id": id_, "result": method(session.files, sandbox, **given)})
+
+        await self.send(await session.use(answered))
+
+    async def _fetch(self, id_: int | str, given: dict[str, Any]) -> None:
+        session = self._session
+        assert session
+
+        def answered(sandbox: Sandbox) -> list[str]:
+            answer, messages = fetch(sandbox, **given), list[dict[str, Any]]()
+            if given["stream_response"]:
+                delta = {"requestId": given["request_id"], "seq": 1, "deltaBase64": answer["bodyBase64"], "done": True}
+                messages, answer["bodyBase64"] = [{"method": "http/request/bodyDelta", "params": delta}], ""
+            return [dumped(each) for each in ({"id": id_, "result": answer}, *messages)]
+
+        async with self.wire.fetches(self.box.place[0]):
+            for message in await session.use(answered):
+                await self.send(message)
 
     def _info(self, session: CodexSession) -> dict[str, Any]:
         return {

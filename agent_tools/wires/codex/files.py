@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import os
 import posixpath
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -34,7 +34,7 @@ MAX_BLOCK = MIB  # bytes of one block of a file
 MAX_FILE = 24 * MIB  # bytes of a file in one message
 MAX_HANDLES = 128  # that are open in a session
 MAX_ENTRIES = 10_000  # of one walk
-SECONDS = 30.0  # of a command that copies files or follows links
+SECONDS = 30.0  # of a command that copies files or follows links, and of looking at the links of folders
 Maybe = bool | None
 
 
@@ -62,6 +62,8 @@ class FileMethods:
 
     Each method is the `fs/` one that its docstring names. Errors, beside `RpcError`, as for `Sandbox.read_file`.
     """
+
+    seconds = SECONDS
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -91,7 +93,7 @@ class FileMethods:
         data = sandbox.read_file(where, max_bytes=MAX_FILE + 1)
         if len(data) > MAX_FILE:
             raise OSError(errno.EFBIG, f"The file is larger than {MAX_FILE:,} bytes: read it by fs/open")
-        return {"dataBase64": base64.b64encode(data).decode()}
+        return {"dataBase64": data}
 
     def write(self, sandbox: Sandbox, path: Path, data_base64: Bytes, follow_symlinks: Maybe = None) -> dict[str, Any]:
         """`writeFile`: replace a file in a folder that exists."""
@@ -115,8 +117,10 @@ class FileMethods:
 
     def read_directory(self, sandbox: Sandbox, path: Path) -> dict[str, Any]:
         """`readDirectory`: the entries of a folder; a link counts as its target, and is left out without one."""
-        where, entries = self.inside(path), list[dict[str, Any]]()
+        where, entries, deadline = self.inside(path), list[dict[str, Any]](), time.monotonic() + self.seconds
         for each in sandbox.list_files(where):
+            if time.monotonic() > deadline:
+                raise RpcError(FAILED, f"The folder has more links than can be followed in {self.seconds:g} s.")
             if found := _target(sandbox, where, each):
                 entries.append({"fileName": os.fsencode(each.name).decode("utf-8", "replace"), **_kinds(found)})
         return {"entries": entries}
@@ -126,7 +130,8 @@ class FileMethods:
         top = self._home.resolved(path)
         folders, found, errors = deque([(top, 0)]), list[dict[str, str]](), list[dict[str, str]]()
         most, left = min(options.max_entries, MAX_ENTRIES), options.max_directories
-        while folders:
+        cut, deadline = {"entries": found, "errors": errors, "truncated": True}, time.monotonic() + self.seconds
+        while folders and time.monotonic() <= deadline:
             folder, depth = folders.popleft()
             try:
                 listed = sandbox.list_files(self._home.in_sandbox(folder))
@@ -136,22 +141,22 @@ class FileMethods:
                 errors.append({"path": self.uri(folder), "message": exc.strerror or str(exc)})
                 continue
             for each in listed:
-                kind, below = each.kind, posixpath.join(folder, each.name)
-                if kind == "link" and options.follow_directory_symlinks:
-                    target = _target(sandbox, self._home.in_sandbox(folder), each)
-                    kind = "folder" if target and target.is_dir else kind
+                if time.monotonic() > deadline:
+                    return cut
+                kind = _kind(sandbox, self._home.in_sandbox(folder), each, follows=options.follow_directory_symlinks)
+                below = posixpath.join(folder, each.name)
                 if kind not in ("file", "folder"):
                     continue
                 is_entered = kind == "folder" and depth < options.max_depth
                 is_entered = is_entered and not (options.prune_hidden_directories and each.name.startswith("."))
                 if len(found) >= most:
-                    return {"entries": found, "errors": errors, "truncated": True}
+                    return cut
                 found.append({"path": self.uri(below), "kind": "directory" if kind == "folder" else "file"})
                 if is_entered and (left := left - 1) < 1:
-                    return {"entries": found, "errors": errors, "truncated": True}
+                    return cut
                 if is_entered:
                     folders.append((below, depth + 1))
-        return {"entries": found, "errors": errors, "truncated": False}
+        return {**cut, "truncated": bool(folders)}
 
     def remove(
         self,
@@ -209,7 +214,7 @@ class FileMethods:
     ) -> dict[str, Any]:
         """`readBlock`: bytes from an offset on, and whether the file ends there."""
         data = sandbox.read_file(self._handle(handle_id).path, offset=offset, max_bytes=len + 1)
-        return {"chunk": base64.b64encode(data[:len]).decode(), "eof": data[len:] == b""}
+        return {"chunk": data[:len], "eof": data[len:] == b""}
 
     def write_block(
         self, sandbox: Sandbox, handle_id: Name, offset: Number, chunk: Annotated[Bytes, Field(max_length=MAX_BLOCK)]
@@ -273,6 +278,12 @@ def _target(sandbox: Sandbox, folder: str, entry: FileInfo) -> FileInfo | None:
         return sandbox.stat(posixpath.join(folder, entry.name)) if entry.kind == "link" else entry
     except OSError:
         return None
+
+
+def _kind(sandbox: Sandbox, folder: str, entry: FileInfo, *, follows: bool) -> str:
+    """Return the kind of an entry of a folder; for a link that is followed to a folder, the folder's."""
+    target = _target(sandbox, folder, entry) if follows and entry.kind == "link" else None
+    return "folder" if target and target.is_dir else entry.kind
 
 
 def _kinds(found: FileInfo) -> dict[str, Any]:

@@ -19,14 +19,17 @@ method, url, headers, body, follows, most = json.load(sys.stdin)
 class Stop(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_):
         return None
-request = urllib.request.Request(url, None if body is None else base64.b64decode(body), dict(headers), method=method)
+request = urllib.request.Request(url, None if body is None else base64.b64decode(body), headers, method=method)
 try:
     answer = urllib.request.build_opener(*([] if follows else [Stop])).open(request)
 except urllib.error.HTTPError as exc:
     answer = exc
 except (OSError, ValueError, http.client.HTTPException) as exc:
     sys.exit(f"http/request failed: {exc}")
-data = base64.b64encode(answer.read(most)).decode()
+data = answer.read(most + 1)
+if len(data) > most:
+    sys.exit(f"http/request failed: the body has more than {most:,} bytes")
+data = base64.b64encode(data).decode()
 headers = [{"name": name, "value": value} for name, value in answer.headers.items()]
 print(json.dumps({"status": answer.status, "headers": headers, "bodyBase64": data}))
 """
@@ -51,17 +54,20 @@ def fetch(
     redirect_policy: Literal["follow", "stop"] = "follow",
     stream_response: bool = False,  # noqa: ARG001
 ) -> dict[str, Any]:
-    """Return the answer to a request, with at most `MAX_FILE` bytes of its body.
+    """Return the answer to a request.
 
     Raises:
-        RpcError: the sandbox has no allowlist, or the request failed.
+        RpcError: the sandbox has no allowlist, the request failed, or the body has more than `MAX_FILE` bytes.
     """
     if sandbox.options.isolation.policy is None:
         message = f"http/request of {url:.200} is refused: this sandbox has no network (`--allow HOST` gives one)"
         raise RpcError(INVALID_REQUEST, message)
     if not url.lower().startswith(("http://", "https://")):
         raise RpcError(INVALID_REQUEST, "http/request only supports http and https URLs")
-    fields = [(each.name, each.value) for each in headers]
+    fields = dict[str, str]()
+    for each in headers:  # fields of one name are a list: https://www.rfc-editor.org/rfc/rfc9110#section-5.3
+        name, between = each.name.lower(), "; " if each.name.lower() == "cookie" else ", "
+        fields[name] = f"{fields[name]}{between}{each.value}" if name in fields else each.value
     given = json.dumps([method, url, fields, body_base64, redirect_policy == "follow", MAX_FILE]).encode()
     seconds = min(SECONDS, max(1, timeout_ms or SECONDS * 1000) / 1000)
     command = ["python3", "-I", "-c", _PROGRAM]

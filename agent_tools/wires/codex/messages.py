@@ -7,20 +7,33 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 import os
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+    create_model,
+)
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 
 from agent_tools.bodies.json_body import at_most
 from agent_tools.errors import AgentToolsError, InvalidParams
+from agent_tools.limits import KIB
 
 INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, FAILED, NOT_FOUND = -32600, -32601, -32602, -32603, -32004
+ATTACHED = -32010  # a client tries again, since its lost connection may not be noticed yet
 CAMEL = ConfigDict(alias_generator=to_camel)
+_PIECE = 768 * KIB  # bytes, or characters of base64, that are read or written while no other thread runs
 _SAFE = "/!$&'()*+,-.:;=@_~"  # in the path of a URI
 
 
@@ -68,7 +81,12 @@ def uri_of(path: str) -> str:
 
 
 def _decoded(given: Any) -> Any:
-    return base64.b64decode(given, validate=True) if isinstance(given, str) else given
+    if not isinstance(given, str):
+        return given
+    pieces = [given[start : start + _PIECE] for start in range(0, len(given), _PIECE)]
+    if any("=" in piece for piece in pieces[:-1]):
+        raise ValueError("this is no base64")
+    return b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
 
 
 Path = Annotated[str, Field(max_length=32_768), AfterValidator(path_of)]
@@ -82,7 +100,7 @@ class RpcRequest(BaseModel):
     """The envelope of a request; a notification has no `id`."""
 
     method: Name
-    id: Annotated[int | Name | None, Field(union_mode="left_to_right")] = None
+    id: StrictInt | Name | None = None
     params: Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given is None else given)] = {}
 
 
@@ -92,6 +110,16 @@ def parameters(function: Callable[..., Any], skipped: int) -> type[BaseModel]:
     for name, each in list(inspect.signature(function).parameters.items())[skipped:]:
         fields[name] = (hints[name], ... if each.default is each.empty else each.default)
     return create_model(function.__name__, __config__=CAMEL, **fields)
+
+
+def dumped(message: Any) -> str:
+    """Return a message, or a part of it, as JSON; bytes are base64."""
+    return json.dumps(message, separators=(",", ":"), default=_encoded)
+
+
+def _encoded(data: bytes) -> str:
+    pieces = (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+    return "".join(base64.b64encode(piece).decode() for piece in pieces)
 
 
 def read(model: type[BaseModel], given: object) -> Any:

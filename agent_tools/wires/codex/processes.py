@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import posixpath
 import signal as signals
 from collections import deque
@@ -30,11 +29,13 @@ from agent_tools.wires.codex.messages import (
     RpcError,
     Texts,
 )
+from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Opened, Place, Processes, followed
 
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
-KEPT = MIB  # bytes of output of a process that can be read again
-PIECE = 32 * KIB  # bytes of one event
+KEPT = MIB  # bytes of output and events of a process that can be read again
+PIECE = 12 * KIB  # bytes of one event, which is small JSON
+EVENT = 100  # bytes that an event takes beside its output
 MAX_ENDED = 16  # processes of a session that are remembered after their end
 KEPT_ENDED = 4 * MIB  # bytes of output of all of them
 MAX_WAIT = 600.0  # seconds of one `process/read`
@@ -70,9 +71,9 @@ class Log:
     def add(self, stream: str, data: bytes) -> dict[str, Any]:
         """Add output; return the parameters of its event."""
         self.chunks.append((self.step(), stream, data))
-        self.size += len(data)
+        self.size += len(data) + EVENT
         while self.size > KEPT:
-            self.size -= len(self.chunks.popleft()[2])
+            self.size -= len(self.chunks.popleft()[2]) + EVENT
         return _chunk(*self.chunks[-1])
 
     def step(self) -> int:
@@ -84,7 +85,7 @@ class Log:
 
 
 def _chunk(seq: int, stream: str, data: bytes) -> dict[str, Any]:
-    return {"seq": seq, "stream": stream, "chunk": base64.b64encode(data).decode()}
+    return {"seq": seq, "stream": stream, "chunk": data}
 
 
 class SessionProcesses:
@@ -141,12 +142,11 @@ class SessionProcesses:
             terminal=TERMINAL if tty else None,
             max_output=2 * AHEAD,
         )
-        deadline = asyncio.get_running_loop().time() + self.start_seconds
-        while not run.it.pid and not run.it.is_over:
-            await run.it.read(Cursor(), 0.01)
-            if asyncio.get_running_loop().time() > deadline:
-                await self._shelf.end(run)
-                raise RpcError(FAILED, f"The sandbox did not start the process within {self.start_seconds:g} s.")
+        try:
+            await self._begun(run)
+        except BaseException:
+            await self._shelf.end(run)
+            raise
         result = run.it.sync.result()
         if not run.it.pid and result.reason:
             raise RpcError(FAILED, result.reason, kind=_SPAWN_FAILURES.get(result.exit_code, "spawnFailed"))
@@ -156,6 +156,13 @@ class SessionProcesses:
         self._following.add(task)
         task.add_done_callback(self._following.discard)
         return {"processId": process_id, "sandboxType": "none"}
+
+    async def _begun(self, run: Opened[AsyncProcess]) -> None:
+        deadline = asyncio.get_running_loop().time() + self.start_seconds
+        while not run.it.pid and not run.it.is_over:
+            await run.it.read(Cursor(), 0.01)
+            if asyncio.get_running_loop().time() > deadline:
+                raise RpcError(FAILED, f"The sandbox did not start the process within {self.start_seconds:g} s.")
 
     async def read(
         self,
@@ -196,12 +203,17 @@ class SessionProcesses:
         async with log.typing:
             if log.run is None or not log.takes_input:
                 return {"status": "stdinClosed"}
+            process = log.run.it.sync
+
+            def written() -> None:
+                process.write_stdin(chunk, TYPING_SECONDS)
+                log.written.append(write_id)  # here, since the client may have left meanwhile
+
             try:
                 if write_id not in log.written:
-                    await log.run.it.write_stdin(chunk, TYPING_SECONDS)
+                    await aside(written)
             except BrokenPipeError:
                 return {"status": "stdinClosed"}
-            log.written.append(write_id)
         return {"status": "accepted"}
 
     async def signal(self, process_id: Name, signal: Literal["interrupt"]) -> dict[str, Any]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -27,10 +28,10 @@ ORIGIN = f"{NAMED}codex"
 MAX_NAME = 128  # characters
 HOME = Home(GUEST_WORK_DIR, ())
 _NOT_LET_IN = 1008
+_LEFT = "websocket.disconnect"
 
 
 async def _attach(socket: WebSocket) -> None:
-    socket.scope["logged_path"] = MOUNT.path
     key = socket.path_params.get("key", "")
     if "owner" not in socket.scope and not await socket.scope["authenticate"](key, in_path=True):
         await socket.close(_NOT_LET_IN)  # answers 403
@@ -47,18 +48,34 @@ async def _attach(socket: WebSocket) -> None:
         spec = ContainerSpec(room, idle_minutes=containers.config.user_container_idle / 60, origin=ORIGIN)
         return str(containers.named(owner, spec, containers.config.max_user_containers).id)
 
-    async def write(message: bytes) -> None:
+    async def write(message: str) -> None:
         with suppress(WebSocketDisconnect, RuntimeError, OSError):  # the client has left
-            await socket.send_text(message.decode())
+            await socket.send_text(message)
 
     connection = Connection(wire, SessionContainer((owner, room), container, HOME), write)
+    await _serve(socket, connection, lambda: containers.may_use(owner))
+
+
+async def _serve(socket: WebSocket, connection: Connection, may_use: Callable[[], bool]) -> None:
+    """Serve a client until it leaves, also while a request is handled, or breaks the protocol, or may not use it."""
+    coming = asyncio.ensure_future(socket.receive())
+    handling: asyncio.Future[bool] | None = None
     try:
-        while (message := await socket.receive())["type"] != "websocket.disconnect":
+        while (message := await coming)["type"] != _LEFT:
+            coming = asyncio.ensure_future(socket.receive())
             data = message.get("bytes") or (message.get("text") or "").encode("utf-8", "surrogatepass")
-            if not await connection.handle(data):
+            handling = asyncio.ensure_future(connection.handle(data)) if may_use() else None
+            if handling:
+                await asyncio.wait((handling, coming), return_when=asyncio.FIRST_COMPLETED)
+                if not handling.done() and coming.result()["type"] == _LEFT:
+                    break
+            if handling is None or not await handling:
                 await socket.close(_NOT_LET_IN)
                 break
     finally:
+        coming.cancel()
+        if handling:
+            handling.cancel()
         await connection.close()
 
 
@@ -72,4 +89,4 @@ async def _opened(containers: Containers[Any], _: Rows) -> AsyncIterator[ASGIApp
         await app.state.wire.close()
 
 
-MOUNT = Mount("/codex", _opened, has_tree=True)
+MOUNT = Mount("/codex", _opened, has_tree=True, has_secret_path=True)

@@ -46,9 +46,9 @@ async def serve(sandbox: Sandbox, folder: str) -> None:
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
 
-    async def write(message: bytes) -> None:
+    async def write(message: str) -> None:
         with suppress(ConnectionError):  # the client has left, and stdin ends, too
-            writer.write(message + b"\n")
+            writer.write(f"{message}\n".encode())
             await writer.drain()
 
     wire = CodexWire(OneSandbox(sandbox))
