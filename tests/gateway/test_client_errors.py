@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_tools.containers.failures import ContainerExists, ContainerExpired, ContainersError, RowsAway
+from agent_tools.containers.failures import ContainerExists, ContainerExpired, ContainersError, KeyRevoked, RowsAway
 from agent_tools.errors import EngineUnavailable, KernelDied, ModelError, ToolServiceError
 from agent_tools.gateway.client_errors import client_error
 from agent_tools.gateway.requests.failures import ApiError
@@ -44,7 +44,7 @@ def failures_of_containers(kind: type[ContainersError] = ContainersError) -> Ite
 
 @pytest.mark.parametrize("kind", [*failures_of_containers()], ids=lambda kind: kind.__name__)
 def test_every_failure_of_containers_has_its_error(kind: type[ContainersError]) -> None:
-    has_own_words = kind in (ContainerExists, ContainerExpired, RowsAway)
+    has_own_words = kind in (ContainerExists, ContainerExpired, KeyRevoked, RowsAway)
     failure = kind() if has_own_words else kind("some words")
     error = client_error(failure)
     assert 400 <= error.status < 600
