@@ -22,7 +22,7 @@ from agent_tools.limits import KIB, MIB
 MAX_FIELDS = 16  # beside the files
 MAX_FIELD_BYTES = 64 * KIB  # of one field
 MAX_FRAME_BYTES = MIB  # of a form without its files
-LOOK_EVERY = 16 * MIB  # bytes between two looks at the free disk
+DISK_CHECK_BYTES = 16 * MIB  # bytes between two looks at the free disk
 IN_MEMORY = MIB  # bytes of a file that are kept in memory
 _CHARSETS = ("", "utf-8", "utf8", "us-ascii")
 
@@ -83,7 +83,7 @@ async def _counted(request: Request, shares: Shares, left: Callable[[str], int],
             raise BodyRefused(413, f"The file is larger than {most:,} bytes.", "file_too_large", "file")
         take(new)
         if size >= next_look:
-            next_look += LOOK_EVERY
+            next_look += DISK_CHECK_BYTES
             await run_in_threadpool(shares.check_disk)
         return message
 

@@ -32,7 +32,7 @@ class SandboxQueue:
     """Thread-safe; a holder of a ticket leaves in any case.
 
     Attributes:
-        waited: called with the seconds that each use waited, in vain or not.
+        waited: called with the seconds that each use waited, even if it gave up.
     """
 
     def __init__(self, places: int, most: int) -> None:

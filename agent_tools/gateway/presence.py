@@ -45,7 +45,7 @@ class Presence:
             id=self.id,
             created_at=time.time(),
             seen_at=time.time(),
-            owner=packed(Owner.current().labels),
+            process=packed(Owner.current().labels),
             folder=folder_id(config.data_dir),
             address=f"{socket.gethostname()}:{config.port}",
         )
@@ -111,7 +111,7 @@ class Presence:
 
     def _is_gone(self, row: GatewayRow, now: float) -> bool:
         is_patient = time.monotonic() < self._patient_until
-        return is_orphan(json.loads(row.owner)) if is_patient else is_gone(row, now)
+        return is_orphan(json.loads(row.process)) if is_patient else is_gone(row, now)
 
 
 def check_others(store: Store, folder: str) -> None:
@@ -139,11 +139,11 @@ def check_others(store: Store, folder: str) -> None:
 
 def is_gone(row: GatewayRow, now: float) -> bool:
     """Return True if a gateway's process has ended for certain, or its last heartbeat is too old."""
-    return is_orphan(json.loads(row.owner)) or now - row.seen_at > MAX_SILENCE
+    return is_orphan(json.loads(row.process)) or now - row.seen_at > MAX_SILENCE
 
 
 def _machine(row: GatewayRow) -> str:
-    return str(json.loads(row.owner).get("agent_tools.host", "")).partition("/")[0]
+    return str(json.loads(row.process).get("agent_tools.host", "")).partition("/")[0]
 
 
 def _machine_here() -> str:

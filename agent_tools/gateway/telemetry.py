@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import get_args
@@ -21,9 +20,6 @@ from agent_tools.runtime.pool.pool import Miss
 from agent_tools.runtime.pool.pools import PoolState
 from agent_tools.sandbox.audit import RunEnd
 from agent_tools.tools.command_tool import CommandEnd
-
-with suppress(ImportError):  # an extra: without it there is no tracer either
-    pass
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -31,7 +31,7 @@ DESCRIPTION = (
     "call to call. The answer has what the code printed and the value of its last expression; save figures as files."
 )
 TIMEOUT = 86_000.0  # seconds of a command, unless it says otherwise
-LOOK_EVERY = 0.25  # seconds
+CHECK_SECONDS = 0.25  # seconds
 PYTHON = ("python", "python3", "py", "ipython")
 Streamed = AsyncGenerator["StreamChunk | ExecutionResult", None]
 
@@ -62,7 +62,7 @@ class AgentToolsSandbox(Sandbox):
         try:
             while True:
                 is_over = process.poll() is not None
-                new = await process.read(cursor, wait=0.0 if is_over else LOOK_EVERY)
+                new = await process.read(cursor, wait=0.0 if is_over else CHECK_SECONDS)
                 for name, decoder, data in zip(("stdout", "stderr"), decoders, (new.stdout, new.stderr)):
                     if text := decoder.decode(data):
                         yield StreamChunk(data=text, stream_type=name)  # type: ignore[arg-type]

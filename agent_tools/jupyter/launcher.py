@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     pass
 
 
-LOOK_EVERY = 0.1  # seconds between two checks whether the kernel, or the parent process, has ended
+CHECK_SECONDS = 0.1  # seconds between two checks whether the kernel, or the parent process, has ended
 
 
 def launch(connection_file: Path, cfg: Config, *, is_plain: bool = False) -> int:
@@ -37,7 +37,7 @@ def launch(connection_file: Path, cfg: Config, *, is_plain: bool = False) -> int
     try:
         kernel.start(info)
         while kernel.exit_code is None and not ending.was_asked and os.getppid() == parent:
-            time.sleep(LOOK_EVERY)
+            time.sleep(CHECK_SECONDS)
         return 0 if ending.was_asked else kernel.exit_code or 0
     finally:
         kernel.close()

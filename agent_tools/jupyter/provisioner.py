@@ -21,7 +21,7 @@ from agent_tools.jupyter.kernelspec import is_plain, sandbox_config
 from agent_tools.jupyter.served_kernel import ServedKernel
 from agent_tools.machine.removal import remove_tree
 
-LOOK_EVERY = 0.05  # seconds between two checks whether a kernel has ended
+CHECK_SECONDS = 0.05  # seconds between two checks whether a kernel has ended
 
 
 class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ignore]
@@ -83,7 +83,7 @@ class SandboxProvisioner(KernelProvisionerBase):  # type: ignore[misc,unused-ign
     async def wait(self) -> int | None:
         """Wait for the kernel's end; return its exit code."""
         while (code := await self.poll()) is None:  # noqa: ASYNC110  (it ends in a thread)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_SECONDS)
         return code
 
     async def send_signal(self, signum: int) -> None:

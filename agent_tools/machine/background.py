@@ -19,7 +19,7 @@ def do_now(work: Work) -> None:
     work()
 
 
-def begun(work: Work, name: str = "agent-tools-background") -> threading.Thread | None:
+def start_thread(work: Work, name: str = "agent-tools-background") -> threading.Thread | None:
     """Start a job in a thread and return the thread; None if no thread can be started."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:
@@ -44,7 +44,7 @@ def do_all(works: Iterable[Work]) -> None:
             except BaseException as exc:  # noqa: BLE001  (raised below, when the others are done)
                 raised.append(exc)
 
-    threads = [begun(work_off) for _ in range(min(MOST_AT_ONCE, len(waiting)) - 1)]
+    threads = [start_thread(work_off) for _ in range(min(MOST_AT_ONCE, len(waiting)) - 1)]
     work_off()
     for thread in filter(None, threads):
         thread.join()
@@ -63,7 +63,7 @@ class Background:
         """Start a job and return; run it before returning if no thread can be started."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
-            thread = begun(work) if len(self._threads) < MOST_AT_ONCE else None
+            thread = start_thread(work) if len(self._threads) < MOST_AT_ONCE else None
             self._threads += [thread] if thread else []
         if thread is None:
             work()

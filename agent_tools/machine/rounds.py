@@ -3,7 +3,7 @@
 Theory of operation
     One thread asks every watched object twice a second whether a check is due, which costs about a microsecond each.
     The checks may take long (a folder of many entries, a disk that does not answer), so other threads run them:
-    normally one, and one more in each round that finds checks left over from the last round, up to MOST_LOOKERS. These
+    normally one, and one more in each round that finds checks left over from the last round, up to MOST_CHECKERS. These
     threads end when there is nothing to do; the first one ends with the last watched object.
 """
 
@@ -15,10 +15,10 @@ import threading
 import time
 from typing import Protocol
 
-from agent_tools.machine.background import begun
+from agent_tools.machine.background import start_thread
 
 ROUND_SECONDS = 0.5  # between two rounds
-MOST_LOOKERS = 4  # threads for checks, in one process
+MOST_CHECKERS = 4  # threads for checks, in one process
 LINGER_SECONDS = 2.0  # seconds that such a thread waits for the next check before it ends
 
 _log = logging.getLogger("agent_tools.rounds")
@@ -31,13 +31,13 @@ class Watched(Protocol):
         """Return whether a check is due. Called in every round, so it must not wait or compute."""
         ...
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check the object. Never called twice at the same time."""
         ...
 
 
 class Rounds:
-    """Calls `look` of watched objects when due. Thread-safe, also in finalizers.
+    """Calls `check` of watched objects when due. Thread-safe, also in finalizers.
 
     `seconds` is the time between rounds.
     """
@@ -47,9 +47,9 @@ class Rounds:
         self._changed = threading.Condition()  # on an RLock: a finalizer may run in the thread that holds it
         self._watched: dict[int, Watched] = {}  # by id(), and so are the two below
         self._due: dict[int, Watched] = {}  # in the order in which they became due
-        self._looking: dict[int, int] = {}  # the thread that checks it
+        self._checking: dict[int, int] = {}  # the thread that checks it
         self._took: dict[int, float] = {}  # seconds that the last check took
-        self._lookers = 0
+        self._checkers = 0
         self._is_going = False
 
     @property
@@ -69,7 +69,7 @@ class Rounds:
             self._watched[id(watched)] = watched
             self._ask(watched)
             if not self._is_going:
-                self._is_going = begun(self._go_round, "agent-tools-rounds") is not None
+                self._is_going = start_thread(self._go_round, "agent-tools-rounds") is not None
 
     def remove(self, watched: Watched) -> None:
         """Stop watching an object, and wait for a check of it in another thread."""
@@ -77,7 +77,7 @@ class Rounds:
             self._watched.pop(id(watched), None)
             self._due.pop(id(watched), None)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._looking.get(id(watched)) in (None, threading.get_ident()))
+            self._changed.wait_for(lambda: self._checking.get(id(watched)) in (None, threading.get_ident()))
             self._took.pop(id(watched), None)
 
     def _go_round(self) -> None:
@@ -87,34 +87,34 @@ class Rounds:
                     self._is_going = False
                     return
                 if self._due:  # left over from the last round
-                    self._add_looker()
+                    self._add_checker()
                 for watched in list(self._watched.values()):
                     self._ask(watched)
 
     def _ask(self, watched: Watched) -> None:
         """Queue a check if one is due and none is running."""
         key = id(watched)
-        if key not in self._due and key not in self._looking and watched.is_due():
+        if key not in self._due and key not in self._checking and watched.is_due():
             self._due[key] = watched
-            if self._lookers:
+            if self._checkers:
                 self._changed.notify_all()
             else:
-                self._add_looker()
+                self._add_checker()
 
-    def _add_looker(self) -> None:
-        if self._lookers < MOST_LOOKERS and begun(self._take_looks, "agent-tools-looks"):
-            self._lookers += 1
+    def _add_checker(self) -> None:
+        if self._checkers < MOST_CHECKERS and start_thread(self._run_checks, "agent-tools-checks"):
+            self._checkers += 1
 
-    def _take_looks(self) -> None:
+    def _run_checks(self) -> None:
         while (watched := self._next()) is not None:
             started = time.monotonic()
             try:
-                watched.look()
-            except Exception:  # noqa: BLE001  (the others are looked at all the same)
+                watched.check()
+            except Exception:  # noqa: BLE001  (the others are checked all the same)
                 _log.exception("A periodic check of a sandbox failed.")
             finally:
                 with self._changed:
-                    del self._looking[id(watched)]
+                    del self._checking[id(watched)]
                     if id(watched) in self._watched:
                         self._took[id(watched)] = time.monotonic() - started
                     self._changed.notify_all()
@@ -124,11 +124,11 @@ class Rounds:
         with self._changed:
             self._changed.wait_for(lambda: self._due or not self._watched, LINGER_SECONDS)
             if not self._due:
-                self._lookers -= 1
+                self._checkers -= 1
                 return None
             key, watched = next(iter(self._due.items()))
             del self._due[key]
-            self._looking[key] = threading.get_ident()
+            self._checking[key] = threading.get_ident()
             return watched
 
 

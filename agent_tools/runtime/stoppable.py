@@ -20,7 +20,7 @@ from pathlib import Path
 
 from agent_tools.engines.engine import Container, Engine, Guest, SandboxSpec
 from agent_tools.errors import EngineError, SandboxStartError
-from agent_tools.machine.background import MOST_AT_ONCE, begun
+from agent_tools.machine.background import MOST_AT_ONCE, start_thread
 
 SETTLE_SECONDS = 5.0  # for removals, once stopped
 STOPPED = "No sandbox is started any more: the process that would use it is stopping."
@@ -59,7 +59,7 @@ class StoppableEngine:
             self._starts.add(start)
         work = partial(self._start, start, spec)
         try:
-            if begun(work, "agent-tools-start") is None:
+            if start_thread(work, "agent-tools-start") is None:
                 work()
             return start.result()
         except CancelledError:
@@ -136,7 +136,7 @@ class StoppableEngine:
 
     def _begin_remover(self) -> None:
         """With the lock: have one more thread for the queue of removals, up to a few."""
-        if self._removers < MOST_AT_ONCE and self._removals and begun(self._work_off_removals):
+        if self._removers < MOST_AT_ONCE and self._removals and start_thread(self._work_off_removals):
             self._removers += 1
 
     def _work_off_removals(self) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-LOOK_EVERY = 0.25  # seconds that one poll of a background command waits in its thread
+CHECK_SECONDS = 0.25  # seconds that one poll of a background command waits in its thread
 
 
 def awaited(
@@ -263,7 +263,7 @@ class AsyncProcess:
             loop = None
         if asyncio is None or loop is None:
             while not self.sync.is_over and self.sync.place == cursor:
-                await self.read(cursor, wait=LOOK_EVERY)
+                await self.read(cursor, wait=CHECK_SECONDS)
             return
         event = asyncio.Event()
 

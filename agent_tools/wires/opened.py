@@ -43,7 +43,7 @@ class Attendable(Protocol):
 
 
 @dataclass(eq=False)
-class Opened(Generic[T]):
+class OpenResource(Generic[T]):
     """An open thing, and its container, which is kept for it until `close` is called. `close` blocks."""
 
     place: Place
@@ -59,7 +59,7 @@ class Opened(Generic[T]):
 
 
 @dataclass(eq=False)
-class Shelf(Generic[T]):
+class OpenResources(Generic[T]):
     """All things of one kind, at most `most` in a container. For one event loop.
 
     Attributes:
@@ -75,10 +75,10 @@ class Shelf(Generic[T]):
     noun: str
     ends: Callable[[T], object]
     is_over: Callable[[T], bool] = lambda _: False
-    _things: dict[str, Opened[T]] = field(default_factory=dict)
+    _things: dict[str, OpenResource[T]] = field(default_factory=dict)
     _starting: Counter[Place] = field(default_factory=Counter)
 
-    async def open(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
+    async def open(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> OpenResource[T]:
         """Open a thing in a container, which is found or created in a thread.
 
         Raises:
@@ -97,18 +97,18 @@ class Shelf(Generic[T]):
         self._things[thing.id] = thing
         return thing
 
-    def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> Opened[T]:
+    def _begun(self, place: Place, container: Callable[[], str], begin: Callable[[Sandbox], T]) -> OpenResource[T]:
         with ExitStack() as stack:
             id_ = container()
             it = stack.enter_context(self.containers.attend(id_, self.rank, begin, PATIENCE))
             stack.callback(self.ends, it)
-            return Opened(place, id_, it, stack.pop_all().close)
+            return OpenResource(place, id_, it, stack.pop_all().close)
 
-    def of(self, place: Place) -> list[Opened[T]]:
+    def of(self, place: Place) -> list[OpenResource[T]]:
         """List the things whose place begins so, oldest first."""
         return [each for each in self._things.values() if each.place[: len(place)] == place]
 
-    def find(self, place: Place, id_: str, missing: str) -> Opened[T]:
+    def find(self, place: Place, id_: str, missing: str) -> OpenResource[T]:
         """Return a thing of a place.
 
         Raises:
@@ -119,7 +119,7 @@ class Shelf(Generic[T]):
                 return each
         raise HTTPException(404, missing)
 
-    async def end(self, thing: Opened[T]) -> None:
+    async def end(self, thing: OpenResource[T]) -> None:
         """End a thing, and forget it."""
         if self._things.pop(thing.id, None):
             await aside(thing.close)
@@ -131,7 +131,7 @@ class Shelf(Generic[T]):
             raise failure
 
 
-class Processes(Shelf[AsyncProcess]):
+class Processes(OpenResources[AsyncProcess]):
     """Commands. An ended one releases its container, and is kept in memory for a while with the end of its output."""
 
     def __init__(self, containers: Attendable, rank: int, most: int, noun: str = "commands") -> None:
@@ -140,7 +140,7 @@ class Processes(Shelf[AsyncProcess]):
 
     async def start(
         self, place: Place, container: Callable[[], str], label: Any = None, pace: int = UNPACED, **command: Any
-    ) -> Opened[AsyncProcess]:
+    ) -> OpenResource[AsyncProcess]:
         """Start a command, with the arguments of `Sandbox.start_command`. Errors as for `open`.
 
         It pauses after about `pace` bytes of stdout, until `followed` lets it go on.
@@ -159,7 +159,7 @@ class Processes(Shelf[AsyncProcess]):
         task.add_done_callback(self._tasks.discard)
         return thing
 
-    def of(self, place: Place) -> list[Opened[AsyncProcess]]:
+    def of(self, place: Place) -> list[OpenResource[AsyncProcess]]:
         """List the commands whose place begins so, oldest first."""
         self._forget()
         return super().of(place)
@@ -171,7 +171,7 @@ class Processes(Shelf[AsyncProcess]):
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _follow(self, thing: Opened[AsyncProcess]) -> None:
+    async def _follow(self, thing: OpenResource[AsyncProcess]) -> None:
         try:
             await thing.it.wait()
         finally:

@@ -16,14 +16,14 @@ from agent_tools.engines.docker import image
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.errors import AgentToolsError
 from agent_tools.machine.owner import Owner, same_host
-from agent_tools.machine.rounds import MOST_LOOKERS
+from agent_tools.machine.rounds import MOST_CHECKERS
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.sandbox import Sandbox
 
 pytestmark = pytest.mark.docker
 MANY = 8  # more than the threads that they share
 AT_ONCE = 4
-SHARED_THREADS = 2 + MOST_LOOKERS  # the rounds, those who look, and whoever waits for all sandboxes
+SHARED_THREADS = 2 + MOST_CHECKERS  # the rounds, those who check, and whoever waits for all sandboxes
 MOST_DESCRIPTORS = 8  # of one session
 
 

@@ -14,7 +14,7 @@ import pytest
 from agent_tools.engines.docker.engine import DockerEngine
 from agent_tools.limits import MIB
 from agent_tools.results.execution import Died, TimedOut
-from agent_tools.runtime.files.quota import HIDDEN_SECONDS, LOOK_EVERY
+from agent_tools.runtime.files.quota import CHECK_SECONDS, HIDDEN_SECONDS
 from agent_tools.runtime.runtime import Runtime
 from agent_tools.tools import CodeInterpreter
 from tests.docker.lasting import begin_anew, lasting_tool
@@ -258,7 +258,7 @@ def _ends_for_what_no_folder_shows(tool: CodeInterpreter, code: str) -> None:
 
 
 def test_zombies_are_not_mistaken_for_hidden_processes(tool: CodeInterpreter) -> None:
-    seconds = HIDDEN_SECONDS + 2 * LOOK_EVERY
+    seconds = HIDDEN_SECONDS + 2 * CHECK_SECONDS
     code = f"import subprocess, time\np = subprocess.Popen(['true'])\ntime.sleep({seconds})\nprint(p.wait())"
     assert _printed(tool, code) == "0"
 

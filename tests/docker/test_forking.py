@@ -52,7 +52,7 @@ def sleepers(sandbox: Sandbox) -> list[str]:
 
 def of_one_sandbox() -> int:
     """Return how many threads there are, but those that come and go for all sandboxes."""
-    return sum(each.name != "agent-tools-looks" for each in threading.enumerate())
+    return sum(each.name != "agent-tools-checks" for each in threading.enumerate())
 
 
 def comes_to(look: Callable[[], object], wanted: object) -> bool:

@@ -54,7 +54,7 @@ def test_an_sqlite_file_is_not_shared_between_machines(work_dir: Path) -> None:
     folder = folder_id(work_dir / "data")
     owner = packed({"agent_tools.host": "another-boot/pid:[1]", "agent_tools.owner": "1-1"})
     times = {"created_at": 1.0, "seen_at": 2e10}
-    store.add(GatewayRow(id="g", owner=owner, folder=folder, address="", **times))
+    store.add(GatewayRow(id="g", process=owner, folder=folder, address="", **times))
     with pytest.raises(InvalidParams, match="both a PostgreSQL database"):
         check_others(store, folder)
     store.is_file = False

@@ -29,7 +29,7 @@ from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import Operation, checked
 from agent_tools.wires.librechat.calls import ScriptLines, StartedScript
-from agent_tools.wires.opened import Opened, followed
+from agent_tools.wires.opened import OpenResource, followed
 from agent_tools.wires.terminal.files import MAX_TEXT, Replacement, line_at, replaced_all
 from tests.gateway.asking import BOUNDARY, HEAD
 from tests.gateway.conftest import NewGateway
@@ -191,7 +191,7 @@ def test_others_are_served_beside_a_command_that_always_prints() -> None:
 
 def test_the_time_limit_of_a_script_holds_while_it_writes_lines_without_end() -> None:
     process: Any = Printing(1_000, b"{}\n" * 1_000)
-    thing = Opened(("o", "c"), "c", process, lambda: None)
+    thing = OpenResource(("o", "c"), "c", process, lambda: None)
     script = StartedScript(thing, "s", 0.0, list)
     assert asyncio.run(script.go_on())["error"] == "Time limit exceeded"
     assert process.left > 900

@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.bodies.envelopes import Envelopes, envelope
 from agent_tools.containers.records import WireValue
-from agent_tools.wires.e2b.calls import Facts
+from agent_tools.wires.e2b.calls import E2BState
 from tests.gateway.asking import until
 from tests.wires.conftest import Served
 
@@ -311,7 +311,7 @@ def test_a_sandbox_whose_time_ends_while_no_gateway_runs_is_paused(served: Serve
     sandbox = client.create(timeout=300, autoPause=True)
     row = services.store.get(WireValue, f"e2b-{sandbox.id}")
     assert row
-    ended = Facts.model_validate_json(row.value).model_copy(update={"ends": time.time() - 600})
+    ended = E2BState.model_validate_json(row.value).model_copy(update={"ends": time.time() - 600})
     services.store.change(WireValue, row.id, value=ended.model_dump_json())
     services.containers.endings.sweep(time.time() + 900)
     assert client.http.get(f"/sandboxes/{sandbox.id}").json().get("state") == "paused"

@@ -127,7 +127,7 @@ class ExecStdio:
         """Return whether it is time for a ping."""
         return time.monotonic() - self._pinged_at >= PING_SECONDS
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Send a ping; close a stream whose other end has been silent for too long."""
         with self._lock, contextlib.suppress(OSError):
             self._pinged_at = time.monotonic()

@@ -25,7 +25,7 @@ from agent_tools.engines.docker.image import Images
 from agent_tools.engines.ray.node import NodeEndpoint, NodeServer
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, EngineError, EngineUnavailable
-from agent_tools.machine.background import begun
+from agent_tools.machine.background import start_thread
 from agent_tools.machine.descriptors import raise_limit
 from agent_tools.machine.owner import orphans, same_user
 from agent_tools.version import __version__
@@ -64,9 +64,9 @@ class NodeActor:
         self._engine = engine
         self._idle_end = idle_end
         self._server = NodeServer(engine, self._images.ensure, name, ray.util.get_node_ip_address(), slots)
-        begun(self._sweep, "agent-tools-sweep")
+        start_thread(self._sweep, "agent-tools-sweep")
         if idle_end:
-            begun(self._end_when_idle, "agent-tools-idle")
+            start_thread(self._end_when_idle, "agent-tools-idle")
 
     def endpoint(self) -> NodeEndpoint:
         """Return where callers connect, and with which token and certificate."""
@@ -126,7 +126,7 @@ class RayNodes:
                 if not self._known:
                     self._look()
         elif time.monotonic() - self._looked_at > LOOK_SECONDS and self._looking.acquire(blocking=False):
-            is_begun = begun(self._look_behind, "agent-tools-nodes")
+            is_begun = start_thread(self._look_behind, "agent-tools-nodes")
             if not is_begun:
                 self._looking.release()
         with self._lock:

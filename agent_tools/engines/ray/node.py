@@ -32,7 +32,7 @@ from agent_tools.engines.ray.request import read_spec, write_error
 from agent_tools.engines.recipe import Recipe
 from agent_tools.errors import AgentToolsError, HostFull, InvalidParams
 from agent_tools.limits import MIB
-from agent_tools.machine.background import begun
+from agent_tools.machine.background import start_thread
 from agent_tools.machine.event_loop import READ, WRITE, EventLoop, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.machine.owner import NAME_LABEL, Owner
@@ -59,7 +59,7 @@ class NodeEndpoint:
     release: str = __version__
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.name!r}, {self.host!r}, {self.port})"
+        return f"NodeEndpoint({self.name!r}, {self.host!r}, {self.port})"
 
 
 class NodeServer:
@@ -123,7 +123,7 @@ class NodeServer:
 
     def _begin(self, connection: socket.socket) -> None:
         if self._greetings.acquire(blocking=False):
-            if begun(lambda: self._greet(connection), "agent-tools-caller"):
+            if start_thread(lambda: self._greet(connection), "agent-tools-caller"):
                 return
             self._greetings.release()
         connection.close()
@@ -228,7 +228,7 @@ def _awaited(caller: ssl.SSLSocket, work: Callable[[], Any], undo: Callable[[Any
         except BaseException as exc:  # noqa: BLE001  (raised in the waiting thread)
             done.set_exception(exc)
 
-    if begun(run, "agent-tools-start") is None:
+    if start_thread(run, "agent-tools-start") is None:
         run()
     while True:
         try:
@@ -297,7 +297,7 @@ class StreamCarrier:
             self._caller.close()
             if self._loop:
                 leave(self._loop, self)
-        if begun(lambda: self._at_end(self), "agent-tools-end") is None:
+        if start_thread(lambda: self._at_end(self), "agent-tools-end") is None:
             self._at_end(self)
 
     def abandon(self) -> None:

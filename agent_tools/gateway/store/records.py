@@ -125,7 +125,7 @@ class StoredMark(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayRow(Record):
-    """A gateway that is alive: its process, as labels tell it, the id of its `data_dir`, and its last sign of life.
+    """A gateway that is alive: its process, as JSON of `Owner.labels`, the id of its `data_dir`, and its last sign of life.
 
     `address` is its host name and port, by which it is named to people.
     """
@@ -133,7 +133,7 @@ class GatewayRow(Record):
     table = "gateways"
     created_at: float
     seen_at: float
-    owner: str
+    process: str
     folder: str
     address: str
 

@@ -149,7 +149,7 @@ class Store(Rows):
         ids: set[str] = set()
         with self._writing() as connection:
             for name, table in metadata.tables.items():
-                if "owner" in table.c and name not in ("containers", "api_keys", "gateways"):
+                if "owner" in table.c and name not in ("containers", "api_keys"):
                     ids |= set(connection.execute(sa.select(table.c.id).where(table.c.owner == owner)).scalars())
                     connection.execute(table.delete().where(table.c.owner == owner))
         return ids

@@ -31,7 +31,7 @@ class DiffError(AgentToolsError):
 
 @dataclass
 class _Hunk:
-    """One hunk, after `heads` lines with `@@`.
+    """The lines of a hunk; `heads` lines with `@@` come before them.
 
     `changes` are the places in `old`, with the number of lines removed from there and those put there.
     """

@@ -6,8 +6,8 @@ Theory of operation
     the kernel next, with all variables. So the kernel ranks first. Once the copy's part is larger, the copy ranks
     first: code that fits into the memory without copies fits with them, except for `small_size` bytes.
 
-    The copy's part is what all processes have written, less what the kernel has, less the same difference when the
-    copy was taken. Processes that the code has started count as the copy's, which is the safe side.
+    The copy's part is what all processes but the kernel have written now, minus the same value when the copy was made.
+    Processes that the code has started count as the copy's, which is the safe side.
 
     A few decoys rank between a large copy and its kernel. Linux counts a process that it ended as gone some moments
     before its memory is free, and frees huge pages last; code that asks for more in these moments has the next process
@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from ..wire.words import MAX_NUMBER, TEMPORARY_FOLDERS, FolderName
 
-LOOK_EVERY = 0.025  # seconds between two looks, while code runs
+CHECK_SECONDS = 0.025  # seconds between two looks, while code runs
 KERNEL, COPY_LAST, COPY_FIRST, KERNEL_LAST = 500, 300, 1000, 0  # oom_score_adj, proc(5)
 DECOY = 999  # after the copies, and before a kernel of any size
 DECOYS = 3  # each lasts for some milliseconds; a busy machine may need more than one

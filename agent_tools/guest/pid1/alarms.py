@@ -20,7 +20,7 @@ from ..processes import ignores, processor_time
 from ..wire.words import MAX_GRACES
 
 TRY_EVERY = 0.005  # seconds between two tries to send an early interrupt
-ALARM_LOOK_EVERY = 0.05  # seconds between two looks whether the grace was used up
+ALARM_CHECK_SECONDS = 0.05  # seconds between two looks whether the grace was used up
 AGAIN = 0.5  # of the grace, from the interrupt of a cancelled run to the next: code may clean up, or wait for ever
 NUDGE = signal.SIGURG
 NUDGE_AFTER = 0.1  # seconds from an interrupt
@@ -48,10 +48,10 @@ class Alarm:
             return signal.SIGINT
         if self._comes_again:
             self._comes_again = False
-            self.at = min(now + ALARM_LOOK_EVERY, self._last)
+            self.at = min(now + ALARM_CHECK_SECONDS, self._last)
             return signal.SIGINT
         if now < self._last and used() - self._used < self._grace:
-            self.at = min(now + ALARM_LOOK_EVERY, self._last)
+            self.at = min(now + ALARM_CHECK_SECONDS, self._last)
             return 0
         self.is_over = True
         return signal.SIGKILL

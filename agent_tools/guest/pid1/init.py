@@ -56,7 +56,7 @@ RunKernel = Callable[[list[int], str], None]
 """Is a kernel, on the descriptors of its sockets and in the folder of this path, until the host hangs up."""
 
 RUN_DIR = os.environ.get("AGENT_TOOLS_RUN_DIR", "/run/kernel")
-LOOK_EVERY = 1.0  # seconds between two looks at the main thread of the kernel
+CHECK_SECONDS = 1.0  # seconds between two looks at the main thread of the kernel
 ARMED_AFTER = 0.25  # seconds of a run that the host may take to arm it
 WORK_DIR = os.environ.get("AGENT_TOOLS_WORK_DIR", "/workspace")
 
@@ -111,16 +111,16 @@ class Init:
         """Return the seconds until the next timer."""
         due = self.alarms.seconds()
         is_code_running = due or time.monotonic() < self.keeper.ran_at + ARMED_AFTER
-        look = oom_priority.LOOK_EVERY if is_code_running and self.keeper.copies else LOOK_EVERY
+        look = oom_priority.CHECK_SECONDS if is_code_running and self.keeper.copies else CHECK_SECONDS
         return max(0.0, min([*due, *self.memory.seconds(), look]))
 
     def look_at_kernel(self) -> None:
         """End a kernel whose main thread has ended alone: a system call of another ABI ends the thread that makes it.
 
-        Once in LOOK_EVERY seconds.
+        Once in CHECK_SECONDS seconds.
         """
         if self.kernel_pid and time.monotonic() >= self.next_look:
-            self.next_look = time.monotonic() + LOOK_EVERY
+            self.next_look = time.monotonic() + CHECK_SECONDS
             self.status = status_of_main_thread(self.kernel_pid)
             if self.status is not None:
                 with contextlib.suppress(ProcessLookupError):

@@ -19,7 +19,7 @@ from ..wire.gvisor import code_limit
 
 TOTAL, USAGE = "proc/meminfo", "sys/fs/cgroup/memory/memory.usage_in_bytes"
 MOST_A_SECOND = 2 * 1024**3  # bytes that code can fill, at most about
-LOOK_EVERY = (0.025, 1.0)  # seconds between two looks, at least and at most
+CHECK_SECONDS = (0.025, 1.0)  # seconds between two looks, at least and at most
 LARGE = 0.25  # of the limit: a fork that changes nothing holds some 50 MiB here
 REST = 0.25  # seconds for a killed process to let go of its memory
 
@@ -28,7 +28,7 @@ def pause(free: float) -> float:
     """Return the seconds until the next look, if code may take `free` bytes more."""
     if free < 0:
         return REST
-    least, most = LOOK_EVERY
+    least, most = CHECK_SECONDS
     return min(most, max(least, free / MOST_A_SECOND))
 
 

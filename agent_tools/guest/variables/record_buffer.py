@@ -57,7 +57,7 @@ class RecordBuffer:
         return size
 
     def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Take in memory as it is; return True for what is to stay in the pickle."""
+        """Store a large buffer out of band; return True if it is small and stays in the pickle."""
         view = buffer.raw()
         if view.nbytes < MIN_BUFFER:
             return True
@@ -100,7 +100,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
         """Return a variable's record in pieces, of `most` bytes beside its head; `limit` is around pickling.
 
         Raises:
-            TooLarge: it has more bytes.
+            VariableTooLarge: it has more bytes.
             BaseException: it cannot be pickled; exceptions of its own code are raised unchanged.
         """
         self._room.begin(most)

@@ -13,7 +13,7 @@ MADE_PER_BYTE = 16  # bytes of values that each byte of a message may become
 FREE_BYTES = 8 * 1024 * 1024  # in addition: a column of nulls takes no bytes in a message
 MAX_MADE_BYTES = 96 * 1024 * 1024
 MAX_SAME_HASH = 100  # elements of a set, or keys: powers of two reach 67
-LOOK_EVERY = 256  # lists and dicts, or parts of one, between two looks whether anybody still waits
+CHECK_PARTS = 256  # lists and dicts, or parts of one, between two looks whether anybody still waits
 INSERTED_AT_ONCE = 1_000  # elements of a set, or keys: between them other threads have their turn
 
 
@@ -49,7 +49,7 @@ class Budget:
         """
         self._parts += count
         self._counts += 1
-        if count > LOOK_EVERY or self._counts % LOOK_EVERY == 0:
+        if count > CHECK_PARTS or self._counts % CHECK_PARTS == 0:
             self.look_up()
         if self._parts > MAX_PARTS:
             raise TooCostly(f"more than {MAX_PARTS:,} parts; an array, a frame or a text counts as one")

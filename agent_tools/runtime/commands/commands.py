@@ -20,7 +20,7 @@ from agent_tools.machine.rounds import rounds
 from agent_tools.results.commands import CommandResult, OnOutput
 from agent_tools.runtime.commands.process import CHUNK, LOST, Drive, Process, terminal_size
 
-LOOK_EVERY = 0.25  # seconds between two checks whether a command was cancelled or is overdue
+CHECK_SECONDS = 0.25  # seconds between two checks whether a command was cancelled or is overdue
 CLOSED = "the sandbox was closed"
 CANCELLED = "it was cancelled"
 
@@ -232,7 +232,7 @@ class BackgroundCommand:
         """Return whether the command is past its time limit."""
         return self._process.is_late
 
-    def look(self) -> None:
+    def check(self) -> None:
         """End a command that is past its time limit."""
         self._process.look_at_clock()
 
@@ -268,7 +268,7 @@ def _await(process: Process) -> None:
     """Wait until a command can be advanced, or its limits must be checked."""
     if (descriptor := process.fileno()) >= 0:
         wait = await_either if process.has_more_to_say else await_input
-        wait(descriptor, LOOK_EVERY)
+        wait(descriptor, CHECK_SECONDS)
 
 
 def _argv(command: object) -> tuple[str, ...] | str:

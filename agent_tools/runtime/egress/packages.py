@@ -277,7 +277,7 @@ def read_page(content: bytes | bytearray) -> Page:
     try:
         # The hook frees each file's own objects at once, and lets other threads run: the parser alone would not.
         page = json.loads(content, object_hook=_read_object)
-        files = [file for file in page["files"] if not isinstance(file, _Elsewhere)]
+        files = [file for file in page["files"] if not isinstance(file, _SkippedFile)]
         name, shown = json.dumps(str(page["name"])), ",".join(file.shown for file in files)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise NotReached("a page that cannot be read", "The index's page cannot be read.") from exc
@@ -285,7 +285,7 @@ def read_page(content: bytes | bytearray) -> Page:
     return Page(text.encode(), {file.path: file.digests for file in files})
 
 
-class _Elsewhere:
+class _SkippedFile:
     """Stands for a file without a hash, or on another host."""
 
 
@@ -298,13 +298,13 @@ class _File:
     digests: bytes
 
 
-def _read_object(read: dict[str, Any]) -> dict[str, Any] | _File | _Elsewhere:
+def _read_object(read: dict[str, Any]) -> dict[str, Any] | _File | _SkippedFile:
     """Convert an object of a page: a file to the form for the sandbox; return any other object unchanged."""
     if "url" not in read:
         return read
     url, digest = _FILE_URL.fullmatch(read["url"]), _digest(read["hashes"])
     if not url or not digest:
-        return _Elsewhere()
+        return _SkippedFile()
     shown = {name: read[name] for name in _KEPT if name in read}
     metadata = read.get("core-metadata")
     metadata_digest = _digest(metadata) if isinstance(metadata, dict) else b""

@@ -1,11 +1,11 @@
 """Claims on work_dirs record the folders of live sandboxes, so that no sandbox gets a folder inside another's.
 
-Code may replace an entry of its own folder by a link at any time, even between the check of a path and the engine's
-mount of it. So a folder is refused if its path passes through a live sandbox's folder, or if it holds one.
+User code may replace an entry of its own folder by a link at any time, even after a path was checked and before the
+engine mounts it. So a folder is rejected if it lies inside a live sandbox's folder, or contains one.
 
-A claim is a file beside the run directories, named after its process: it is valid for all processes that share them,
-as long as its process lives. A process writes its claim before it reads others, so that of two at the same time at
-least one sees the other.
+A claim is a file beside the run directories, which other processes read. Its name contains the process that wrote it,
+and it is valid while that process lives. A process writes its own claim before it reads the others: if two processes
+claim at the same time, at least one sees the other's claim.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from agent_tools.errors import FileRejected
 from agent_tools.limits import Limits
 from agent_tools.machine.addresses import addresses_of, ascii_name, checked_addresses, is_public
-from agent_tools.machine.background import begun
+from agent_tools.machine.background import start_thread
 from agent_tools.settings import ca_bundle
 
 CHUNK = 256 * 1024
@@ -94,7 +94,7 @@ def _public_address(parts: SplitResult, allow_private: bool, deadline: float, lo
         except BaseException as exc:  # noqa: BLE001  (raised below)
             found.set_exception(exc)
 
-    if begun(check, "agent-tools-lookup") is None:
+    if start_thread(check, "agent-tools-lookup") is None:
         check()
     try:
         return found.result(deadline - time.monotonic())[0]

@@ -29,8 +29,8 @@ from agent_tools.machine.folder import MAX_LEVELS, FolderUsage, free
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds, rounds
 from agent_tools.text import one_line
 
-LOOK_EVERY = ROUND_SECONDS  # while code runs
-IDLE_LOOK_EVERY = 5.0  # seconds, between runs, where there are few sandboxes
+CHECK_SECONDS = ROUND_SECONDS  # while code runs
+IDLE_CHECK_SECONDS = 5.0  # seconds, between runs, where there are few sandboxes
 MOST_IDLE_SECONDS = 60.0  # at most, between two checks of an idle sandbox
 HIDDEN_LOOKS, HIDDEN_SECONDS = 5, 3.0  # consecutive checks, and their time, for which a process may be hidden
 COUNT_SECONDS = 60.0  # seconds that the first run waits for the first count
@@ -225,9 +225,9 @@ class CheckTimes:
     def checked(self, started: float, factor: float = PAUSE_FACTOR) -> None:
         """Record a check that began then; a pause of at least `factor` times its duration follows."""
         ended = self._clock()
-        self._next_at = ended + max(0.9 * LOOK_EVERY, factor * (ended - started))  # a round may be a little early
+        self._next_at = ended + max(0.9 * CHECK_SECONDS, factor * (ended - started))  # a round may be a little early
         of_all = min(MOST_IDLE_SECONDS, PAUSE_FACTOR * self._rounds.cost)
-        self._next_idle_at = ended + max(IDLE_LOOK_EVERY, of_all)
+        self._next_idle_at = ended + max(IDLE_CHECK_SECONDS, of_all)
 
 
 class QuotaWatch:
@@ -261,7 +261,7 @@ class QuotaWatch:
         """Return whether a check is due."""
         return self._times.is_due(self._is_busy)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count the contents the first time; later stop a guest that is over the quota."""
         started, is_first = self._clock(), not self._has_counted
         if is_first:

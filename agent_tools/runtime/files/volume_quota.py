@@ -114,7 +114,7 @@ class VolumeQuota:
         """Return whether a check is due."""
         return self._times.is_due(lambda: any(each.is_busy() for each in self._all()))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count the folder, and end the sandboxes that fill it beyond its quota."""
         started, users = self._clock(), self._all()
         found = self._count(users)

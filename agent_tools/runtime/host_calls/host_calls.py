@@ -75,7 +75,7 @@ class HostCalls:
         """Answer calls during a run, within its limits. Yields a function that takes the calls that have ended."""
         run = self._run = CallRun(self._service, serving_loop.get(), clock, self._own)
         self._refused_outside = 0
-        self._service.read_on(True)
+        self._service.set_reading(True)
         try:
             yield run.take_over
         finally:
@@ -112,7 +112,7 @@ class HostCalls:
     def _refuse_outside(self, number: int) -> None:
         self._service.fail(number, "HostCallDenied", "Host functions can be called only during a run.")
         self._refused_outside += 1
-        self._service.read_on(self._refused_outside <= self.limits.max_refusals)
+        self._service.set_reading(self._refused_outside <= self.limits.max_refusals)
 
     def _take(self, head: dict[str, Any], attachments: list[bytes], size: int) -> None:
         """Handle one message of the guest, in the session's loop."""

@@ -99,7 +99,7 @@ class CallRun:
         except CallRefused as refusal:
             self._refuse(call, refusal)
             return
-        self._service.read_on(not self._admission.is_full)
+        self._service.set_reading(not self._admission.is_full)
         call.preview = preview(call.args, call.kwargs, MAX_PREVIEW_CHARS)
         if self._callers is None:
             self._start(call)
@@ -126,7 +126,7 @@ class CallRun:
         """Cancel pending calls and wait a short time for them."""
         self.has_ended = True
         self._reading.cancel_decoding()
-        self._service.read_on(True)
+        self._service.set_reading(True)
         if not self._admission.open:
             return
         with contextlib.suppress(RuntimeError):
@@ -139,7 +139,7 @@ class CallRun:
         self._admission.refuse(call.size)
         self._note(call, "refused", refusal.message)
         self._service.fail(call.number, refusal.kind, refusal.message)
-        self._service.read_on(not self._admission.is_full)
+        self._service.set_reading(not self._admission.is_full)
 
     def _start(self, call: IncomingCall) -> None:
         if self.has_ended or call.number in self._tasks:
@@ -270,7 +270,7 @@ class CallRun:
     def _finish(self, call: IncomingCall, status: Status, error: str = "", sent: int = 0) -> None:
         self._note(call, status, error, sent)
         self._admission.end(call.size)
-        self._service.read_on(not self._admission.is_full)
+        self._service.set_reading(not self._admission.is_full)
 
     def _note(self, call: IncomingCall, status: Status, error: str = "", sent: int = 0) -> None:
         start, duration = call.begun - self._started, time.monotonic() - call.begun

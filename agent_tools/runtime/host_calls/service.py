@@ -58,10 +58,10 @@ class CallService:
         """Answer a call with an error."""
         self.send(self.error(number, kind, message))
 
-    def read_on(self, wanted: bool) -> None:
+    def set_reading(self, wanted: bool) -> None:
         """Continue or pause reading from the guest."""
         if self.wire:
-            self.wire.read_on(wanted)
+            self.wire.set_reading(wanted)
 
     def hang_up(self) -> None:
         """Close the wire, if there is one."""

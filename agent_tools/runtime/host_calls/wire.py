@@ -65,7 +65,7 @@ class CallWire:
         """Hang up."""
         self.close()
 
-    def read_on(self, wanted: bool) -> None:
+    def set_reading(self, wanted: bool) -> None:
         """Continue reading, or pause until the next call, which makes the guest wait. Any thread may call it."""
         if wanted != self._is_wanted:
             self._is_wanted = wanted

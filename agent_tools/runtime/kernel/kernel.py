@@ -82,7 +82,7 @@ class Kernel:
         return describe(self._ended, self._memory, self.lifeline.lost) if self._ended else ""
 
     def is_alive(self) -> bool:
-        """Return whether the kernel still runs, as far as PID 1 has said; notes what arrived between calls."""
+        """Return True unless PID 1 has reported the kernel's end. Also processes events that arrived between calls."""
         deadline = time.monotonic() + BETWEEN_SECONDS
         while not self._ended and time.monotonic() < deadline and (events := list(self.channel.receive(0))):
             events.sort(key=lambda each: isinstance(each, Disconnected))  # last: a report of the end says more

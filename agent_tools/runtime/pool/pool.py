@@ -20,11 +20,11 @@ from typing import Literal, Union
 
 from agent_tools.engines.engine import Engine
 from agent_tools.errors import PreludeError
-from agent_tools.machine.background import Do, begun
+from agent_tools.machine.background import Do, start_thread
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
 from agent_tools.runtime.pool.kind import Kind
-from agent_tools.runtime.pool.take_place import take_place
+from agent_tools.runtime.pool.swap_in_folder import swap_in_folder
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
@@ -125,7 +125,7 @@ class Pool:
         with self._changed:
             self._asked_at, self._size = self._clock(), max(self._size, size)
             if self._thread is None and not self._is_closed:
-                self._thread = begun(self._tend, "agent-tools-pool")
+                self._thread = start_thread(self._tend, "agent-tools-pool")
             self._changed.notify_all()
 
     def wait(self, patience: float) -> int:
@@ -191,7 +191,7 @@ class Pool:
         if self._engine.guest(spec.work_dir).shares_files:
             after = ExitStack()
             try:
-                if not take_place(ready.blank.path, spec.work_dir, after):
+                if not swap_in_folder(ready.blank.path, spec.work_dir, after):
                     return None
             finally:  # not before: it closes folders that are used here
                 self._later.append(after.close)

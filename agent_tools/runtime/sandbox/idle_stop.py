@@ -63,7 +63,7 @@ class IdleStop:
         """Return whether it may be time to stop the processes."""
         return not self.is_stopped and not self._uses and self._clock() >= self._used_at + self._seconds
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Stop the processes if it is time."""
         with self._lock:
             if self._is_busy():

@@ -359,7 +359,7 @@ class BranchSession(Session):
     """The session of a branch: one kernel of a sandbox that another session owns. A branch is not replaced."""
 
     def __init__(self, engine: Engine, branch: KernelBranch) -> None:
-        super().__init__(engine, branch.spec, start=_Once(branch))
+        super().__init__(engine, branch.spec, start=_BranchFactory(branch))
         self._branch = branch
         self.open()
         branch.siblings.add(self)
@@ -385,7 +385,7 @@ def fork(session: Session) -> BranchSession:
     return BranchSession(session.recovery.engine, session.variables.branch())
 
 
-class _Once:
+class _BranchFactory:
     """Returns the branch at the first start, and raises at every later one."""
 
     def __init__(self, branch: KernelBranch) -> None:

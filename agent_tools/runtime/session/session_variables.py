@@ -123,7 +123,7 @@ class SessionVariables:
             return VariablesReport()
         seconds = limits.sync_timeout + limits.variables_timeout
         with self._between_runs() as sandbox, Archives(sandbox.root.files, limits).loading(path) as loading:
-            giving = _Giving(loading, archive)
+            giving = _ArchiveSender(loading, archive)
             source = _LOAD.format(address=loading.address, seconds=limits.variables_timeout)
             problem = _problem(sandbox, source, seconds, "load")
             giving.await_end()
@@ -168,7 +168,7 @@ def _problem(sandbox: AnySandbox, source: str, seconds: float, kind: RunKind) ->
     return one_line(problem[:MAX_PROBLEM])
 
 
-class _Giving:
+class _ArchiveSender:
     """Sends an archive in a thread, while the kernel takes from it."""
 
     def __init__(self, loading: WithVariables, archive: Pieces) -> None:

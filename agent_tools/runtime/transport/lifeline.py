@@ -19,9 +19,9 @@ from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Orde
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.runtime.transport.words_pair import Words
 
-LOOK_EVERY = 0.5  # seconds between two looks whether a sandbox that is starting still runs
+CHECK_SECONDS = 0.5  # seconds between two looks whether a sandbox that is starting still runs
 READ_WITHIN = 1.0  # seconds that PID 1 may leave an order unread before the next run begins anyway
-READ_LOOK_EVERY = 0.0002  # seconds between two looks whether it has read it
+READ_CHECK_SECONDS = 0.0002  # seconds between two looks whether it has read it
 
 
 class Lifeline:
@@ -75,7 +75,7 @@ class Lifeline:
         self.send(Disarm())
         deadline = time.monotonic() + READ_WITHIN
         while self._may_interrupt and self._has_unread() and time.monotonic() < deadline:
-            time.sleep(READ_LOOK_EVERY)
+            time.sleep(READ_CHECK_SECONDS)
         self._may_interrupt = False
 
     def _has_unread(self) -> bool:
@@ -146,7 +146,7 @@ class Listener:
     def accept(self, deadline: float, still_runs: Callable[[], bool]) -> Lifeline | None:
         """Wait for PID 1; None when the deadline passes or `still_runs` says that the sandbox ended."""
         while time.monotonic() < deadline:
-            if await_input(self._socket.fileno(), LOOK_EVERY):
+            if await_input(self._socket.fileno(), CHECK_SECONDS):
                 connected, _ = self._socket.accept()
                 self.close()
                 return Lifeline(connected)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from agent_tools.engines.engine import Stdio, StreamLost
 from agent_tools.guest.wire.mux import MAX_OUT, Mux, MuxError
 from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
-from agent_tools.machine.background import begun
+from agent_tools.machine.background import start_thread
 from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
 from agent_tools.runtime.transport.words_pair import Words
@@ -115,7 +115,7 @@ class Relay:
 
     def fail(self) -> None:
         """End the relay, and close it in another thread: ending an ssh process takes a while."""
-        if self._end() and not begun(self._hang_up, "agent-tools-hang-up"):
+        if self._end() and not start_thread(self._hang_up, "agent-tools-hang-up"):
             self._hang_up()
 
     def _end(self) -> bool:

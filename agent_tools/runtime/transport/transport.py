@@ -92,7 +92,7 @@ class SocketTransport:
 
 
 class StdioTransport:
-    """Everything over the sandbox's stdin and stdout; a thread carries it."""
+    """Everything over the sandbox's stdin and stdout, which a relay in the event loop reads and writes."""
 
     run_dir: Path | None = None
 

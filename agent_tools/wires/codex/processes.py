@@ -55,7 +55,7 @@ class EnvPolicy(BaseModel):
 class Log:
     """A process, None once it has ended, and the end of its output: pieces with number and name of their stream."""
 
-    run: Opened[AsyncProcess] | None
+    run: OpenResource[AsyncProcess] | None
     is_terminal: bool
     takes_input: bool
     chunks: deque[tuple[int, str, bytes]] = field(default_factory=deque)
@@ -239,7 +239,7 @@ class SessionProcesses:
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)
 
-    async def _follow(self, id_: str, log: Log, run: Opened[AsyncProcess]) -> None:
+    async def _follow(self, id_: str, log: Log, run: OpenResource[AsyncProcess]) -> None:
         """Send the events of a process to its end. It waits for a client that takes nothing."""
         name, named = "pty" if log.is_terminal else "stdout", {"processId": id_}
         async with aclosing(followed(run.it, Cursor(), AHEAD)) as outputs:

@@ -1,4 +1,4 @@
-"""The sandboxes of E2B's protocol: each is a container with stored facts about it."""
+"""The sandboxes of E2B's protocol: each is a container with stored state about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agent_tools.containers.rows import Rows
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.e2b.connect import message_of
 from agent_tools.wires.http import Call, Routes, aside
-from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
+from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, OpenResources, Place, Processes
 from agent_tools.wires.paths import Home
 
 ORIGIN = "e2b"
@@ -36,7 +36,7 @@ _GONE = "The sandbox was not found"  # which the SDKs look for
 T = TypeVar("T")
 
 
-class Facts(BaseModel):
+class E2BState(BaseModel):
     """Everything about a sandbox that its container does not have. `ends` is in seconds since 1970."""
 
     template: str
@@ -52,16 +52,16 @@ class Facts(BaseModel):
 class Context:
     """A further kernel of a sandbox."""
 
-    kernel: Sandbox
+    sandbox: Sandbox
     cwd: str
 
 
 @dataclass(frozen=True)
-class Box:
-    """A sandbox: its container and its facts."""
+class E2BSandbox:
+    """A sandbox: its container and its state."""
 
     row: ContainerRecord
-    facts: Facts
+    state: E2BState
 
     @property
     def id(self) -> str:
@@ -81,32 +81,32 @@ class E2BWire:
         self.containers = containers
         self.rows = rows
         self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
-        self.contexts: Shelf[Context] = Shelf(
-            containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.kernel.close()
+        self.contexts: OpenResources[Context] = OpenResources(
+            containers, SHELL, MAX_CONTEXTS, "contexts", lambda each: each.sandbox.close()
         )
         self.watchers: dict[str, Any] = {}
         self.counts: WeakKeyDictionary[Sandbox, int] = WeakKeyDictionary()  # of runs, by kernels that show E2B's forms
         self._timers: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def find(self, owner: str, id_: str) -> Box | None:
+    def find(self, owner: str, id_: str) -> E2BSandbox | None:
         """Return a sandbox of an owner; None if there is none. It blocks: for a thread."""
-        facts = self._facts(owner, id_) if _ID.fullmatch(id_) else None
+        state = self._state(owner, id_) if _ID.fullmatch(id_) else None
         with suppress(ContainersError):
-            if facts and (facts.is_paused or facts.ends > time.time()):
+            if state and (state.is_paused or state.ends > time.time()):
                 row = self.containers.find(owner, id_)
-                return Box(row, facts) if row.status == "active" else None
+                return E2BSandbox(row, state) if row.status == "active" else None
         return None
 
-    def _facts(self, owner: str, id_: str) -> Facts | None:
+    def _state(self, owner: str, id_: str) -> E2BState | None:
         stored = self.rows.get(WireValue, f"e2b-{id_}", owner=owner)
         if stored is None:
             return None
-        facts = Facts.model_validate_json(stored.value)
-        facts.is_paused |= facts.auto_pause and facts.ends <= time.time()  # also if no process was there to do it
-        return facts
+        state = E2BState.model_validate_json(stored.value)
+        state.is_paused |= state.auto_pause and state.ends <= time.time()  # also if no process was there to do it
+        return state
 
-    def all_of(self, owner: str) -> list[Box]:
+    def all_of(self, owner: str) -> list[E2BSandbox]:
         """List an owner's sandboxes, newest first, and forget sandboxes that are gone. It blocks."""
         stored = [row for row in self.rows.find(WireValue, owner=owner) if row.id.startswith("e2b-")]
         found = []
@@ -117,22 +117,22 @@ class E2BWire:
                 self.rows.delete(WireValue, id=each.id)
         return found[::-1]
 
-    def put(self, box: Box) -> None:
-        """Store the facts of a sandbox, and extend its container's life to match. It blocks."""
-        self.rows.change(WireValue, f"e2b-{box.id}", value=box.facts.model_dump_json())
-        idle = self.idle_minutes(box.facts)
+    def put(self, box: E2BSandbox) -> None:
+        """Store the state of a sandbox, and extend its container's life to match. It blocks."""
+        self.rows.change(WireValue, f"e2b-{box.id}", value=box.state.model_dump_json())
+        idle = self.idle_minutes(box.state)
         self.rows.change(ContainerRecord, box.id, idle_minutes=idle, last_active_at=time.time())
 
-    def idle_minutes(self, facts: Facts) -> float:
+    def idle_minutes(self, state: E2BState) -> float:
         """Return after how many minutes without use the container of a sandbox expires."""
-        left = 0.0 if facts.is_paused else max(facts.ends - time.time(), 0.0)
-        paused = self.containers.config.user_container_idle if facts.is_paused or facts.auto_pause else 0.0
+        left = 0.0 if state.is_paused else max(state.ends - time.time(), 0.0)
+        paused = self.containers.config.user_container_idle if state.is_paused or state.auto_pause else 0.0
         return (left + paused) / 60 + 1
 
-    def time(self, box: Box) -> None:
+    def time(self, box: E2BSandbox) -> None:
         """End or pause a sandbox once its time is up."""
         self._forget_timer(box.id)
-        if not box.facts.is_paused:
+        if not box.state.is_paused:
             self._timers[box.id] = task = asyncio.create_task(self._end_in_time(box))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -141,22 +141,22 @@ class E2BWire:
         if timer := self._timers.pop(id_, None):
             timer.cancel()
 
-    async def _end_in_time(self, box: Box) -> None:
+    async def _end_in_time(self, box: E2BSandbox) -> None:
         owner, id_ = box.place
-        facts: Facts | None = box.facts
-        while facts and not facts.is_paused and (left := facts.ends - time.time()) > 0:
+        state: E2BState | None = box.state
+        while state and not state.is_paused and (left := state.ends - time.time()) > 0:
             await asyncio.sleep(left)
-            facts = await aside(self._facts, owner, id_)  # another process may have changed it
+            state = await aside(self._state, owner, id_)  # another process may have changed it
         del self._timers[id_]  # so that nobody cancels the end
-        if facts and facts.auto_pause:
+        if state and state.auto_pause:
             await self._close_opened(box.place)
-        elif facts and not facts.is_paused:
+        elif state and not state.is_paused:
             await self.end(owner, id_)
 
-    async def pause(self, box: Box) -> None:
+    async def pause(self, box: E2BSandbox) -> None:
         """Pause a sandbox: files and variables stay, commands and contexts end."""
         self._forget_timer(box.id)
-        box.facts.is_paused = True
+        box.state.is_paused = True
         await aside(self.put, box)
         await self._close_opened(box.place)
 
@@ -191,7 +191,7 @@ class E2BRequest(Call):
 
     wire: E2BWire
 
-    async def box(self, id_: str) -> Box:
+    async def box(self, id_: str) -> E2BSandbox:
         """Return the sandbox of an id.
 
         Raises:
@@ -202,7 +202,7 @@ class E2BRequest(Call):
             raise HTTPException(404, f"{_GONE}: {id_[:64]}")
         return box
 
-    async def here(self) -> Box:
+    async def here(self) -> E2BSandbox:
         """Return the running sandbox that the request is for.
 
         Raises:
@@ -213,22 +213,22 @@ class E2BRequest(Call):
         id_ = headers.get("e2b-sandbox-id") or (named[2] if named else "")
         port = headers.get("e2b-sandbox-port") or (named[1] if named else "")
         box = await aside(self.wire.find, self.owner, id_)
-        if box and box.facts.is_paused and box.facts.auto_resume:
+        if box and box.state.is_paused and box.state.auto_resume:
             await self.resume(box, 300)
-        if box is None or box.facts.is_paused:
+        if box is None or box.state.is_paused:
             raise HTTPException(502, _GONE)
         if port not in PORTS:
             raise HTTPException(501, "Sandboxes are sealed: none of their ports can be reached from outside.")
         return box
 
-    async def resume(self, box: Box, seconds: float) -> None:
+    async def resume(self, box: E2BSandbox, seconds: float) -> None:
         """Resume a sandbox, or extend its time to at least `seconds` from now."""
-        box.facts.ends = max(time.time() + seconds, 0.0 if box.facts.is_paused else box.facts.ends)
-        box.facts.is_paused = False
+        box.state.ends = max(time.time() + seconds, 0.0 if box.state.is_paused else box.state.ends)
+        box.state.is_paused = False
         await aside(self.wire.put, box)
         self.wire.time(box)
 
-    async def use(self, work: Callable[[Sandbox], T], box: Box | None = None) -> T:
+    async def use(self, work: Callable[[Sandbox], T], box: E2BSandbox | None = None) -> T:
         """Run a short function on the sandbox of the request."""
         id_ = (box or await self.here()).id
 

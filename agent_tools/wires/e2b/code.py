@@ -19,9 +19,9 @@ from agent_tools.results.execution import Display, Error, Execution, Notice, Omi
 from agent_tools.results.outputs import Died, TimedOut
 from agent_tools.runtime.in_thread import iterate_in_thread
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, Context, E2BRequest, in_sandbox, path_of
+from agent_tools.wires.e2b.calls import HOME, ROUTES, Context, E2BRequest, E2BSandbox, in_sandbox, path_of
 from agent_tools.wires.http import bundle, failure_of, while_connected
-from agent_tools.wires.opened import PATIENCE, CodeRun, Opened
+from agent_tools.wires.opened import PATIENCE, CodeRun, OpenResource
 
 DEFAULT = "default"
 """The id of the first kernel, as a context."""
@@ -76,17 +76,17 @@ async def _execute(
 
 
 def _lines(
-    call: E2BRequest, box: Box, context: Context | None, code: str, envs: dict[str, str], stop: CodeRun
+    call: E2BRequest, box: E2BSandbox, context: Context | None, code: str, envs: dict[str, str], stop: CodeRun
 ) -> Generator[str, None, None]:
     """Yield '' once the sandbox runs, then the lines of the answer."""
     counts = call.wire.counts
     with call.wire.containers.acquire(box.id, PATIENCE) as (interpreter, woken):
         note = woken.result()
-        kernel = stop.of(context.kernel if context else interpreter.as_sandbox)
+        kernel = stop.of(context.sandbox if context else interpreter.as_sandbox)
         if kernel not in counts:
             _hidden(kernel, _FORMS_ADDED, stop.event)
             counts[kernel] = 0
-        every = {**box.facts.envs, **envs}
+        every = {**box.state.envs, **envs}
         if every and (error := _hidden(kernel, _SET.format(own=list(envs), every=every), stop.event).error):
             raise HTTPException(400, f"The environment variables are not usable: {error.text[-500:]}")
         yield ""
@@ -95,7 +95,7 @@ def _lines(
         counts[kernel] += 1
         count = counts[kernel]
         try:
-            for output in kernel.stream(code, max(1.0, box.facts.ends - time.time()), stop.event):
+            for output in kernel.stream(code, max(1.0, box.state.ends - time.time()), stop.event):
                 if isinstance(output, Died | Restarted):
                     counts.pop(kernel, None)  # its forms, unless a checkpoint has them, and then they are added again
                 if shown := line_of(output):
@@ -184,7 +184,7 @@ async def _restart_context(call: E2BRequest, context: str) -> Any:
     found = None if context == DEFAULT else _context(call, box, context)
 
     def restart(sandbox: Sandbox) -> None:
-        kernel = found.it.kernel if found else sandbox
+        kernel = found.it.sandbox if found else sandbox
         kernel.restart()
         call.wire.counts.pop(kernel, None)
         if found:
@@ -199,7 +199,7 @@ def _enter(kernel: Sandbox, folder: str) -> None:
         raise HTTPException(400, f"cwd is not usable: {error.text[-500:]}")
 
 
-def _context(call: E2BRequest, box: Box, id_: str) -> Opened[Context]:
+def _context(call: E2BRequest, box: E2BSandbox, id_: str) -> OpenResource[Context]:
     return call.wire.contexts.find(box.place, id_, f"Context {id_[:64]} not found")
 
 

@@ -20,7 +20,7 @@ from agent_tools.containers.records import ContainerRecord, WireValue
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.engines.volumes import MAX_VOLUMES
 from agent_tools.limits import KIB, MIB
-from agent_tools.wires.e2b.calls import ORIGIN, ROUTES, Box, E2BRequest, Facts
+from agent_tools.wires.e2b.calls import ORIGIN, ROUTES, E2BRequest, E2BSandbox, E2BState
 from agent_tools.wires.e2b.volumes import VolumeMount, asked_volumes, mounts_shown
 from agent_tools.wires.http import Json, aside
 
@@ -28,7 +28,7 @@ VERSION = "0.5.7"  # of envd, as the SDKs know it: files as plain bodies, withou
 TEMPLATES = ("base", "code-interpreter-v1")
 MAX_SECONDS = 86_400
 METRICS_EVERY = 5  # seconds that a client may take to ask for what is now
-MAX_FACTS = 64 * 1024  # characters of metadata and variables
+MAX_STATE = 64 * 1024  # characters of metadata and variables
 ABSENT = {
     "templates": "Templates are not available here: every sandbox has the image of this server.",
     "volumes": "Only the operator of this server declares volumes: list them, and name them in volumeMounts.",
@@ -73,7 +73,7 @@ async def _create(
     for name, value in {"network": rules, "mcp": mcp, "iam": iam}.items():
         if value:
             raise HTTPException(501, f"{name} is not available here: create the sandbox without it.")
-    facts = Facts(
+    state = E2BState(
         template=templateID,
         metadata=metadata or {},
         envs=envVars or {},
@@ -81,10 +81,10 @@ async def _create(
         auto_pause=autoPause,
         auto_resume=bool(autoResume.get("enabled") if isinstance(autoResume, dict) else autoResume),
     )
-    if len(facts.model_dump_json()) > MAX_FACTS:
-        raise HTTPException(400, f"metadata and envVars have more than {MAX_FACTS:,} characters.")
+    if len(state.model_dump_json()) > MAX_STATE:
+        raise HTTPException(400, f"metadata and envVars have more than {MAX_STATE:,} characters.")
     volumes = asked_volumes(call, volumeMounts or [])
-    box = await aside(_made, call, facts, allow_internet_access is not False, volumes)
+    box = await aside(_made, call, state, allow_internet_access is not False, volumes)
     try:
         await call.use(lambda _: None, box)
     except BaseException:
@@ -97,16 +97,16 @@ async def _create(
 ROUTES.on("POST", "/sandboxes")(_create)
 
 
-def _made(call: E2BRequest, facts: Facts, has_internet: bool, volumes: str) -> Box:
+def _made(call: E2BRequest, state: E2BState, has_internet: bool, volumes: str) -> E2BSandbox:
     call.wire.all_of(call.owner)  # which forgets those that are gone
     containers, id_ = call.wire.containers, f"i{secrets.token_hex(12)}"
     domains = tuple(containers.config.allowed_domains) if has_internet else ()
-    idle = call.wire.idle_minutes(facts)
+    idle = call.wire.idle_minutes(state)
     spec = ContainerSpec(id_, idle_minutes=idle, domains=domains, origin=ORIGIN, volumes=volumes)
     row: ContainerRecord = containers.create(call.owner, spec, id_)
-    value = facts.model_dump_json()
+    value = state.model_dump_json()
     call.wire.rows.add(WireValue(id=f"e2b-{id_}", owner=call.owner, created_at=row.created_at, value=value))
-    return Box(row, facts)
+    return E2BSandbox(row, state)
 
 
 @ROUTES.on("GET", "/v2/sandboxes")
@@ -120,7 +120,7 @@ async def _list(
     limit: Annotated[int, Field(ge=1, le=100)] = 100,
     nextToken: Annotated[int, Field(ge=0)] = 0,  # noqa: N803
 ) -> Any:
-    wanted = dict(parse_qsl(metadata[:MAX_FACTS]))
+    wanted = dict(parse_qsl(metadata[:MAX_STATE]))
     found = [
         each
         for each in (_info(call, box) for box in await aside(call.wire.all_of, call.owner))
@@ -152,7 +152,7 @@ async def _kill(call: E2BRequest, sandbox: str) -> Any:
 async def _metrics(call: E2BRequest, sandbox: str, start: int = 0, end: int = 2**53) -> Any:
     """Answer the current use of the sandbox; an empty list for other times, and for a paused sandbox."""
     box, now = await call.box(sandbox), time.time()
-    if box.facts.is_paused or not start <= now < end + METRICS_EVERY:
+    if box.state.is_paused or not start <= now < end + METRICS_EVERY:
         return []
     ran = await call.use(lambda each: each.run_command(_USAGE, timeout=10, max_output=KIB), box)
     used = [int(each) for each in re.findall(r"\d{1,18}", ran.texts[0])]
@@ -177,7 +177,7 @@ async def _metrics(call: E2BRequest, sandbox: str, start: int = 0, end: int = 2*
 @ROUTES.on("POST", "/sandboxes/{sandbox}/timeout")
 async def _set_timeout(call: E2BRequest, sandbox: str, timeout: Seconds) -> Any:
     box = await call.box(sandbox)
-    box.facts.ends = time.time() + timeout
+    box.state.ends = time.time() + timeout
     await aside(call.wire.put, box)
     call.wire.time(box)
     return Response(status_code=204)
@@ -186,7 +186,7 @@ async def _set_timeout(call: E2BRequest, sandbox: str, timeout: Seconds) -> Any:
 @ROUTES.on("POST", "/sandboxes/{sandbox}/pause")
 async def _pause(call: E2BRequest, sandbox: str) -> Any:
     box = await call.box(sandbox)
-    if box.facts.is_paused:
+    if box.state.is_paused:
         raise HTTPException(409, "The sandbox is paused already.")
     await call.wire.pause(box)
     return Response(status_code=204)
@@ -195,7 +195,7 @@ async def _pause(call: E2BRequest, sandbox: str) -> Any:
 @ROUTES.on("POST", "/v2/sandboxes/{sandbox}/connect")
 async def _connect(call: E2BRequest, sandbox: str, timeout: Seconds = 300) -> Any:
     box = await call.box(sandbox)
-    was_paused = box.facts.is_paused
+    was_paused = box.state.is_paused
     await call.resume(box, timeout)
     return Json(_described(call, box), 201 if was_paused else 200)
 
@@ -215,11 +215,11 @@ async def absent(request: Request) -> Response:
     raise HTTPException(404, "Not Found")
 
 
-def _described(call: E2BRequest, box: Box) -> dict[str, Any]:
+def _described(call: E2BRequest, box: E2BSandbox) -> dict[str, Any]:
     """Return the fields that a client needs to use a sandbox. Its token is the key of the request."""
     key, host = call.request.headers.get("x-api-key"), call.request.headers.get("host", "")
     return {
-        "templateID": box.facts.template,
+        "templateID": box.state.template,
         "sandboxID": box.id,
         "clientID": "agent-tools",
         "envdVersion": VERSION,
@@ -228,16 +228,16 @@ def _described(call: E2BRequest, box: Box) -> dict[str, Any]:
     }
 
 
-def _info(call: E2BRequest, box: Box) -> dict[str, Any]:
+def _info(call: E2BRequest, box: E2BSandbox) -> dict[str, Any]:
     return {
-        "templateID": box.facts.template,
+        "templateID": box.state.template,
         "sandboxID": box.id,
         "clientID": "agent-tools",
         "envdVersion": VERSION,
         "startedAt": _at(box.row.created_at),
-        "endAt": _at(box.facts.ends),
-        "state": "paused" if box.facts.is_paused else "running",
-        "metadata": box.facts.metadata,
+        "endAt": _at(box.state.ends),
+        "state": "paused" if box.state.is_paused else "running",
+        "metadata": box.state.metadata,
         "cpuCount": 1,
         "memoryMB": MEMORY_TIERS[box.row.memory_limit] // MIB,
         "diskSizeMB": call.wire.containers.config.max_container_bytes // MIB,

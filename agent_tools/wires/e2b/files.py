@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from agent_tools.bodies.files import uploaded
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import HOME, ROUTES, Box, E2BRequest, check_spared, in_sandbox, path_of
+from agent_tools.wires.e2b.calls import HOME, ROUTES, E2BRequest, E2BSandbox, check_spared, in_sandbox, path_of
 from agent_tools.wires.http import in_pieces
 
 MAX_FILES = 200  # of one request
@@ -52,7 +52,7 @@ async def _upload(call: E2BRequest, path: str = "") -> Any:
     return written
 
 
-async def _written(call: E2BRequest, box: Box, path: str, content: BinaryIO) -> dict[str, str]:
+async def _written(call: E2BRequest, box: E2BSandbox, path: str, content: BinaryIO) -> dict[str, str]:
     full = path_of(path)
     if full == HOME:
         raise HTTPException(400, "path names no file.")

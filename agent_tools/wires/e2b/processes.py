@@ -21,7 +21,7 @@ from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.e2b.calls import HOME, ROUTES, E2BRequest, in_sandbox, path_of
 from agent_tools.wires.e2b.connect import seconds_of, streamed
 from agent_tools.wires.http import checked
-from agent_tools.wires.opened import Opened, followed
+from agent_tools.wires.opened import OpenResource, followed
 
 AHEAD = 256 * KIB  # bytes that a command may print before its client takes them
 KEEPALIVE = 30.0  # seconds of silence between two signs of life
@@ -32,7 +32,7 @@ _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, 15: signal.SIGTERM, "SIGNAL_SIGKIL
 Base64 = Annotated[
     bytes, BeforeValidator(lambda given: base64.b64decode(given, validate=True) if isinstance(given, str) else given)
 ]
-Process = Opened[AsyncProcess]
+Process = OpenResource[AsyncProcess]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ async def _start(
         command=[process.cmd, *process.args],
         stdin=b"" if stdin or size else None,
         cwd="" if folder == HOME else in_sandbox(folder),
-        env={"PWD": folder, **box.facts.envs, **process.envs},  # by which a shell knows the folder by this name
+        env={"PWD": folder, **box.state.envs, **process.envs},  # by which a shell knows the folder by this name
         timeout=seconds_of(call.request),
         max_output=MAX_OUTPUT,
         terminal=(size.rows, size.cols) if size else None,

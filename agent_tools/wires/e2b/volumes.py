@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.engines.volumes import Volume, check_path, chosen
 from agent_tools.errors import InvalidParams
-from agent_tools.wires.e2b.calls import ROUTES, Box, E2BRequest
+from agent_tools.wires.e2b.calls import ROUTES, E2BRequest, E2BSandbox
 
 
 class VolumeMount(BaseModel):
@@ -54,7 +54,7 @@ def asked_volumes(call: E2BRequest, mounts: list[VolumeMount]) -> str:
     return " ".join(found.values())
 
 
-def mounts_shown(call: E2BRequest, box: Box) -> list[dict[str, str]]:
+def mounts_shown(call: E2BRequest, box: E2BSandbox) -> list[dict[str, str]]:
     """Return the volumes of a sandbox in the format for clients."""
     return [{"name": each.name, "path": each.target} for each in chosen(_known(call).values(), box.row.volumes.split())]
 

@@ -13,13 +13,13 @@ from starlette.exceptions import HTTPException
 
 from agent_tools.results.files import FileInfo
 from agent_tools.sandbox.sandbox import Sandbox
-from agent_tools.wires.e2b.calls import ROUTES, Box, E2BRequest, path_of
+from agent_tools.wires.e2b.calls import ROUTES, E2BRequest, E2BSandbox, path_of
 from agent_tools.wires.e2b.connect import streamed
 from agent_tools.wires.e2b.files import MAX_LEVELS, listed
 from agent_tools.wires.http import aside
 from agent_tools.wires.opened import Place
 
-LOOK_EVERY = 0.5  # seconds between two looks of a stream
+CHECK_SECONDS = 0.5  # seconds between two looks of a stream
 KEEPALIVE = 30.0  # seconds of silence between two signs of life
 MAX_WATCHERS = 16  # of a sandbox
 
@@ -77,7 +77,7 @@ async def _stream(call: E2BRequest, path: str = "", recursive: bool = False) -> 
 
 
 async def _followed(
-    call: E2BRequest, box: Box, id_: str, watcher: WatchedFolder
+    call: E2BRequest, box: E2BSandbox, id_: str, watcher: WatchedFolder
 ) -> AsyncGenerator[dict[str, Any], None]:
     def look() -> list[dict[str, str]]:
         with call.wire.containers.peek(box.id) as sandbox:
@@ -87,7 +87,7 @@ async def _followed(
         yield {"start": {}}
         spoke_at = time.monotonic()
         while id_ in call.wire.watchers:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_SECONDS)
             for event in await aside(look):
                 spoke_at = time.monotonic()
                 yield {"filesystem": event}
@@ -98,7 +98,7 @@ async def _followed(
         call.wire.watchers.pop(id_, None)
 
 
-async def _begun(call: E2BRequest, box: Box, path: str, recursive: bool) -> tuple[str, WatchedFolder]:
+async def _begun(call: E2BRequest, box: E2BSandbox, path: str, recursive: bool) -> tuple[str, WatchedFolder]:
     watchers = call.wire.watchers
     if sum(each.place == box.place for each in watchers.values()) >= MAX_WATCHERS:
         raise HTTPException(429, f"{MAX_WATCHERS} folders of this sandbox are watched already: stop one of them.")
@@ -112,7 +112,7 @@ async def _begun(call: E2BRequest, box: Box, path: str, recursive: bool) -> tupl
     return id_, watcher
 
 
-def _found(call: E2BRequest, box: Box, id_: str) -> WatchedFolder:
+def _found(call: E2BRequest, box: E2BSandbox, id_: str) -> WatchedFolder:
     watcher: WatchedFolder | None = call.wire.watchers.get(id_)
     if watcher is None or watcher.place != box.place:
         raise HTTPException(404, f"There is no watcher {id_[:64]!r}.")

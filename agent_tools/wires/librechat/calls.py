@@ -20,7 +20,7 @@ from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.wires.http import aside
-from agent_tools.wires.opened import Opened, followed
+from agent_tools.wires.opened import OpenResource, followed
 
 MAX_PRINTED = MIB  # characters of stdout that are answered, the first ones
 MAX_LINE = 4 * MIB  # bytes of a line, with all calls that it makes
@@ -73,7 +73,7 @@ class ScriptLines:
 class StartedScript:
     """A started script, and how far its output was read."""
 
-    thing: Opened[AsyncProcess]
+    thing: OpenResource[AsyncProcess]
     session: str
     seconds: float
     files: Callable[[], list[dict[str, Any]]]

@@ -18,7 +18,7 @@ from agent_tools.containers.rows import Rows
 from agent_tools.containers.spec import ContainerSpec
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import Call, Routes, aside, digest
-from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, Place, Processes, Shelf
+from agent_tools.wires.opened import COMMAND, PATIENCE, SHELL, OpenResources, Place, Processes
 from agent_tools.wires.paths import Home
 
 HOME = "/workspace"
@@ -36,7 +36,7 @@ class Notebook:
     """A notebook that is open: its file and its kernel."""
 
     path: str
-    kernel: Sandbox
+    sandbox: Sandbox
     count: int = 0
     is_busy: bool = False
 
@@ -52,8 +52,8 @@ class TerminalWire:
         self.commands = Processes(containers, COMMAND, MAX_COMMANDS)
         self.shells = Processes(containers, SHELL, MAX_SHELLS, "shells")
         self.archives = Processes(containers, COMMAND, MAX_ARCHIVES, "archives")
-        self.notebooks: Shelf[Notebook] = Shelf(
-            containers, SHELL, MAX_NOTEBOOKS, "notebooks", lambda book: book.kernel.close()
+        self.notebooks: OpenResources[Notebook] = OpenResources(
+            containers, SHELL, MAX_NOTEBOOKS, "notebooks", lambda book: book.sandbox.close()
         )
 
     def policy(self, owner: str, name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from agent_tools.bodies.json_body import at_most
 from agent_tools.limits import KIB, MIB
 from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
-from agent_tools.wires.opened import Opened, Processes, followed
+from agent_tools.wires.opened import OpenResource, Processes, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 
 USUAL_WAIT = 10.0  # seconds
@@ -39,7 +39,7 @@ Count = Annotated[int, Field(ge=1, le=2**53)]
 Wait = Annotated[float | None, Field(ge=0, le=240, description="Seconds to wait for the end, at most 240.")]
 Tail = Annotated[Count | None, Field(description="Return only the last lines, at most this number.")]
 Typed = Annotated[str, Field(max_length=100_000, description="The text to type; end a line with a newline.")]
-Process = Opened[AsyncProcess]
+Process = OpenResource[AsyncProcess]
 
 
 async def _start(

@@ -15,7 +15,7 @@ from agent_tools.results.notebook import error
 from agent_tools.results.outputs import Died, Display, Result, Stream, TimedOut
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import bundle
-from agent_tools.wires.opened import Opened
+from agent_tools.wires.opened import OpenResource
 from agent_tools.wires.terminal.callers import MAX_NOTEBOOKS, ROUTES, Notebook, TerminalRequest, in_sandbox
 from agent_tools.wires.terminal.python import run_code
 
@@ -37,7 +37,7 @@ async def _open_notebook(call: TerminalRequest, path: str) -> Any:
     return {"id": book.id, "kernel": "python3", "status": "ready"}
 
 
-def _book(call: TerminalRequest, id_: str) -> Opened[Notebook]:
+def _book(call: TerminalRequest, id_: str) -> OpenResource[Notebook]:
     return call.wire.notebooks.find(call.place[:2], id_, "Session not found")
 
 
@@ -65,7 +65,7 @@ async def _run_cell(call: TerminalRequest, id: str, cell_index: int, source: str
         if not 0 <= cell_index < len(cells):
             raise HTTPException(400, f"cell_index {cell_index} out of range (0..{len(cells) - 1})")
         source = source if source is not None else source_of(cells[cell_index])
-        done, _ = await run_code(call, lambda _: book.kernel, source, CELL_SECONDS)
+        done, _ = await run_code(call, lambda _: book.sandbox, source, CELL_SECONDS)
         book.count += 1
         outputs = [shown for each in done.outputs if (shown := _cell_output(each, book.count))]
         new = {"source": source, "outputs": outputs, "execution_count": book.count}

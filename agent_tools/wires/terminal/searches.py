@@ -21,7 +21,7 @@ from agent_tools.results.commands import Cursor
 from agent_tools.sandbox.async_sandbox import AsyncProcess
 from agent_tools.sandbox.sandbox import Sandbox
 from agent_tools.wires.http import aside
-from agent_tools.wires.opened import Opened, followed
+from agent_tools.wires.opened import OpenResource, followed
 from agent_tools.wires.terminal.callers import HOME, ROUTES, TerminalRequest, in_sandbox
 from agent_tools.wires.terminal.files import not_found, stat_of
 
@@ -121,7 +121,7 @@ async def _archive(call: TerminalRequest, paths: Annotated[list[str], at_most(1_
     return StreamingResponse(_zip(call, run), media_type="application/zip", headers=headers)
 
 
-async def _zip(call: TerminalRequest, run: Opened[AsyncProcess]) -> AsyncGenerator[bytes, None]:
+async def _zip(call: TerminalRequest, run: OpenResource[AsyncProcess]) -> AsyncGenerator[bytes, None]:
     """Yield what a command prints. It waits for its reader, and ends with it.
 
     Raises:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from agent_tools.bodies.envelopes import Envelopes, envelope
 from agent_tools.bodies.json_body import BodyRefused, parsed
 from agent_tools.wires import e2b, librechat, sandboxfusion, terminal
-from agent_tools.wires.e2b.calls import Facts
+from agent_tools.wires.e2b.calls import E2BState
 from agent_tools.wires.e2b.processes import InputMessage
 from agent_tools.wires.http import checked
 from agent_tools.wires.librechat import _inside
@@ -25,7 +25,7 @@ MODELS = [
     for routes in (terminal.ROUTES, terminal.POLICIES, librechat.ROUTES, sandboxfusion.ROUTES, e2b.ROUTES)
     for each in routes.operations
     for model in (each.query, each.body)
-] + [Facts, InputMessage]
+] + [E2BState, InputMessage]
 
 
 def read_bodies(parts: Parts) -> None:

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 
 from agent_tools.bodies.files import (
-    LOOK_EVERY,
+    DISK_CHECK_BYTES,
     MAX_FIELD_BYTES,
     MAX_FIELDS,
     MAX_FRAME_BYTES,
@@ -98,7 +98,7 @@ def test_an_upload_without_end_is_refused_soon(work_dir: Path, left: int, most: 
         with pytest.raises((BodyRefused, ContainersError)) as refusal:
             asyncio.run(take(sender))
         assert client_error(refusal.value).status == status
-        assert sender.taken <= (0 if status == 507 else MIB) + MAX_FRAME_BYTES + LOOK_EVERY // 100
+        assert sender.taken <= (0 if status == 507 else MIB) + MAX_FRAME_BYTES + DISK_CHECK_BYTES // 100
 
 
 @pytest.mark.parametrize("is_form", [True, False])

@@ -178,7 +178,7 @@ def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, si
     assert [each.status_code for each in elsewhere] == [421, 421]
     store = other.services.store
     row = store.get(GatewayRow, gateway.services.presence.id)
-    gone = {"owner": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": 0.0}
+    gone = {"process": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": 0.0}
     store.add(replace(row, id="gone", **gone))
     store.change(StoredResponse, id_, gateway="gone")
     if is_swept:

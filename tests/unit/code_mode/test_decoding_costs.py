@@ -24,8 +24,8 @@ from agent_tools.code_mode.attachments import rich_value
 from agent_tools.code_mode.frame import MAX_CATEGORIES, MAX_LEVEL_TEXTS, PIECE_ROWS
 from agent_tools.code_mode.frame_schema import MAX_FIELDS, MAX_NAME_CHARS, MAX_SCHEMA_BYTES
 from agent_tools.guest.wire.budget import (
+    CHECK_PARTS,
     FREE_BYTES,
-    LOOK_EVERY,
     MADE_PER_BYTE,
     MAX_MADE_BYTES,
     MAX_PARTS,
@@ -178,7 +178,7 @@ def test_decoding_ends_when_nobody_waits_any_more() -> None:
     frames = [{"$": "frame", "n": each} for each in range(10_000)]
     with pytest.raises(GivenUp):
         decode(frames, [b""] * 10_000, lambda *_: made.append(1), Budget(2**20, lambda: next(looks, True)))
-    assert len(made) < 2 * LOOK_EVERY
+    assert len(made) < 2 * CHECK_PARTS
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from agent_tools.runtime.pool.swap_in_folder import MOST_ENTRIES, swap_in_folder
 
 from agent_tools.engines.engine import Guest
 from agent_tools.machine.path_walk import identity
@@ -17,7 +18,6 @@ from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.new_work_dirs import forget_made
 from agent_tools.runtime.files.work_dir import prepare_work_dir
-from agent_tools.runtime.pool.take_place import MOST_ENTRIES, take_place
 
 ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
 FIRST, SECOND = (Guest((uid, uid), (uid, uid)) if os.getuid() == 0 else ME for uid in (20_001, 20_002))
@@ -32,7 +32,7 @@ def blank(work_dir: Path) -> Iterator[EmptyWorkDir]:
 
 def taken(blank: Path, work_dir: Path) -> bool:
     with ExitStack() as after:
-        return take_place(blank, work_dir, after)
+        return swap_in_folder(blank, work_dir, after)
 
 
 def made(work_dir: Path, *names: str) -> Path:
@@ -56,7 +56,7 @@ def test_the_folder_that_was_there_is_held_until_nobody_waits(blank: EmptyWorkDi
     (work_dir / "empty").mkdir()
     with os.scandir("/proc/self/fd") as before, ExitStack() as after:
         held = len(list(before))
-        assert take_place(blank.path, work_dir / "empty", after)
+        assert swap_in_folder(blank.path, work_dir / "empty", after)
         with os.scandir("/proc/self/fd") as now:
             assert len(list(now)) > held
 

@@ -13,7 +13,7 @@ import pytest
 
 from agent_tools.containers.mount import Mount
 from agent_tools.wires import e2b, librechat
-from agent_tools.wires.opened import Shelf
+from agent_tools.wires.opened import OpenResources
 
 PLACE = ("owner", "container")
 
@@ -33,7 +33,7 @@ class Containers:
 
 def test_what_a_cancelled_request_has_opened_ends() -> None:
     containers, ended, may_begin = Containers(), list[str](), threading.Event()
-    shelf = Shelf(containers, 1, 1, "things", ended.append, lambda _: False)
+    shelf = OpenResources(containers, 1, 1, "things", ended.append, lambda _: False)
 
     async def main() -> None:
         has_begun, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -64,7 +64,7 @@ def test_all_end_also_if_one_fails() -> None:
             raise OSError("it is gone")
 
     async def main() -> None:
-        shelf = Shelf(Containers(), 1, 9, "things", end, lambda _: False)
+        shelf = OpenResources(Containers(), 1, 9, "things", end, lambda _: False)
         for thing in ("failing", "other"):
             await shelf.open(PLACE, lambda: "id", lambda _, thing=thing: thing)  # type: ignore[misc]
         with pytest.raises(OSError, match="it is gone"):

@@ -180,7 +180,7 @@ def test_a_server_that_is_silent_for_long_has_ended(
     server: Server, stdio: ExecStdio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENCE_SECONDS", 0.0)
-    stdio.look()
+    stdio.check()
     select.select([stdio], [], [], PATIENCE)
     assert stdio.receive() == b""
 

@@ -20,9 +20,9 @@ from agent_tools.machine.folder import FolderUsage
 from agent_tools.machine.rounds import ROUND_SECONDS, Rounds
 from agent_tools.results.execution import Notice, Result
 from agent_tools.runtime.files.quota import (
+    CHECK_SECONDS,
     HIDDEN_LOOKS,
-    IDLE_LOOK_EVERY,
-    LOOK_EVERY,
+    IDLE_CHECK_SECONDS,
     MOST_IDLE_SECONDS,
     PAUSE_FACTOR,
     Brake,
@@ -184,7 +184,7 @@ def test_code_is_not_killed_where_others_fill_the_disk(
     watch(disk.quota)
     disk.fill(8 * MIB)
     disk.write(4096, "note")
-    assert clock.reaches(clock() + 4 * LOOK_EVERY)
+    assert clock.reaches(clock() + 4 * CHECK_SECONDS)
     assert guest.words == []
     disk.quota.refuse_excess()
     assert disk.quota.notice() == (
@@ -324,7 +324,7 @@ def test_what_excused_code_leaves_behind_is_watched_between_runs(guest: Guest, t
     guest.is_busy = False
     watched = clock.watch(quota, guest)
     try:
-        assert clock.reaches(clock() + 3 * IDLE_LOOK_EVERY)
+        assert clock.reaches(clock() + 3 * IDLE_CHECK_SECONDS)
         assert not guest.killed.is_set()
         fill(tmp_path, MIB, "more")
         assert guest.killed.wait(FOREVER)
@@ -397,7 +397,7 @@ def test_a_kernel_that_starts_over_an_excess_is_left_alone_until_a_run_is_let_th
     guest.is_busy = False
     watched = clock.watch(quota, guest)
     try:
-        assert clock.reaches(clock() + 3 * IDLE_LOOK_EVERY)
+        assert clock.reaches(clock() + 3 * IDLE_CHECK_SECONDS)
         assert guest.words == []
         guest.is_busy = True
         assert guest.killed.wait(FOREVER)
@@ -412,7 +412,7 @@ def test_a_guest_that_fills_work_dir_between_runs_is_stopped_too(
     watch(max_work_dir_bytes=MIB)
     fill(tmp_path, 2 * MIB)
     assert guest.killed.wait(FOREVER)
-    assert clock() >= IDLE_LOOK_EVERY
+    assert clock() >= IDLE_CHECK_SECONDS
 
 
 def test_idle_sandboxes_are_looked_at_the_less_often_the_more_their_looks_cost(tmp_path: Path, guest: Guest) -> None:
@@ -425,7 +425,7 @@ def test_idle_sandboxes_are_looked_at_the_less_often_the_more_their_looks_cost(t
         quota, Brake(guest.tell, guest.kill), lambda: guest.is_busy, DeletedFiles, lambda: now[0], Costly()
     )
     watched.close()
-    watched.look()
+    watched.check()
     now[0] = 2.0 * PAUSE_FACTOR - 0.1
     assert not watched.is_due()
     guest.is_busy = True
@@ -433,7 +433,7 @@ def test_idle_sandboxes_are_looked_at_the_less_often_the_more_their_looks_cost(t
     guest.is_busy, now[0] = False, 2.0 * PAUSE_FACTOR
     assert watched.is_due()
     Costly.cost = 1e9
-    watched.look()
+    watched.check()
     now[0] += MOST_IDLE_SECONDS
     assert watched.is_due()
 
@@ -488,13 +488,13 @@ def test_a_process_that_is_hidden_for_a_moment_is_not_stopped(tmp_path: Path, gu
     looks = iter([*([DeletedFiles(0, is_hidden=True)] * (HIDDEN_LOOKS - 1) + [DeletedFiles()]) * 3])
     ended = threading.Event()
 
-    def look() -> DeletedFiles:
+    def check() -> DeletedFiles:
         found = next(looks, None)
         if found is None:
             ended.set()
         return found or DeletedFiles()
 
-    watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, look)
+    watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, check)
     try:
         assert ended.wait(FOREVER)
         assert guest.words == []
@@ -505,12 +505,12 @@ def test_a_process_that_is_hidden_for_a_moment_is_not_stopped(tmp_path: Path, gu
 def test_a_kernel_that_is_being_forked_between_runs_is_no_suspect(tmp_path: Path, guest: Guest, clock: Clock) -> None:
     looks = [threading.Event(), threading.Event()]
 
-    def look() -> DeletedFiles:
+    def check() -> DeletedFiles:
         next(event for event in (*looks, threading.Event()) if not event.is_set()).set()
         return DeletedFiles(0, is_hidden=True)
 
     guest.is_busy = False
-    watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, look)
+    watched = clock.watch(Quota(tmp_path, Limits(min_disk_free=0)), guest, check)
     try:
         assert all(event.wait(FOREVER) for event in looks)
         assert guest.words == []
@@ -530,8 +530,8 @@ def test_a_long_first_count_is_soon_followed_by_a_look(tmp_path: Path, guest: Gu
     rounds = Rounds(3_600.0)
     brake = Brake(guest.tell, guest.kill)
     watch = QuotaWatch(Slow(tmp_path, Limits()), brake, lambda: True, clock=lambda: now[0], within=rounds)
-    watch.look()
-    now[0] += LOOK_EVERY
+    watch.check()
+    now[0] += CHECK_SECONDS
     assert watch.is_due()
     watch.close()
 

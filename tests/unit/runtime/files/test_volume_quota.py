@@ -20,7 +20,7 @@ from agent_tools.runtime.files.volume_quota import VolumeQuota, VolumeUser, quot
 
 
 class NoRounds:
-    """Rounds in which nothing is looked at: tests call `look`."""
+    """Rounds in which nothing is looked at: tests call `check`."""
 
     cost = 0.0
 
@@ -88,19 +88,19 @@ def quota_for(path: Path, rounds: NoRounds, size: int = MIB) -> VolumeQuota:
 def test_the_sandbox_that_fills_it_is_ended_with_a_reason_and_others_go_on(quota: VolumeQuota, tmp_path: Path) -> None:
     writer, reader = Writer(quota, tmp_path), Writer(quota, tmp_path)
     reader.print(MIB)
-    quota.look()
+    quota.check()
     reader.print(100_000)  # less than its part
     writer.write(2 * MIB)
-    quota.look()
+    quota.check()
     assert writer.words == ["pause", "end"]
     assert reader.words == []
     assert writer.reason == (
         "it filled the volume shared beyond 1 MiB or 100,000 entries, its quota. It may only shrink now, until files "
         "in it are deleted"
     )
-    quota.look()
+    quota.check()
     reader.print(MIB)
-    quota.look()
+    quota.check()
     assert reader.words == []
 
 
@@ -108,8 +108,8 @@ def test_what_is_written_before_a_pause_acts_is_no_second_excess(quota: VolumeQu
     writer, other = Writer(quota, tmp_path), Writer(quota, tmp_path)
     writer.until_ended = lambda: writer.write(MIB, "late")
     writer.write(2 * MIB)
-    quota.look()
-    quota.look()
+    quota.check()
+    quota.check()
     assert other.words == []
     assert not quota.is_full()
 
@@ -117,11 +117,11 @@ def test_what_is_written_before_a_pause_acts_is_no_second_excess(quota: VolumeQu
 def test_what_fills_it_again_makes_it_read_only_until_files_are_deleted(quota: VolumeQuota, tmp_path: Path) -> None:
     writer, other = Writer(quota, tmp_path), Writer(quota, tmp_path)
     writer.write(2 * MIB)
-    quota.look()
+    quota.check()
     assert not quota.is_full()
     again = Writer(quota, tmp_path)
     again.write(MIB, "more")
-    quota.look()
+    quota.check()
     assert (again.words, other.words) == (["pause", "end"], ["pause", "end"])  # any of them may have hidden it
     assert "read-only from now on" in again.reason
     assert quota.is_full()
@@ -129,26 +129,26 @@ def test_what_fills_it_again_makes_it_read_only_until_files_are_deleted(quota: V
     assert not quota.is_full()
     (tmp_path / "big").unlink()
     later = Writer(quota, tmp_path)
-    quota.look()
+    quota.check()
     later.write(2 * MIB)
-    quota.look()
+    quota.check()
     assert "may only shrink" in later.reason
 
 
 def test_a_little_at_a_time_is_too_much_as_well(quota: VolumeQuota, tmp_path: Path) -> None:
     writer = Writer(quota, tmp_path)
     writer.write(MIB - 8192)
-    quota.look()
+    quota.check()
     for number in range(10):
         writer.write(16_384, str(number))
-        quota.look()
+        quota.check()
     assert writer.words[-1] == "end"
 
 
 def test_code_that_hides_what_it_writes_is_ended_if_no_other_has_written(quota: VolumeQuota, tmp_path: Path) -> None:
     hidden, idle = Writer(quota, tmp_path, is_hidden=True), Writer(quota, tmp_path)
     hidden.write(2 * MIB)
-    quota.look()
+    quota.check()
     assert (hidden.words, idle.words) == (["pause", "end"], [])
 
 
@@ -156,10 +156,10 @@ def test_files_of_another_program_end_no_sandbox(quota: VolumeQuota, tmp_path: P
     sandbox = Writer(quota, tmp_path)
     (tmp_path / "data").write_bytes(os.urandom(2 * MIB))
     for _ in range(2):
-        quota.look()
+        quota.check()
     assert (sandbox.words, quota.is_full()) == ([], False)
     sandbox.write(MIB)
-    quota.look()
+    quota.check()
     assert sandbox.words == ["pause", "end"]
 
 
@@ -167,7 +167,7 @@ def test_what_is_gone_when_the_sandbox_stands_still_is_forgiven(quota: VolumeQuo
     writer = Writer(quota, tmp_path)
     writer.when_paused = lambda: (tmp_path / "big").unlink()
     writer.write(2 * MIB)
-    quota.look()
+    quota.check()
     assert writer.words == ["pause", "resume"]
 
 
@@ -175,7 +175,7 @@ def test_deleted_files_that_are_held_open_count(quota: VolumeQuota, tmp_path: Pa
     writer = Writer(quota, tmp_path)
     writer.print(2 * MIB)
     writer.deleted = 2 * MIB
-    quota.look()
+    quota.check()
     assert writer.words == ["pause", "end"]
 
 
@@ -185,7 +185,7 @@ def test_entries_and_depth_have_limits(
     deep = Writer(quota, tmp_path)
     deep.print(MIB)
     tmp_path.joinpath(*["d"] * 70).mkdir(parents=True)
-    quota.look()
+    quota.check()
     assert deep.words == ["pause", "end"]
     assert quota.is_full()
     monkeypatch.setattr(volume_quota, "MAX_ENTRIES", 10)
@@ -195,7 +195,7 @@ def test_entries_and_depth_have_limits(
     many = Writer(second, many_in)
     for number in range(11):
         (many_in / str(number)).touch()  # which writes no byte
-    second.look()
+    second.check()
     assert many.words == ["pause", "end"]
 
 
@@ -205,10 +205,10 @@ def test_what_is_there_at_first_may_stay_and_costs_what_it_takes_on_disk(tmp_pat
     (tmp_path / "before").write_bytes(os.urandom(2 * MIB))
     quota = quota_for(tmp_path, rounds)
     writer = Writer(quota, tmp_path)
-    quota.look()
+    quota.check()
     assert writer.words == []
     writer.write(MIB)
-    quota.look()
+    quota.check()
     assert writer.words == ["pause", "end"]
 
 
@@ -228,7 +228,7 @@ def test_links_are_not_followed(quota: VolumeQuota, tmp_path: Path, tmp_path_fac
     (tmp_path / "out").symlink_to(outside)
     (tmp_path / "file").symlink_to(outside / "large")
     os.mkfifo(tmp_path / "fifo")
-    quota.look()
+    quota.check()
     assert writer.words == []
 
 

@@ -15,32 +15,32 @@ class Watched:
         self.orders: list[Pause | Resume] = []
         self.idle = IdleStop(seconds, self.orders.append, lambda: self.is_busy, lambda: self.now)
 
-    def look(self, at: float) -> None:
+    def check(self, at: float) -> None:
         self.now = at
         if self.idle.is_due():
-            self.idle.look()
+            self.idle.check()
 
 
 def test_it_stops_once_after_so_long_without_use() -> None:
     watched = Watched()
-    watched.look(9.9)
+    watched.check(9.9)
     assert watched.orders == []
-    watched.look(10.0)
-    watched.look(100.0)
+    watched.check(10.0)
+    watched.check(100.0)
     assert watched.orders == [Pause()]
     assert watched.idle.is_stopped
 
 
 def test_a_use_wakes_it_and_is_never_cut_short() -> None:
     watched = Watched()
-    watched.look(10.0)
+    watched.check(10.0)
     with watched.idle.use(), watched.idle.use():
         assert watched.orders == [Pause(), Resume()]
-        watched.look(1_000.0)
+        watched.check(1_000.0)
     assert watched.orders == [Pause(), Resume()]
-    watched.look(1_009.9)
+    watched.check(1_009.9)
     assert watched.orders == [Pause(), Resume()]
-    watched.look(1_010.0)
+    watched.check(1_010.0)
     assert watched.orders == [Pause(), Resume(), Pause()]
     watched.idle.close()
 
@@ -50,7 +50,7 @@ def test_a_use_that_begins_when_it_was_found_due_keeps_it_going() -> None:
     watched.now = 10.0
     assert watched.idle.is_due()
     with watched.idle.use():
-        watched.idle.look()
+        watched.idle.check()
     assert watched.orders == []
     watched.idle.close()
 
@@ -58,11 +58,11 @@ def test_a_use_that_begins_when_it_was_found_due_keeps_it_going() -> None:
 def test_what_goes_on_beside_it_counts_as_use() -> None:
     watched = Watched()
     watched.is_busy = True
-    watched.look(100.0)
+    watched.check(100.0)
     watched.is_busy = False
-    watched.look(109.9)
+    watched.check(109.9)
     assert watched.orders == []
-    watched.look(110.0)
+    watched.check(110.0)
     assert watched.orders == [Pause()]
 
 
@@ -73,7 +73,7 @@ def test_it_is_watched_from_its_first_use_until_it_is_closed() -> None:
     assert rounds().count == before + 1
     watched.idle.close()
     assert rounds().count == before
-    watched.look(100.0)
+    watched.check(100.0)
     assert watched.orders == []
 
 

@@ -27,7 +27,7 @@ _LOCK = "pool.lock"
 _KNOWN_ATTRIBUTES = {"security.selinux"}  # of every folder, where there are such
 
 
-def take_place(blank: Path, work_dir: Path, after: ExitStack) -> bool:
+def swap_in_folder(blank: Path, work_dir: Path, after: ExitStack) -> bool:
     """Rename `blank` to its sibling `work_dir`; return False, without any change, if this is not possible.
 
     The claim on `blank` then covers `work_dir`: the same folder, in the same parent. `after` removes the replaced
