@@ -84,7 +84,7 @@ class ByHand:
         self._hang_up()
         api = self.engine.connection.api()
         command = [*PLAIN_KERNEL[:-1], f"/run/kernel/kernel{self.number}.json", "--HistoryManager.enabled=False"]
-        uid, gid = self.guest.inside
+        uid, gid = self.guest.container_ids
         process = api.exec_create(self.sandbox.id, command, user=f"{uid}:{gid}")["Id"]
         api.exec_start(process, detach=True)
         self._connect()
@@ -102,8 +102,8 @@ class ByHand:
         file = self.folder / f"kernel{self.number}.json"
         file.write_text(json.dumps(info))
         if os.getuid() == 0:
-            os.chown(self.folder, *guest.outside)
-            os.chown(file, *guest.outside)
+            os.chown(self.folder, *guest.host_ids)
+            os.chown(file, *guest.host_ids)
 
     def _connect(self) -> None:
         while not all((self.folder / f"k{self.number}-{port}").exists() for port in (1, 2)):

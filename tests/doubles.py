@@ -33,7 +33,7 @@ class ProcessEngine:
 
     def guest(self, work_dir: Path | None = None) -> Guest:
         me = (os.getuid(), os.getgid())
-        return Guest(inside=me, outside=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
+        return Guest(container_ids=me, host_ids=me, shares_sockets=self.shares_files, shares_files=self.shares_files)
 
     def start(self, spec: SandboxSpec) -> Container:
         home = spec.run_dir or Path(tempfile.mkdtemp(prefix="agent-tools-home-"))

@@ -318,7 +318,7 @@ class FakeEngine:
 
     def guest(self, work_dir: Path | None = None) -> Guest:
         me = (os.getuid(), os.getgid())
-        return Guest(inside=me, outside=me)
+        return Guest(container_ids=me, host_ids=me)
 
     def start(self, spec: SandboxSpec) -> Container:
         self.started += 1

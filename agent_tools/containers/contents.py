@@ -42,7 +42,7 @@ class Contents:
         content.seek(0)
         try:
             folder.replace(
-                path, name, iter(partial(content.read, CHUNK), b""), self._containers.runtime.guest(path).outside
+                path, name, iter(partial(content.read, CHUNK), b""), self._containers.runtime.guest(path).host_ids
             )
         except (OSError, ValueError) as exc:
             reason = os.strerror(getattr(exc, "errno", None) or 0).lower() if isinstance(exc, OSError) else "a bad name"

@@ -148,7 +148,7 @@ def _check_env(env: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Guest:
-    """The user of the guest's processes: the ids `inside` the sandbox, and the owner of their files on the host.
+    """The user of the guest's processes: its uid and gid in the container, and on the host, where they own its files.
 
     Attributes:
         shares_sockets: True if a unix socket of the host can be mounted and connected to (not from a VM).
@@ -156,8 +156,8 @@ class Guest:
         runtimes: the OCI runtimes of the engine, its default first; () where it names none.
     """
 
-    inside: tuple[int, int]
-    outside: tuple[int, int]
+    container_ids: tuple[int, int]
+    host_ids: tuple[int, int]
     shares_sockets: bool = True
     shares_files: bool = True
     runtimes: tuple[str, ...] = ()

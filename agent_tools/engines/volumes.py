@@ -75,8 +75,8 @@ class Volume:
         if self.folder is None:
             return None
         facts = self.folder.stat()
-        uid, gid = guest.outside
-        may_join = guest.inside == guest.outside and (os.getuid() == 0 or facts.st_gid in os.getgroups())
+        uid, gid = guest.host_ids
+        may_join = guest.container_ids == guest.host_ids and (os.getuid() == 0 or facts.st_gid in os.getgroups())
         needed = 7 if self.is_writable else 5
         if uid == facts.st_uid:
             bits, group = facts.st_mode >> 6, None

@@ -12,8 +12,8 @@ from agent_tools.gateway.chat_job import ChatContainer, ChatJob
 from agent_tools.gateway.chat_request import ChatRequest, read_chat_request
 from agent_tools.gateway.http import (
     answer_by,
-    is_wanted,
     jobs_of,
+    key_still_valid,
     note_upstream,
     owner_of,
     raw_body,
@@ -32,7 +32,7 @@ async def create_completion(request: Request) -> Response:
     services, body = services_of(request), await raw_body(request)
     wanted = await read_json(body, lambda given: read_chat_request(given, services.config))
     if wanted is None:
-        return await services.upstream.pass_on(request, "chat/completions", body, is_wanted(request))
+        return await services.upstream.pass_on(request, "chat/completions", body, key_still_valid(request))
     job = await _started(request, wanted)
     answer = await answer_by(request, job, lambda: job.completion, stream=wanted.stream, named=False)
     note_upstream(request, wanted.model, wanted.options)
@@ -61,7 +61,7 @@ async def _started(request: Request, wanted: ChatRequest) -> ChatJob:
     services, jobs = services_of(request), jobs_of(request)
     key = services.upstream.key(request.headers)
     session = services.conversations.session(request.headers)
-    if services.presence.has_others:
+    if services.membership.has_others:
         await run_in_threadpool(_check_holder, services, wanted, owner_of(request), session)
     place = await while_there(jobs.enter(owner_of(request), needs_sandbox=True), request.receive)
     job = ChatJob(services, wanted, owner_of(request), key, session)

@@ -12,7 +12,7 @@ from agent_tools.containers.ids import new_id
 from agent_tools.containers.spec import ContainerSpec, check_memory
 from agent_tools.gateway.chat_composer import ChatComposer, Chunk
 from agent_tools.gateway.chat_request import ChatRequest
-from agent_tools.gateway.conversations.fingerprint import Sender
+from agent_tools.gateway.conversations.fingerprint import ConversationIdentity
 from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.requests.failures import ApiError, revoked
 from agent_tools.gateway.services import Services
@@ -84,8 +84,8 @@ class ChatContainer:
         self._services = services
         self._owner = owner
         self._memory = request.memory
-        sender = Sender(owner, request.user, session, request.cache_key)
-        self._conversation = services.conversations.of(sender, request.messages)
+        identity = ConversationIdentity(owner, request.user, session, request.cache_key)
+        self._conversation = services.conversations.of(identity, request.messages)
         self._has_session = bool(session)
         self._is_found_again = False
         self.lease = self._leased(request.container_id)

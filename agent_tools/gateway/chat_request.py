@@ -11,7 +11,7 @@ from pydantic import Field
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.models.base import JsonObject
 
 CODE = "code_interpreter"
@@ -43,19 +43,19 @@ class ChatRequest:
     cache_key: str = ""
 
 
-class _Auto(Given):
+class _Auto(RequestModel):
     memory_limit: str | None = None
 
 
-class _Function(Given):
+class _Function(RequestModel):
     parameters: dict[str, Any] | None = None
 
 
-class _StreamOptions(Given):
+class _StreamOptions(RequestModel):
     include_usage: Any = None
 
 
-class _Chat(Given):
+class _Chat(RequestModel):
     tools: list[Any]
     n: Annotated[int, Field(ge=1)] = 1
     messages: list[Any] = []

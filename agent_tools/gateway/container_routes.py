@@ -27,7 +27,7 @@ from agent_tools.gateway.files import SHOWN_DIR, ListedFile
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
 from agent_tools.gateway.requests.container_fields import ContainerFields, Needed, Texts
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.models.base import JsonObject
 
 MAX_IDLE_MINUTES = 1_440
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 
 
-class _Expiry(Given):
+class _Expiry(RequestModel):
     anchor: Literal["last_active_at"] = "last_active_at"
     minutes: Annotated[int, Field(ge=1, le=MAX_IDLE_MINUTES)] | None = None
 
@@ -46,23 +46,23 @@ class _NewContainer(ContainerFields):
     expires_after: _Expiry = _Expiry()
 
 
-class _FileExpiry(Given):
+class _FileExpiry(RequestModel):
     anchor: Literal["created_at"]
     seconds: Annotated[int, Field(ge=3_600, le=2_592_000)]
 
 
-class _FileName(Given):
+class _FileName(RequestModel):
     file_id: Needed
 
 
-class _NewUpload(Given):
+class _NewUpload(RequestModel):
     filename: Needed
     purpose: Needed
     bytes: int = Field(ge=0)
     expires_after: _FileExpiry | None = None
 
 
-class _Parts(Given):
+class _Parts(RequestModel):
     part_ids: Texts = []
     md5: str | None = None
 

@@ -26,7 +26,7 @@ from agent_tools.gateway.http import (
     services_of,
 )
 from agent_tools.gateway.requests.failures import missing
-from agent_tools.gateway.requests.fields import Given, Notes, Objects, read, wrong
+from agent_tools.gateway.requests.fields import Notes, Objects, RequestModel, read, wrong
 from agent_tools.gateway.responses.history import CallHistory, messages_of_items
 from agent_tools.gateway.responses.listed_items import listed_items
 from agent_tools.gateway.responses.stored_items import resolved
@@ -44,12 +44,12 @@ def _few(items: list[Any]) -> list[Any]:
     return items
 
 
-class _NewConversation(Given):
+class _NewConversation(RequestModel):
     metadata: Notes = {}
     items: Annotated[Objects, AfterValidator(_few)] = []
 
 
-class _Metadata(Given):
+class _Metadata(RequestModel):
     metadata: Notes
 
 
@@ -137,7 +137,7 @@ def _items(services: Services, owner: str, given: list[JsonObject]) -> list[Json
     def no_file(_: Mapping[str, Any], __: str, ___: bool) -> JsonObject:
         return _ANY_FILE
 
-    opened = partial(services.seal.opened, owner)
+    opened = partial(services.reasoning_cipher.opened, owner)
     past = CallHistory(config.tool_name, config.shell_name, lambda _: None, no_file, opened)
     messages_of_items(items, past, "items")
     check_item_ids(items, "items")

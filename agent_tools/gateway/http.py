@@ -21,7 +21,7 @@ from agent_tools.gateway.jobs import Job, Jobs
 from agent_tools.gateway.log import log_request
 from agent_tools.gateway.requests.container_fields import scrubbed
 from agent_tools.gateway.requests.failures import invalid, unknown_place
-from agent_tools.gateway.requests.fields import Given, out_of_bounds, read
+from agent_tools.gateway.requests.fields import RequestModel, out_of_bounds, read
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import PART, EventStreamResponse, ended, unless_gone
 from agent_tools.models.base import JsonObject
@@ -100,7 +100,7 @@ def note_request(
     log_request(method, scope.get("logged_path", scope["path"]), client, status, seconds, key)
 
 
-def is_wanted(request: Request) -> Callable[[], bool]:
+def key_still_valid(request: Request) -> Callable[[], bool]:
     """Return a function that says whether the owner's key is still valid: it may be revoked at any time."""
     keys, owner = services_of(request).keys, owner_of(request)
     return lambda: keys.has(owner)
@@ -181,7 +181,7 @@ def query_integer(request: Request, name: str, least: int, most: int = 2**53) ->
     return value
 
 
-class _Query(Given):
+class _Query(RequestModel):
     after: str = ""
     order: Literal["asc", "desc"] = "desc"
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from agent_tools.gateway.anthropic.routes import count_message_tokens, create_message
 from agent_tools.gateway.config import BESIDE_V1
-from agent_tools.gateway.http import is_wanted, raw_body, services_of
+from agent_tools.gateway.http import key_still_valid, raw_body, services_of
 from agent_tools.gateway.requests.failures import ApiError
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ async def pass_on(request: Request) -> Response:
         raise ApiError(404, "Not Found.", code="unknown_url")
     body = await raw_body(request)
     path = services.upstream.beside_v1(name) if name in BESIDE_V1 else name
-    return await services.upstream.pass_on(request, path, body, is_wanted(request))
+    return await services.upstream.pass_on(request, path, body, key_still_valid(request))

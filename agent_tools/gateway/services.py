@@ -27,17 +27,24 @@ from agent_tools.gateway.conversations.recognised import RecognisedConversations
 from agent_tools.gateway.conversations.stored import StoredConversations
 from agent_tools.gateway.data_dir import prepare_data_dir
 from agent_tools.gateway.files import ContainerFiles, Uploads
+from agent_tools.gateway.membership import BEAT_EVERY, GatewayMembership
 from agent_tools.gateway.named_keys import READ_EVERY, NamedKeys
-from agent_tools.gateway.presence import BEAT_EVERY, Presence
+from agent_tools.gateway.reasoning_cipher import ReasoningCipher
 from agent_tools.gateway.recent_failures import RecentFailures
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.auth import RequestKeys
-from agent_tools.gateway.requests.body import UnpackedBudget
+from agent_tools.gateway.requests.body import DecompressionBudget
 from agent_tools.gateway.requests.failures import ApiError, busy
 from agent_tools.gateway.requests.rate_limit import Rates
-from agent_tools.gateway.seal import Seal
 from agent_tools.gateway.skills import UploadedSkills, sweep_copies
-from agent_tools.gateway.store.records import StoredCall, StoredEvents, StoredItem, StoredMark, StoredResponse, UsageRow
+from agent_tools.gateway.store.records import (
+    StoredCall,
+    StoredEvents,
+    StoredFingerprint,
+    StoredItem,
+    StoredResponse,
+    UsageRow,
+)
 from agent_tools.gateway.store.store import Store
 from agent_tools.gateway.telemetry import Metrics
 from agent_tools.gateway.upstream import Upstream
@@ -59,7 +66,7 @@ _FORGOTTEN: tuple[type[Record], ...] = (
     StoredItem,
     StoredCall,
     StoredEvents,
-    StoredMark,
+    StoredFingerprint,
 )  # after `retention`
 _log = logging.getLogger(__name__)
 
@@ -100,7 +107,7 @@ class Services:
             self._repeat(undo, self.sweep, SWEEP_EVERY)
             if config.save_every:
                 self._repeat(undo, self._save, min(SWEEP_EVERY, config.save_every / SAVE_LOOKS))
-            self._repeat(undo, self._tend, TEND_EVERY)
+            self._repeat(undo, self._drop_taken_over, TEND_EVERY)
             if config.named_keys:
                 self._repeat(undo, self._read_keys, READ_EVERY)
             self._undo = undo.pop_all()
@@ -110,13 +117,13 @@ class Services:
         config = self.config
         self.store = Store(config.database_url, config.database_timeout, self.compute)
         undo.callback(self.store.close)
-        self.presence = Presence(config, self.store)
-        self.presence.join()
-        undo.callback(failures, self.presence.leave)
+        self.membership = GatewayMembership(config, self.store)
+        self.membership.join()
+        undo.callback(failures, self.membership.leave)
         self._repeat(
-            undo, self.presence.beat, BEAT_EVERY
+            undo, self.membership.beat, BEAT_EVERY
         )  # until all is closed: what is being saved is not for others yet
-        self.background = BackgroundResponses(self.store, self.presence.id, self.presence.is_alive)
+        self.background = BackgroundResponses(self.store, self.membership.id, self.membership.is_alive)
 
     def _let_in(self) -> None:
         """Make the services that requests need first: keys, and limits of bodies."""
@@ -137,13 +144,13 @@ class Services:
         most = config.max_connections
         too_many = partial(busy, 429, "Your key has too many requests in progress; end some, or try again later.", 5)
         self.in_progress = InProgress(most, config.most_of_key(most), too_many)
-        self.unpacked = UnpackedBudget(config.max_unpacked_bytes)
+        self.unpacked = DecompressionBudget(config.max_unpacked_bytes)
 
     def _have_containers(self, undo: ExitStack) -> None:
         """Make the services for containers and files, and for finding their conversations."""
         self.usage = UsageMeter(self.store, self.keys)
         undo.callback(failures, self.usage.flush)  # once all that is used has ended
-        config, leases = self.config, ContainerLeases(self.store, self.presence.id, self.presence.name_of)
+        config, leases = self.config, ContainerLeases(self.store, self.membership.id, self.membership.name_of)
         self.containers = Containers(config, self.store, self.runtime, leases=leases)
         undo.callback(self.runtime.settle)  # the engine removes sandboxes beside what goes on
         undo.callback(self.containers.close)
@@ -155,7 +162,7 @@ class Services:
         self.conversations = RecognisedConversations(config, self.store)
         self.stored_conversations = StoredConversations(config, self.store, self.shares)
         self.recent_fields = RecentFields()
-        self.seal = Seal(config.data_dir)
+        self.reasoning_cipher = ReasoningCipher(config.data_dir)
         self.uploads = Uploads(self.containers, self.store)
         self.chunked = ChunkedUploads(config, self.shares, self.uploads)
         self.files = ContainerFiles(self.containers, self.store, self.uploads)
@@ -223,9 +230,9 @@ class Services:
             self.containers.stop(self._revoked)
             self._revoked = frozenset()
 
-    def _tend(self) -> None:
+    def _drop_taken_over(self) -> None:
         """Drop what other gateways took over."""
-        if self.presence.has_others:
+        if self.membership.has_others:
             self.containers.endings.tend()
 
     def _repeat(self, undo: ExitStack, work: Callable[[], int | None], every: float) -> None:

@@ -17,7 +17,7 @@ from agent_tools.gateway.container_routes import download
 from agent_tools.gateway.http import JsonResponse, json_object, owner_of, page, services_of
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import missing
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.skills import UploadedSkill
 from agent_tools.gateway.store.records import StoredSkill, StoredSkillVersion
 from agent_tools.models.base import JsonObject
@@ -25,7 +25,7 @@ from agent_tools.skills.bundle import MAX_BYTES, MAX_FILES, MAX_ZIP, Bundle, Ent
 from agent_tools.skills.skill import MANIFEST
 
 
-class _Update(Given):
+class _Update(RequestModel):
     default_version: Needed
 
 

@@ -15,7 +15,7 @@ import pytest
 from agent_tools.errors import InvalidParams
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.data_dir import folder_id
-from agent_tools.gateway.presence import MAX_SILENCE, PATIENCE, Presence, check_others
+from agent_tools.gateway.membership import MAX_SILENCE, PATIENCE, GatewayMembership, check_others
 from agent_tools.gateway.store.records import GatewayRow
 from agent_tools.gateway.store.store import Store, packed
 from agent_tools.testing import ScriptedReply, ScriptedServer
@@ -45,7 +45,7 @@ def test_a_database_is_not_shared_without_its_folder(new_gateway: NewGateway, wo
     with pytest.raises(InvalidParams, match="Give both the same folder"):
         check_others(gateway.services.store, folder_id(other))
     check_others(gateway.services.store, folder_id(gateway.services.config.data_dir))
-    gateway.services.store.change(GatewayRow, gateway.services.presence.id, seen_at=0)
+    gateway.services.store.change(GatewayRow, gateway.services.membership.id, seen_at=0)
     check_others(gateway.services.store, folder_id(other))  # nobody is there
 
 
@@ -71,7 +71,7 @@ def test_a_folder_keeps_its_id_whoever_asks_first(work_dir: Path) -> None:
 
 def test_a_gateway_that_was_taken_for_gone_comes_back(work_dir: Path) -> None:
     store = Store(f"sqlite:///{work_dir}/s.db")
-    one, two = (Presence(GatewayConfig("http://u", data_dir=work_dir), store) for _ in range(2))
+    one, two = (GatewayMembership(GatewayConfig("http://u", data_dir=work_dir), store) for _ in range(2))
     one.join()
     two.join()
     one.beat()
@@ -117,8 +117,8 @@ def pair(new_gateway: NewGateway) -> tuple[Gateway, Gateway]:
     one = new_gateway({"m": obey, "slow": lambda _: code(SLEEP)})
     two = beside(new_gateway, one)
     for each in (one, two):
-        each.services.presence.beat()
-        assert each.services.presence.has_others
+        each.services.membership.beat()
+        assert each.services.membership.has_others
     return one, two
 
 
@@ -209,7 +209,7 @@ def test_two_processes_are_one_service_and_one_outlives_the_other(
 
 def test_others_are_not_taken_for_gone_after_a_time_in_which_the_database_heard_of_nobody(work_dir: Path) -> None:
     store = Store(f"sqlite:///{work_dir}/s.db")
-    one, other = (Presence(GatewayConfig("http://u", data_dir=work_dir), store) for _ in range(2))
+    one, other = (GatewayMembership(GatewayConfig("http://u", data_dir=work_dir), store) for _ in range(2))
     one.join()
     other.join()
     store.change(GatewayRow, other.id, seen_at=0)

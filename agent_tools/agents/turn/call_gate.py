@@ -52,7 +52,7 @@ _TYPES = ("function", "function_call", "tool_call", "tool_use")
 _GateState = Literal["start", "holding", "open"]
 
 
-class Gate:
+class CallGate:
     """Holds back calls of declared functions: `declared` maps their names to whether they run code.
 
     With `in_prose`, other text stands before this text, or it is reasoning: only a token can begin a call.

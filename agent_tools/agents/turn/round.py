@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agent_tools.agents.steps import Call, CallBegun, CallDelta, CallReady, Step
-from agent_tools.agents.turn.call_gate import Gate
+from agent_tools.agents.turn.call_gate import CallGate
 from agent_tools.agents.turn.call_reader import MAX_NAME_CHARS, ReadCalls, calls_after, calls_in, declared_name
 from agent_tools.agents.turn.code_stream import CodeReader, CodeStream
 from agent_tools.agents.turn.surrogates import without_halves
@@ -58,8 +58,8 @@ class Round:
     more_of_calls: dict[str, Json] = field(default_factory=dict)  # by the calls' ids
 
     def __post_init__(self) -> None:
-        self._gate: Gate | None = Gate(self.declared) if self.declared else None
-        self._thoughts = Gate(self.declared, in_prose=True) if self.declared else None
+        self._gate: CallGate | None = CallGate(self.declared) if self.declared else None
+        self._thoughts = CallGate(self.declared, in_prose=True) if self.declared else None
         self._beside: list[FunctionCall] = []  # calls as text, before others
         self._unfinished: dict[int, _UnfinishedCall] = {}
         self._logprobs: list[Json] = []  # of text that is held back
@@ -116,7 +116,7 @@ class Round:
         match delta:
             case base.CallStarted(index, id_, name):
                 yield from self._open_gate()
-                self._gate = Gate(self.declared, in_prose=True)
+                self._gate = CallGate(self.declared, in_prose=True)
                 yield self._begin(index, id_, declared_name(name[:MAX_NAME_CHARS], self.declared))
             case base.ArgumentsDelta(index, text):
                 yield self._write(index, text)
@@ -160,7 +160,7 @@ class Round:
     def _end_thoughts(self) -> Iterator[Step]:
         """Show the rest of the reasoning: an answer, or a call, comes after it."""
         if self._thoughts and (rest := self._thoughts.rest()):
-            self._thoughts = Gate(self.declared, in_prose=True)
+            self._thoughts = CallGate(self.declared, in_prose=True)
             yield from self._think(rest)
 
     def _say(self, text: str) -> Iterator[Step]:

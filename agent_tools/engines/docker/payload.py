@@ -38,7 +38,7 @@ SHARES, SHARES_AHEAD = 1024, 128  # CPU shares: the engine's default, and for sa
 def container_config(spec: SandboxSpec, seccomp_profile: str) -> dict[str, Any]:
     """Return the body of POST /containers/create. `seccomp_profile` is the profile's JSON text."""
     limits = spec.isolation
-    uid, gid = spec.guest.inside
+    uid, gid = spec.guest.container_ids
     over_stdio = spec.run_dir is None
     return {
         "Image": spec.image,
@@ -119,7 +119,7 @@ def _volume(volume: Volume) -> dict[str, Any]:
 
 def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
     limits = spec.isolation
-    owner = "uid={},gid={},mode=0700".format(*spec.guest.inside)
+    owner = "uid={},gid={},mode=0700".format(*spec.guest.container_ids)
     few = f"nr_inodes={min(TEMPORARY_FILES, limits.memory // (16 * KIB))}"  # all take at most a quarter of the memory
     many = f"nr_inodes={min(INSTALLED_FILES, limits.memory // (8 * KIB))}"
     work_dir = f"rw,nosuid,nodev,size={spec.work_dir_bytes},{many},{owner}"

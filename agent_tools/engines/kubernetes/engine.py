@@ -68,7 +68,7 @@ class KubernetesEngine:
             with contextlib.suppress(ApiRefused):  # it answers
                 self.api.ask("GET", "/version")
         me = (os.getuid(), os.getgid())
-        return Guest(inside=(USER, USER), outside=me, shares_sockets=False, shares_files=False)
+        return Guest(container_ids=(USER, USER), host_ids=me, shares_sockets=False, shares_files=False)
 
     def start(self, spec: SandboxSpec) -> Container:
         """Create a pod, or claim one from a pool, and connect to it.

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from agent_tools.gateway.requests.container_fields import Needed, Unsupported
 from agent_tools.gateway.requests.failures import ApiError, code_execution_refused, invalid
-from agent_tools.gateway.requests.fields import ARRAY, TEXT, Count, Given, Objects, by_shape, read
+from agent_tools.gateway.requests.fields import ARRAY, TEXT, Count, Objects, RequestModel, by_shape, read
 from agent_tools.models.base import FunctionDefinition, JsonObject
 from agent_tools.models.dialect.phrasing import REASONING
 
@@ -40,25 +40,25 @@ class MessagesRequest:
     shows_thinking: bool  # the model's reasoning is sent as blocks of thinking
 
 
-class _Message(Given):
+class _Message(RequestModel):
     role: Literal["user", "assistant", "system"]
     content: _Content
 
 
-class _Tool(Given):
+class _Tool(RequestModel):
     type: str = "custom"
     name: Needed
     description: str = ""
     input_schema: dict[str, Any] = {}
 
 
-class _Choice(Given):
+class _Choice(RequestModel):
     type: Literal["auto", "any", "none", "tool"] = "auto"
     name: str = ""
     disable_parallel_tool_use: bool = False
 
 
-class _Fields(Given):
+class _Fields(RequestModel):
     model: Needed
     messages: Annotated[Objects, Field(min_length=1)]
     system: _Content = ""
@@ -118,29 +118,29 @@ def _functions(tools: list[JsonObject], *, ignores_tools: bool) -> Iterator[Func
             raise invalid(message, f"{path}.type", "unsupported_value")
 
 
-class _Source(Given):
+class _Source(RequestModel):
     type: Literal["base64", "url", "text"]
     media_type: str = ""
     data: str = ""
     url: str = ""
 
 
-class _TextBlock(Given):
+class _TextBlock(RequestModel):
     text: str
 
 
-class _MediaBlock(Given):
+class _MediaBlock(RequestModel):
     source: _Source
     title: str = ""
 
 
-class _Use(Given):
+class _Use(RequestModel):
     id: Needed
     name: Needed
     input: dict[str, Any] = {}
 
 
-class _Result(Given):
+class _Result(RequestModel):
     tool_use_id: Needed
     content: _Content = ""
     is_error: bool = False

@@ -18,8 +18,8 @@ from agent_tools.gateway.event_log import EventLog
 from agent_tools.gateway.http import (
     JsonResponse,
     answer_by,
-    is_wanted,
     jobs_of,
+    key_still_valid,
     note_upstream,
     owner_of,
     raw_body,
@@ -69,7 +69,7 @@ async def _passed_on(request: Request, body: bytes) -> Response | None:
     if upstream.has_no_messages:
         return None
     path = request.scope["path"].removeprefix("/v1/")
-    answer = await upstream.pass_on(request, path, body, is_wanted(request))
+    answer = await upstream.pass_on(request, path, body, key_still_valid(request))
     if answer.status_code not in _LACKING:
         return answer
     if answer.background:

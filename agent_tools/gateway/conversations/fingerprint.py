@@ -1,4 +1,4 @@
-"""The marks of a request and of its answer, by which the next request of the same conversation is known. Pure.
+"""The fingerprints of a request and of its answer, by which the next request of the same conversation is known. Pure.
 
 A fingerprint is a digest of something a client sends back, together with the key that owns it: it reveals no text,
 and no request of another key matches it.
@@ -14,11 +14,11 @@ from typing import Any
 
 from agent_tools.gateway.conversations.normal_form import Line, call_text, digests, lines_of, tool_calls_in
 
-MAX_MARKS = 64  # newest ones of a kind that are looked up or stored
+MAX_FINGERPRINTS = 64  # newest ones of a kind that are looked up or stored
 
 
 @dataclass(frozen=True)
-class Sender:
+class ConversationIdentity:
     """The facts of a request that distinguish conversations.
 
     Attributes:
@@ -62,56 +62,63 @@ class Fingerprints:
 class ConversationFingerprint:
     """A conversation as a request sends it: items or messages."""
 
-    sender: Sender
+    identity: ConversationIdentity
     entries: tuple[Mapping[str, Any], ...]
     _lines: list[Line] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(cls, sender: Sender, entries: Iterable[Mapping[str, Any]]) -> ConversationFingerprint:
+    def of(cls, identity: ConversationIdentity, entries: Iterable[Mapping[str, Any]]) -> ConversationFingerprint:
         """Read a conversation, once."""
         entries = tuple(entries)
-        lead = [Line("system", sender.instructions)] if sender.instructions else []
-        return cls(sender, entries, [*lead, *lines_of(entries)])
+        lead = [Line("system", identity.instructions)] if identity.instructions else []
+        return cls(identity, entries, [*lead, *lines_of(entries)])
 
     @property
-    def marks(self) -> Fingerprints:
+    def fingerprints(self) -> Fingerprints:
         """The fingerprints by which its container is looked up."""
-        said = digests(self._lines, self._seed)
-        return self._marks(self.entries, said.opening, said.answers if self.sender.has_text else (), said.whole)
+        text_digests = digests(self._lines, self._seed)
+        return self._fingerprints(
+            self.entries,
+            text_digests.opening,
+            text_digests.answers if self.identity.has_text else (),
+            text_digests.whole,
+        )
 
     def answered(self, answer: Iterable[Mapping[str, Any]]) -> Fingerprints:
         """Return the fingerprints of the answer's items or messages, by which the next request is recognised."""
         entries = tuple(answer)
         lines = lines_of(entries)
-        said = digests([*self._lines, *lines], self._seed)
-        answers = said.answers[:1] if lines and self.sender.has_text else ()  # without lines it would be another's
-        return self._marks(entries, said.opening, answers, said.whole)
+        text_digests = digests([*self._lines, *lines], self._seed)
+        answers = (
+            text_digests.answers[:1] if lines and self.identity.has_text else ()
+        )  # without lines it would be another's
+        return self._fingerprints(entries, text_digests.opening, answers, text_digests.whole)
 
     @property
     def _seed(self) -> str:
-        return json.dumps([self.sender.user, self.sender.cache_key])
+        return json.dumps([self.identity.user, self.identity.cache_key])
 
-    def _marks(
+    def _fingerprints(
         self, entries: tuple[Mapping[str, Any], ...], opening: str, answers: tuple[str, ...], whole: str
     ) -> Fingerprints:
-        sender = self.sender
+        identity = self.identity
         items = [each["id"] for each in entries if isinstance(each.get("id"), str)]
         return Fingerprints(
             items=self._digests("item", reversed(items)),
             calls=self._digests("call", (f"{opening} {call}" for call in reversed(list(_calls(entries))))),
-            session=self._digest("session", sender.session) if sender.session else "",
-            cache=self._digest("cache", f"{opening} {sender.cache_key}")
-            if sender.cache_key and sender.has_text
+            session=self._digest("session", identity.session) if identity.session else "",
+            cache=self._digest("cache", f"{opening} {identity.cache_key}")
+            if identity.cache_key and identity.has_text
             else "",
             answers=self._digests("answer", answers),
             asked=self._digest("asked", whole),
         )
 
     def _digests(self, kind: str, values: Iterable[str]) -> tuple[str, ...]:
-        return tuple(self._digest(kind, value) for _, value in zip(range(MAX_MARKS), values))
+        return tuple(self._digest(kind, value) for _, value in zip(range(MAX_FINGERPRINTS), values))
 
     def _digest(self, kind: str, value: str) -> str:
-        return hashlib.sha256(json.dumps([self.sender.owner, kind, value]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.identity.owner, kind, value]).encode()).hexdigest()
 
 
 def _calls(entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:

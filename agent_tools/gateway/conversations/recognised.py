@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, Fingerprints, Sender
-from agent_tools.gateway.store.records import StoredMark
+from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, ConversationIdentity, Fingerprints
+from agent_tools.gateway.store.records import StoredFingerprint
 from agent_tools.gateway.store.store import Store, StoreError
 
 MAX_SESSION = 256  # characters of a session's id that count
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Recognised:
+class FoundContainer:
     """The container of a conversation, '' if there is none; `was_lost` if its container is gone."""
 
     container_id: str = ""
@@ -53,7 +53,7 @@ class _Note:
     """An answer, its conversation, and the conversation's container."""
 
     conversation: ConversationFingerprint
-    marks: Fingerprints
+    fingerprints: Fingerprints
     container_id: str
 
 
@@ -68,11 +68,11 @@ class RecognisedConversations:
         self._being_noted: list[_Note] = []
 
     def of(
-        self, sender: Sender, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True
+        self, identity: ConversationIdentity, entries: Iterable[Mapping[str, Any]], *, is_whole: bool = True
     ) -> ConversationFingerprint:
         """Return the conversation of a request. It `is_whole` if the request has the whole conversation."""
         has_text = is_whole and self._config.match_text
-        return ConversationFingerprint.of(replace(sender, has_text=has_text), entries)
+        return ConversationFingerprint.of(replace(identity, has_text=has_text), entries)
 
     def session(self, headers: Mapping[str, str]) -> str:
         """Return the session in a request's headers, '' without one."""
@@ -83,37 +83,39 @@ class RecognisedConversations:
 
     # -- a request ----------------------------------------------------------------------------------------------------
 
-    def find(self, conversation: ConversationFingerprint) -> Recognised:
+    def find(self, conversation: ConversationFingerprint) -> FoundContainer:
         """Return the container of a conversation's earlier calls.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        marks = conversation.marks
-        self._wait_for_notes(marks)
-        rows = self._rows((*marks.items, *marks.calls, marks.session, marks.cache, *marks.answers))
-        sure = [rows[mark] for mark in (*marks.items, *marks.calls, marks.session) if mark in rows]
+        fingerprints = conversation.fingerprints
+        self._wait_for_notes(fingerprints)
+        rows = self._rows(
+            (*fingerprints.items, *fingerprints.calls, fingerprints.session, fingerprints.cache, *fingerprints.answers)
+        )
+        sure = [rows[each] for each in (*fingerprints.items, *fingerprints.calls, fingerprints.session) if each in rows]
         was_lost = any(row.container_id is None for row in sure)
-        if marks.cache in rows and rows.keys() & set(marks.answers):
-            sure.append(rows[marks.cache])
-        elif marks.cache in rows:  # another conversation begins
-            self._store.change(StoredMark, marks.cache, container_id=None)
+        if fingerprints.cache in rows and rows.keys() & set(fingerprints.answers):
+            sure.append(rows[fingerprints.cache])
+        elif fingerprints.cache in rows:  # another conversation begins
+            self._store.change(StoredFingerprint, fingerprints.cache, container_id=None)
         container_id = next((row.container_id for row in sure if row.container_id), "")
-        by_text = self._by_text(marks, rows)
+        by_text = self._by_text(fingerprints, rows)
         if container_id:
-            return Recognised(container_id)
-        return by_text if by_text.container_id else Recognised(was_lost=was_lost or by_text.was_lost)
+            return FoundContainer(container_id)
+        return by_text if by_text.container_id else FoundContainer(was_lost=was_lost or by_text.was_lost)
 
-    def _by_text(self, marks: Fingerprints, rows: Mapping[str, StoredMark]) -> Recognised:
+    def _by_text(self, fingerprints: Fingerprints, rows: Mapping[str, StoredFingerprint]) -> FoundContainer:
         """Take the container of the newest known answer, if this request is the first to continue from it."""
-        row = next((rows[mark] for mark in marks.answers if mark in rows), None)
+        row = next((rows[each] for each in fingerprints.answers if each in rows), None)
         if row is None or not row.container_id:
-            return Recognised(was_lost=row is not None and row.container_id is None)
-        claim = replace(row, id=_next(row.id), created_at=time.time(), asked=marks.asked)
-        first = claim if self._store.add_if_new(claim) else self._store.get(StoredMark, claim.id)
-        if first is None or first.asked != marks.asked:
-            return Recognised(was_lost=True)
-        return Recognised(row.container_id)
+            return FoundContainer(was_lost=row is not None and row.container_id is None)
+        claim = replace(row, id=_next(row.id), created_at=time.time(), asked=fingerprints.asked)
+        first = claim if self._store.add_if_new(claim) else self._store.get(StoredFingerprint, claim.id)
+        if first is None or first.asked != fingerprints.asked:
+            return FoundContainer(was_lost=True)
+        return FoundContainer(row.container_id)
 
     # -- its answer ---------------------------------------------------------------------------------------------------
 
@@ -137,9 +139,11 @@ class RecognisedConversations:
         while note := self._next_unnoted():
             is_noted = False
             try:
-                is_start = not note.marks.cache or not self._rows(note.conversation.marks.answers)
-                latest = (note.marks.session,) if is_start else (note.marks.session, note.marks.cache)
-                self._note(note.marks, note.container_id, latest, note.conversation.sender.owner)
+                is_start = not note.fingerprints.cache or not self._rows(note.conversation.fingerprints.answers)
+                latest = (
+                    (note.fingerprints.session,) if is_start else (note.fingerprints.session, note.fingerprints.cache)
+                )
+                self._note(note.fingerprints, note.container_id, latest, note.conversation.identity.owner)
                 is_noted = True
             finally:
                 self._settle(note, is_noted=is_noted)
@@ -160,12 +164,12 @@ class RecognisedConversations:
                 self._unnoted.append(note)
             self._change.notify_all()
 
-    def _wait_for_notes(self, marks: Fingerprints) -> None:
+    def _wait_for_notes(self, fingerprints: Fingerprints) -> None:
         """Wait for notes about these fingerprints that are under way, and repeat notes that the store rejected."""
-        wanted = _all_of(marks)
+        wanted = _all_of(fingerprints)
 
         def are_about(notes: Iterable[_Note]) -> bool:
-            return any(_all_of(note.marks) & wanted for note in notes)
+            return any(_all_of(note.fingerprints) & wanted for note in notes)
 
         while True:
             with self._change:
@@ -175,35 +179,44 @@ class RecognisedConversations:
                     return
             self.note_again()
 
-    def _note(self, marks: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
+    def _note(self, fingerprints: Fingerprints, container_id: str, latest: tuple[str, ...], owner: str) -> None:
         """Store them; for the fingerprints in `latest`, the newest container counts."""
-        first = (*marks.calls, *marks.answers, *((marks.cache,) if marks.cache not in latest else ()))
-        named = (*marks.items, *latest) if container_id else ()  # one that needed none keeps what it had
+        first = (
+            *fingerprints.calls,
+            *fingerprints.answers,
+            *((fingerprints.cache,) if fingerprints.cache not in latest else ()),
+        )
+        named = (*fingerprints.items, *latest) if container_id else ()  # one that needed none keeps what it had
         wanted = list(dict.fromkeys(filter(None, (*named, *first))))
         known = self._rows(wanted)
         now = time.time()
         fresh = [
-            StoredMark(id=mark, owner=owner, created_at=now, container_id=container_id, asked="")
-            for mark in wanted
-            if mark not in known
+            StoredFingerprint(id=each, owner=owner, created_at=now, container_id=container_id, asked="")
+            for each in wanted
+            if each not in known
         ]
         if not self._store.add_if_new(*fresh):  # another request has just noted one of them
-            self._note(marks, container_id, latest, owner)
+            self._note(fingerprints, container_id, latest, owner)
             return
         for row in known.values():
-            is_anothers = row.id == marks.cache and row.id not in latest  # which began alike, perhaps just now
+            is_anothers = row.id == fingerprints.cache and row.id not in latest  # which began alike, perhaps just now
             if row.container_id is not None and (row.container_id != container_id or is_anothers):
-                self._store.change(StoredMark, row.id, container_id=container_id if row.id in latest else None)
+                self._store.change(StoredFingerprint, row.id, container_id=container_id if row.id in latest else None)
 
-    def _rows(self, marks: Iterable[str]) -> dict[str, StoredMark]:
-        return {row.id: row for row in self._store.get_all(StoredMark, [mark for mark in marks if mark])}
+    def _rows(self, fingerprints: Iterable[str]) -> dict[str, StoredFingerprint]:
+        return {row.id: row for row in self._store.get_all(StoredFingerprint, list(filter(None, fingerprints)))}
 
 
-def _all_of(marks: Fingerprints) -> set[str]:
+def _all_of(fingerprints: Fingerprints) -> set[str]:
     """Return all fingerprints of a conversation."""
-    return set(filter(None, (*marks.items, *marks.calls, *marks.answers, marks.session, marks.cache)))
+    return set(
+        filter(
+            None,
+            (*fingerprints.items, *fingerprints.calls, *fingerprints.answers, fingerprints.session, fingerprints.cache),
+        )
+    )
 
 
-def _next(mark: str) -> str:
+def _next(fingerprint: str) -> str:
     """Return the fingerprint of a request that continues from an answer."""
-    return hashlib.sha256(f"next {mark}".encode()).hexdigest()
+    return hashlib.sha256(f"next {fingerprint}".encode()).hexdigest()

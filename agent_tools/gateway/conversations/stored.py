@@ -34,7 +34,7 @@ class ListedItem:
 
 
 @dataclass(frozen=True)
-class Hidden:
+class ServerOnlyFields:
     """Fields of items that clients do not get, by the ids of the items.
 
     Attributes:
@@ -74,7 +74,7 @@ class StoredConversations:
             id=new_id("conv"), owner=owner, created_at=now, used_at=now, notes=packed(notes), container_id=None
         )
         self.check_room(owner, "", items)
-        self._store.add(made, *self._rows(made, items, Hidden()))
+        self._store.add(made, *self._rows(made, items, ServerOnlyFields()))
         return made
 
     def find(self, owner: str, id_: str) -> StoredConversation:
@@ -112,7 +112,7 @@ class StoredConversations:
         self,
         conversation: StoredConversation,
         items: Sequence[JsonObject],
-        hidden: Hidden | None = None,
+        hidden: ServerOnlyFields | None = None,
         container_id: str | None = None,
     ) -> list[ListedItem]:
         """Add items, which have ids, at the end; one whose id is there already gets another one. Return them.
@@ -123,7 +123,7 @@ class StoredConversations:
             ApiError: 404, the conversation was deleted.
         """
         while True:
-            rows = self._rows(conversation, items, hidden or Hidden())
+            rows = self._rows(conversation, items, hidden or ServerOnlyFields())
             if self._store.add_if_new(*rows):  # else another answer has just taken these numbers
                 break
         changes: dict[str, Any] = {"used_at": time.time(), **({"container_id": container_id} if container_id else {})}
@@ -133,7 +133,7 @@ class StoredConversations:
         return [ListedItem(row.item_id, row.item) for row in rows]
 
     def _rows(
-        self, conversation: StoredConversation, items: Sequence[JsonObject], hidden: Hidden
+        self, conversation: StoredConversation, items: Sequence[JsonObject], hidden: ServerOnlyFields
     ) -> list[ConversationItem]:
         """Return the rows of items that are added after the last one of now."""
         ids = [str(item["id"]) for item in items]
@@ -183,12 +183,12 @@ class StoredConversations:
         rows = [texts[each.id] for each in found[:limit] if each.id in texts]  # else it was deleted just now
         return [ListedItem(row.item_id, row.item) for row in rows], len(found) > limit
 
-    def read(self, id_: str) -> tuple[list[JsonObject], Hidden]:
+    def read(self, id_: str) -> tuple[list[JsonObject], ServerOnlyFields]:
         """Return the items of a conversation, and what no client sees of them."""
         rows = self._store.find(ConversationItem, conversation_id=id_)
         answers = {row.item_id: row.tool_answer for row in rows if row.tool_answer}
         fields = {row.item_id: row.server_fields for row in rows if row.server_fields}
-        return [json.loads(row.item) for row in rows], Hidden(answers, fields)
+        return [json.loads(row.item) for row in rows], ServerOnlyFields(answers, fields)
 
     def item(self, id_: str, item_id: str) -> ListedItem:
         """Return an item."""

@@ -24,7 +24,7 @@ from agent_tools.gateway.http import JsonResponse, json_object, owner_of, servic
 from agent_tools.gateway.named_keys import KeyLimits, NamedKeys
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import ApiError, Refusal, invalid
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.store.records import ApiKey
 from agent_tools.models.base import JsonObject
@@ -35,11 +35,11 @@ MAX_SHOWN = 200  # rows of a table
 _Limit = Annotated[int, Field(ge=0, lt=2**31)] | None
 
 
-class _StoppedContainer(Given):
+class _StoppedContainer(RequestModel):
     container: Needed
 
 
-class _ChangedKey(Given):
+class _ChangedKey(RequestModel):
     key: Needed
     max_containers: _Limit = None
     max_requests_per_minute: _Limit = None
@@ -48,7 +48,7 @@ class _ChangedKey(Given):
 def operator_state(request: Request) -> Response:
     """GET /page/operator: the containers of all keys that have a sandbox, and the last failures of this gateway."""
     services = _of_operator(request)
-    living, running, now = services.presence.living(), services.containers.running(), services.containers.clock()
+    living, running, now = services.membership.living(), services.containers.running(), services.containers.clock()
     rows = services.store.newest(ContainerRecord, MAX_SHOWN, status="active", gateway=list(living))
     shown = [
         {

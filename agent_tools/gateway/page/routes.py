@@ -28,7 +28,7 @@ from agent_tools.gateway.page.code_job import TrialJob
 from agent_tools.gateway.page.newest_responses import MAX_READ_BYTES, newest_responses
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.gateway.responses.job import ResponseJob
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import EventStreamResponse, while_there
@@ -180,12 +180,12 @@ def _newest(services: Services, owner: str, running: Mapping[str, str]) -> JsonO
     return {"responses": list(newest_responses(services.store, owner, running)), "now": time.time()}
 
 
-class _Trial(Given):
+class _Trial(RequestModel):
     code: str = ""
     container: str | None = None
 
 
-class _Stop(Given):
+class _Stop(RequestModel):
     container: Needed
 
 

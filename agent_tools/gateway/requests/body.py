@@ -50,7 +50,7 @@ class Body:
         return message
 
 
-class UnpackedBudget:
+class DecompressionBudget:
     """Counts the unpacked bytes of all compressed bodies in progress. For one event loop."""
 
     def __init__(self, most: int) -> None:
@@ -79,7 +79,7 @@ class UnpackedBudget:
 class UnpackedBody:
     """Receives a compressed body, unpacked, within the budget of all; its reader limits its bytes."""
 
-    def __init__(self, receive: Receive, decoder: Decoder, budget: UnpackedBudget) -> None:
+    def __init__(self, receive: Receive, decoder: Decoder, budget: DecompressionBudget) -> None:
         self._receive = receive
         self._decoder = decoder
         self._budget = budget
@@ -109,7 +109,7 @@ class UnpackedBody:
         return await self._receive()
 
 
-def unpacked(scope: Scope, body: Body, budget: UnpackedBudget) -> tuple[Scope, Body | UnpackedBody]:
+def unpacked(scope: Scope, body: Body, budget: DecompressionBudget) -> tuple[Scope, Body | UnpackedBody]:
     """Return a request without its Content-Encoding, and its body likewise."""
     decoder = decoder_of(", ".join(Headers(scope=scope).getlist("content-encoding")))
     if decoder is None:

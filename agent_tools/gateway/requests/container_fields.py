@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, Field, Tag
 
-from agent_tools.gateway.requests.fields import Given, by_type, wrong, wrong_type
+from agent_tools.gateway.requests.fields import RequestModel, by_type, wrong, wrong_type
 from agent_tools.skills.skill import one_line
 
 MAX_FILES = 100  # files that a new container is given
@@ -44,11 +44,11 @@ def _domains(listed: list[str]) -> list[str]:
     return listed
 
 
-class _NoNetwork(Given):
+class _NoNetwork(RequestModel):
     allowed_domains: tuple[str, ...] = ()
 
 
-class _Allowlist(Given):
+class _Allowlist(RequestModel):
     domain_secrets: Unsupported = None
     allowed_domains: Annotated[Texts, AfterValidator(_domains)] = Field(default=[], validate_default=True)
 
@@ -59,7 +59,7 @@ _Network = Annotated[
 ]
 
 
-class SkillReference(Given):
+class SkillReference(RequestModel):
     """An uploaded skill: its default version, the version of a number, or the `latest`."""
 
     skill_id: Needed
@@ -71,13 +71,13 @@ class SkillReference(Given):
         return f"{self.skill_id}@{self.version}"
 
 
-class _ZipSource(Given):
+class _ZipSource(RequestModel):
     type: Literal["base64"]
     media_type: Literal["application/zip"]
     data: Needed
 
 
-class InlineSkill(Given):
+class InlineSkill(RequestModel):
     """A skill in the request itself."""
 
     name: Needed
@@ -96,7 +96,7 @@ GivenSkill = Annotated[
 ]
 
 
-class LocalSkill(Given):
+class LocalSkill(RequestModel):
     """A skill on the client's machine, in whose shell the model reads it; `path` is its folder there."""
 
     name: OneLine
@@ -104,7 +104,7 @@ class LocalSkill(Given):
     path: OneLine
 
 
-class ContainerFields(Given):
+class ContainerFields(RequestModel):
     """A new container: memory tier, ids of files that are put into it, skills, and the domains that it may reach."""
 
     memory_limit: str | None = None

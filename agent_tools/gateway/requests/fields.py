@@ -38,10 +38,10 @@ _TYPES = {
 """What was expected, by the kind of error."""
 _BOUNDS = {"greater_than_equal": "ge", "less_than_equal": "le"}
 _WRONG_TYPE, _WRONG_KIND, _NO_CODE = "wrong_type", "wrong_kind", "no_code"  # errors of ours
-_Model = TypeVar("_Model", bound="Given")
+_Model = TypeVar("_Model", bound="RequestModel")
 
 
-class Given(BaseModel):
+class RequestModel(BaseModel):
     """The base of all models of requests."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)

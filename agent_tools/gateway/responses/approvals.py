@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from agent_tools.models.base import JsonObject
 
 REQUEST, RESPONSE = "mcp_approval_request", "mcp_approval_response"
@@ -32,7 +32,7 @@ class Decision:
         return f"The user did not approve this call. {self.reason[:MAX_REASON]}".strip()
 
 
-class _Answer(Given):
+class _Answer(RequestModel):
     approve: bool
     approval_request_id: Needed
     reason: str = ""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, Union
 from pydantic import AfterValidator, FailFast, Tag
 
 from agent_tools.gateway.requests.container_fields import Needed
-from agent_tools.gateway.requests.fields import Given, at_most, by_type, read, wrong
+from agent_tools.gateway.requests.fields import RequestModel, at_most, by_type, read, wrong
 from agent_tools.models.base import FunctionDefinition, JsonObject
 
 INPUT = "input"
@@ -38,7 +38,7 @@ def _direct(callers: list[Any]) -> list[Any]:
     return callers
 
 
-class _Callable(Given):
+class _Callable(RequestModel):
     name: Needed
     description: str = ""
     allowed_callers: Annotated[list[Any], AfterValidator(_direct)] = []
@@ -49,7 +49,7 @@ class _Function(_Callable):
     strict: bool | None = None
 
 
-class _Search(Given):
+class _Search(RequestModel):
     execution: Literal["client"]
     description: str = ""
     parameters: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def _few(tools: list[Any]) -> list[Any]:
     return tools
 
 
-class _Namespace(Given):
+class _Namespace(RequestModel):
     name: Annotated[Needed, at_most(MAX_NAMESPACE, "A namespace's name")]
     description: Annotated[str, at_most(MAX_ABOUT, "A namespace's description")] = ""
     tools: Annotated[list[_ClientTool], FailFast(), AfterValidator(_few)] = []
@@ -152,7 +152,7 @@ def _tool(given: _Function | _Custom, namespace: str = "", about: str = "") -> C
     return ClientTool("function", given.name, namespace, {"name": name, **how, "description": description}, shown)
 
 
-class _Grammar(Given):
+class _Grammar(RequestModel):
     syntax: str = ""
     definition: str = ""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import Given, Objects, read
+from agent_tools.gateway.requests.fields import Objects, RequestModel, read
 from agent_tools.gateway.responses.approvals import asked, executed, read_decisions
 from agent_tools.gateway.responses.client_tools import TOOL_SEARCH, arguments_of_text, name_for_model
 from agent_tools.gateway.responses.input_pictures import picture_part
@@ -44,21 +44,21 @@ _OF_TOOLS = (
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
-class _Names(Given):
+class _Names(RequestModel):
     type: str = ""
     id: str = ""
     approval_request_id: str = ""
 
 
-class _Thought(Given):
+class _Thought(RequestModel):
     encrypted_content: str = ""
 
 
-class _Found(Given):
+class _Found(RequestModel):
     tools: Objects
 
 
-class _Patch(Given):
+class _Patch(RequestModel):
     operation: dict[str, Any] = {}
     output: str = ""
 

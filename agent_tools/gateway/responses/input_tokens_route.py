@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from agent_tools.gateway.http import JsonResponse, owner_of, raw_body, read_json, services_of
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
-from agent_tools.gateway.responses.plan import Chosen, client_functions, find, hosted_tools, plan
+from agent_tools.gateway.responses.plan import ChosenContainer, client_functions, find, hosted_tools, plan
 from agent_tools.gateway.responses.request import ResponseRequest, read_request
 from agent_tools.gateway.responses.token_count import count_tokens
 from agent_tools.gateway.responses.tools import Tools, Unknown
@@ -41,7 +41,7 @@ def _sent(
 ) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the messages and the tools that the model would get; no container is found or made."""
     bare = replace(wanted, store=False, background=False, tools=Tools())
-    planned = plan(services, find(services, owner, bare), Chosen(), upstream_key)
+    planned = plan(services, find(services, owner, bare), ChosenContainer(), upstream_key)
     hosted = [dict(tool.definition) for tool in hosted_tools(wanted.tools, ContainerLease(services.containers, ""))]
     offered = [*hosted, *map(dict, client_functions(services, wanted.tools))]
     tools: list[JsonObject] = [{"type": "function", "function": each} for each in offered]

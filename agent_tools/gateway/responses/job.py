@@ -15,7 +15,7 @@ from starlette.types import Receive
 
 from agent_tools.agents.steps import CallDone, Finished, RoundDone, Step
 from agent_tools.agents.turn.loop import ToolLoop
-from agent_tools.gateway.conversations.stored import Hidden
+from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.event_log import EventLog, encoded
 from agent_tools.gateway.http import jobs_of, owner_of, services_of
 from agent_tools.gateway.jobs import Jobs
@@ -225,7 +225,7 @@ class ResponseJob(TurnJob):
             lease.close()
         if found.recognised:
             self._services.conversations.note(found.recognised, body["output"], container_id or "")
-        hidden = Hidden(self._answers_by_item(), self._server_fields)
+        hidden = ServerOnlyFields(self._answers_by_item(), self._server_fields)
         if found.stored and body["status"] in ("completed", "incomplete"):
             self._add_to_conversation(found.stored, body, hidden, container_id)
         self.answer = packed(body)
@@ -237,7 +237,7 @@ class ResponseJob(TurnJob):
             note_recent(self._services.recent_fields, self.plan.owner, body, hidden)
 
     def _add_to_conversation(
-        self, stored: StoredConversation, body: JsonObject, hidden: Hidden, container_id: str | None
+        self, stored: StoredConversation, body: JsonObject, hidden: ServerOnlyFields, container_id: str | None
     ) -> None:
         """Add input and output to the conversation; a response that could not be added names none."""
         answer = [item for item in body["output"] if item["type"] not in _CALLS or item.get("status") != "incomplete"]

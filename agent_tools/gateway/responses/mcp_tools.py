@@ -18,7 +18,7 @@ from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers, Serve
 from agent_tools.gateway.remote_mcp.remote_server import RemoteServer
 from agent_tools.gateway.requests.container_fields import Needed
 from agent_tools.gateway.requests.failures import invalid
-from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Given, at_most, by_shape, read, wrong
+from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, RequestModel, at_most, by_shape, read, wrong
 from agent_tools.models.base import JsonObject
 
 MAX_HEADERS = 32
@@ -87,7 +87,7 @@ def _word(word: str) -> str:
 _Names = Annotated[list[Any], AfterValidator(_names)]
 
 
-class ToolFilter(Given):
+class ToolFilter(RequestModel):
     """Some of a server's tools, by name and by their read-only hint. None accepts both values of the hint."""
 
     tool_names: _Names | None = None
@@ -102,12 +102,12 @@ class ToolFilter(Given):
         return self.read_only is None or self.read_only == only_reads
 
 
-class _Approval(Given):
+class _Approval(RequestModel):
     always: ToolFilter | None = None
     never: ToolFilter | None = None
 
 
-class _Server(Given):
+class _Server(RequestModel):
     connector_id: Annotated[Any, AfterValidator(_no_connector)] = None
     tunnel_id: Annotated[Any, AfterValidator(_no_connector)] = None
     allowed_callers: Annotated[list[Any], AfterValidator(_callers)] = ["direct"]

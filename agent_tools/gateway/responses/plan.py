@@ -19,9 +19,9 @@ from agent_tools.containers.network import check_network
 from agent_tools.containers.records import ContainerRecord, Upload
 from agent_tools.containers.spec import ContainerSpec, check_memory, skill_copies
 from agent_tools.gateway.background import ACTIVE
-from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, Sender
-from agent_tools.gateway.conversations.recognised import Recognised
-from agent_tools.gateway.conversations.stored import Hidden, check_item_ids
+from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, ConversationIdentity
+from agent_tools.gateway.conversations.recognised import FoundContainer
+from agent_tools.gateway.conversations.stored import ServerOnlyFields, check_item_ids
 from agent_tools.gateway.files import SHOWN_DIR
 from agent_tools.gateway.requests.failures import invalid
 from agent_tools.gateway.responses.approvals import Decision
@@ -68,7 +68,7 @@ FILES_BACK = "The user's files were copied into it again, in their original stat
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundConversation:
     """A request with resolved references, and the earlier conversation.
 
     Attributes:
@@ -83,7 +83,7 @@ class Found:
     recognised: ConversationFingerprint | None = None
     previous: ResponseEnd | None = None
     stored: StoredConversation | None = None
-    items: tuple[Sequence[JsonObject], Hidden] = ((), Hidden())
+    items: tuple[Sequence[JsonObject], ServerOnlyFields] = ((), ServerOnlyFields())
 
     @property
     def earlier(self) -> str | None:
@@ -93,7 +93,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenContainer:
     """The container of a response; none without a tool that runs in one.
 
     Attributes:
@@ -114,7 +114,7 @@ class Plan:
     `decisions` are those on calls of MCP servers.
     """
 
-    found: Found
+    found: FoundConversation
     conversation: list[JsonObject]
     instructions: list[JsonObject]
     turn: ToolLoop
@@ -138,7 +138,7 @@ class Plan:
 # -- first: what was said before --------------------------------------------------------------------------------------
 
 
-def find(services: Services, owner: str, request: ResponseRequest, session: str = "") -> Found:
+def find(services: Services, owner: str, request: ResponseRequest, session: str = "") -> FoundConversation:
     """Find the conversation before a request, without changes. `session` is the one that its headers name.
 
     Raises:
@@ -153,14 +153,14 @@ def find(services: Services, owner: str, request: ResponseRequest, session: str 
         services.stored_conversations.check_room(owner, stored.id, items)
         check_item_ids(items, "input")
         request = replace(request, input=list(listed_items(items)))  # with the ids that they will have there
-    kept = services.stored_conversations.read(stored.id) if stored else Found.items
+    kept = services.stored_conversations.read(stored.id) if stored else FoundConversation.items
     request = _with_tools_brought(services, owner, request, previous, kept[0])
     recognised = None
     if request.tools.container:
         is_whole = previous is None and stored is None
-        sender = _sender(owner, request, session)
-        recognised = services.conversations.of(sender, request.input, is_whole=is_whole)
-    return Found(request, owner, recognised, previous, stored, kept)
+        identity = _identity(owner, request, session)
+        recognised = services.conversations.of(identity, request.input, is_whole=is_whole)
+    return FoundConversation(request, owner, recognised, previous, stored, kept)
 
 
 def _previous(services: Services, owner: str, request: ResponseRequest) -> ResponseEnd | None:
@@ -187,17 +187,19 @@ def _with_tools_brought(
     return replace(request, tools=with_loaded(request.tools, loaded_tools(before), "ignore"))
 
 
-def _sender(owner: str, request: ResponseRequest, session: str) -> Sender:
+def _identity(owner: str, request: ResponseRequest, session: str) -> ConversationIdentity:
     echo = request.echo
     user = f"{echo.get('user') or ''} {echo.get('safety_identifier') or ''}".strip()
-    return Sender(owner, user, session, str(echo.get("prompt_cache_key") or ""), request.instructions or "")
+    return ConversationIdentity(
+        owner, user, session, str(echo.get("prompt_cache_key") or ""), request.instructions or ""
+    )
 
 
 # -- second: its container --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Candidate:
     """The existing container, None if a new one is needed, with its memory, network and skills.
 
     It `was_lost` if the conversation had one that cannot be used any more.
@@ -210,7 +212,7 @@ class _Place:
     skills: str = ""
 
 
-def choose(services: Services, found: Found) -> Chosen:
+def choose(services: Services, found: FoundConversation) -> ChosenContainer:
     """Choose the container of a response; one that gets files is made now, another new one at the first call.
 
     Raises:
@@ -219,9 +221,9 @@ def choose(services: Services, found: Found) -> Chosen:
     """
     choice = found.request.tools.container
     if choice is None:
-        return Chosen()
+        return ChosenContainer()
     containers, owner = services.containers, found.owner
-    place = _place(services, found, choice)
+    place = _candidate(services, found, choice)
     new_skills = {} if place.id else services.skills.resolve(owner, choice.skills, f"{choice.path}.skills")
     skills = services.skills.of_container(place.skills) if place.id else tuple(new_skills.values())
     id_, notes, files = place.id or new_id("cntr"), [], list[list[JsonObject]]()
@@ -235,12 +237,12 @@ def choose(services: Services, found: Found) -> Chosen:
             spec = ContainerSpec("auto", place.memory, domains=choice.domains, origin="response", skills=new_skills)
             containers.create(owner, spec, id_)
             for parts in files:
-                _input_files(services, owner, Chosen()).restore(parts, id_)
+                _input_files(services, owner, ChosenContainer()).restore(parts, id_)
 
     lease = ContainerLease(containers, id_, make if place.id is None else None, place.network, skills)
     if place.id is None and not choice.file_ids:
         containers.check_room(owner)
-        return Chosen(id_, lease, tuple(notes))
+        return ChosenContainer(id_, lease, tuple(notes))
     try:
         lease.ensure()
         brought = services.files.bring(owner, id_, choice.file_ids)
@@ -250,7 +252,7 @@ def choose(services: Services, found: Found) -> Chosen:
     for upload, name in brought.items():
         if name != upload.filename:
             notes.append(f"The file {upload.filename} ({upload.id}) is at {SHOWN_DIR}/{name}.")
-    return Chosen(id_, lease, tuple(notes), brought)
+    return ChosenContainer(id_, lease, tuple(notes), brought)
 
 
 def discard(services: Services, owner: str, lease: ContainerLease | None) -> None:
@@ -259,19 +261,19 @@ def discard(services: Services, owner: str, lease: ContainerLease | None) -> Non
         services.containers.discard(owner, lease.container_id)
 
 
-def _place(services: Services, found: Found, choice: ContainerChoice) -> _Place:
+def _candidate(services: Services, found: FoundConversation, choice: ContainerChoice) -> _Candidate:
     if choice.id is not None:
         row = services.containers.active(found.owner, choice.id)
         services.containers.leases.check_holder(row)
-        return _Place(row.id, row.memory_limit, row.network, skills=row.skills)
+        return _Candidate(row.id, row.memory_limit, row.network, skills=row.skills)
     config = services.containers.config
     try:
-        new = _Place(None, check_memory(choice.memory, config), check_network(choice.domains, config))
+        new = _Candidate(None, check_memory(choice.memory, config), check_network(choice.domains, config))
     except MemoryRefused as exc:
         raise invalid(exc.message, f"{choice.path}.memory_limit") from exc
     except NetworkRefused as exc:
         raise invalid(exc.message, f"{choice.path}.network_policy", "unsupported_value") from exc
-    known = services.conversations.find(found.recognised) if found.recognised else Recognised()
+    known = services.conversations.find(found.recognised) if found.recognised else FoundContainer()
     named = found.earlier or container_of(found.request.input) or known.container_id
     if not named:
         return replace(new, was_lost=known.was_lost)
@@ -286,7 +288,7 @@ def _place(services: Services, found: Found, choice: ContainerChoice) -> _Place:
 # -- third: its turn --------------------------------------------------------------------------------------------------
 
 
-def plan(services: Services, found: Found, chosen: Chosen, upstream_key: str) -> Plan:
+def plan(services: Services, found: FoundConversation, chosen: ChosenContainer, upstream_key: str) -> Plan:
     """Plan the turn of a response.
 
     Raises:
@@ -358,7 +360,9 @@ def client_functions(services: Services, tools: Tools) -> list[FunctionDefinitio
     return [*(tool.offered for tool in tools.clients), *shell, *patch]
 
 
-def _before(services: Services, found: Found, chosen: Chosen) -> tuple[list[JsonObject], list[Decision]]:
+def _before(
+    services: Services, found: FoundConversation, chosen: ChosenContainer
+) -> tuple[list[JsonObject], list[Decision]]:
     """Return the messages before the input, and the decisions on calls of MCP servers."""
     store, owner, given = services.store, found.owner, found.request.input
     if found.stored is None:
@@ -369,7 +373,7 @@ def _before(services: Services, found: Found, chosen: Chosen) -> tuple[list[Json
     return messages_of_items(items, history, "conversation.items"), decided(store, owner, given, items)
 
 
-def _history(services: Services, owner: str, chosen: Chosen, hidden: Hidden) -> CallHistory:
+def _history(services: Services, owner: str, chosen: ChosenContainer, hidden: ServerOnlyFields) -> CallHistory:
     def server_fields(item: Mapping[str, object]) -> Json | None:
         fields = hidden.server_fields
         text = fields.get(str(item.get("id"))) or fields.get(call_key(owner, item) or "")
@@ -379,18 +383,20 @@ def _history(services: Services, owner: str, chosen: Chosen, hidden: Hidden) -> 
         services.config.tool_name,
         services.config.shell_name,
         file_part=_input_files(services, owner, chosen).part,
-        opened=partial(services.seal.opened, owner),
+        opened=partial(services.reasoning_cipher.opened, owner),
         tool_answer=hidden.tool_answer.get,
         server_fields=server_fields,
     )
 
 
-def _input_files(services: Services, owner: str, chosen: Chosen) -> InputFiles:
+def _input_files(services: Services, owner: str, chosen: ChosenContainer) -> InputFiles:
     uploads = upload_finder(services.uploads, owner)
     return InputFiles(services.files, uploads, chosen.lease, services.config.max_body_bytes, chosen.brought)
 
 
-def _context(services: Services, found: Found, chosen: Chosen, names: Mapping[str, str]) -> ResponseContext:
+def _context(
+    services: Services, found: FoundConversation, chosen: ChosenContainer, names: Mapping[str, str]
+) -> ResponseContext:
     config, id_, lease = services.config, chosen.container_id, chosen.lease
 
     def find_file(name: str) -> str | None:
@@ -403,5 +409,5 @@ def _context(services: Services, found: Found, chosen: Chosen, names: Mapping[st
         file_id = find_file(PurePath(picture.path).name) if config.image_urls == "content" else None
         return f"{config.root_path}/v1/containers/{id_}/files/{file_id}/content" if file_id else picture.data_url
 
-    seal = partial(services.seal.sealed, found.owner) if found.request.with_encrypted else None
+    seal = partial(services.reasoning_cipher.sealed, found.owner) if found.request.with_encrypted else None
     return ResponseContext(id_, find_file if lease else None, image_url, names, seal)

@@ -16,7 +16,7 @@ from agent_tools.containers.ids import new_id
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.container_fields import Needed, Unsupported
 from agent_tools.gateway.requests.failures import invalid, missing
-from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Count, Given, Notes, Objects, by_shape, read
+from agent_tools.gateway.requests.fields import ARRAY, OBJECT, TEXT, Count, Notes, Objects, RequestModel, by_shape, read
 from agent_tools.gateway.responses.summary_item import TRIGGER
 from agent_tools.gateway.responses.tools import Tools, Unknown, loaded_tools, read_tools
 from agent_tools.gateway.store.records import ResponseEnd
@@ -46,37 +46,37 @@ def _include(names: list[Any]) -> list[Any]:
     return names
 
 
-class _Reasoning(Given):
+class _Reasoning(RequestModel):
     effort: Any = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None  # the old name of `summary`
 
 
-class _Format(Given):
+class _Format(RequestModel):
     type: Literal["text", "json_object", "json_schema"] = "text"
 
 
-class _Schema(Given):
+class _Schema(RequestModel):
     name: Needed
     schema_: dict[str, Any] = Field(alias="schema")
 
 
-class _Text(Given):
+class _Text(RequestModel):
     format: _Format | None = None
     verbosity: str | None = None
 
 
-class _StreamOptions(Given):
+class _StreamOptions(RequestModel):
     include_obfuscation: bool = False
     include_usage: Any = None
 
 
-class _Compaction(Given):
+class _Compaction(RequestModel):
     type: Literal["compaction"]
     compact_threshold: int = Field(ge=MIN_THRESHOLD)
 
 
-class _ConversationName(Given):
+class _ConversationName(RequestModel):
     id: Needed
 
 
@@ -98,7 +98,7 @@ _Named = Annotated[
 ]
 
 
-class _Fields(Given):
+class _Fields(RequestModel):
     """The fields that are read here."""
 
     model: Needed
@@ -146,7 +146,7 @@ class _Fields(Given):
 
 
 _KNOWN = frozenset(_Fields.model_fields)
-_INNER: dict[str, type[Given]] = {"reasoning": _Reasoning, "text": _Text, "stream_options": _StreamOptions}
+_INNER: dict[str, type[RequestModel]] = {"reasoning": _Reasoning, "text": _Text, "stream_options": _StreamOptions}
 
 
 @dataclass(frozen=True)

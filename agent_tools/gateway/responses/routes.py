@@ -214,7 +214,7 @@ def _end(now: ResponseBody, number: int) -> Logged:
 
 async def _refuse_elsewhere(request: Request, head: ResponseHead) -> NoReturn:
     """Refuse what only the gateway that makes a response can do."""
-    name = await run_in_threadpool(services_of(request).presence.name_of, head.gateway)
+    name = await run_in_threadpool(services_of(request).membership.name_of, head.gateway)
     raise ApiError(
         421,
         f"The response runs in the gateway {name or 'that has just ended'}. Ask that one, or poll the response here.",

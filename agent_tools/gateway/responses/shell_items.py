@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from agent_tools.gateway.requests.container_fields import Needed, Texts
-from agent_tools.gateway.requests.fields import Given, read, wrong
+from agent_tools.gateway.requests.fields import RequestModel, read, wrong
 from agent_tools.gateway.tools.shell import commands_text
 from agent_tools.gateway.tools.shell_call import MAX_COMMANDS
 from agent_tools.tools.command_tool import CommandEnd
@@ -18,22 +18,22 @@ MAX_OUTPUTS = 4 * MAX_COMMANDS  # of one item; a client of its own may give seve
 NO_OUTPUT = "(The output of this call is not known.)"
 
 
-class _Action(Given):
+class _Action(RequestModel):
     commands: Texts = []
     timeout_ms: Annotated[int, Field(ge=0)] | None = None
     max_output_length: Annotated[int, Field(ge=0)] | None = None
 
 
-class _ShellCall(Given):
+class _ShellCall(RequestModel):
     action: _Action = _Action()
 
 
-class _End(Given):
+class _End(RequestModel):
     type: Needed
     exit_code: Annotated[int, Field(ge=-(2**31), le=2**32)] = 0
 
 
-class _Printed(Given):
+class _Printed(RequestModel):
     outcome: _End = Field(default={}, validate_default=True)  # names its missing type
     stdout: str = ""
     stderr: str = ""
@@ -45,7 +45,7 @@ def _few(outputs: list[Any]) -> list[Any]:
     return outputs
 
 
-class _ShellOutput(Given):
+class _ShellOutput(RequestModel):
     output: Annotated[
         list[_Printed], BeforeValidator(lambda given: _few(given) if isinstance(given, list) else given)
     ] = []

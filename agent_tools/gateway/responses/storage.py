@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_tools.gateway.conversations.stored import Hidden
+from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.event_log import Logged, packed_events
 from agent_tools.gateway.requests.failures import full
 from agent_tools.gateway.responses.listed_items import listed_items
@@ -70,7 +70,7 @@ class ResponseStorage:
         self._store.add(self._record(snapshot))
         self._is_active = True
 
-    def end(self, body: JsonObject, snapshot: Snapshot, hidden: Hidden, events: Sequence[Logged]) -> bool:
+    def end(self, body: JsonObject, snapshot: Snapshot, hidden: ServerOnlyFields, events: Sequence[Logged]) -> bool:
         """Store a response that has ended; return False if that failed. Raises nothing.
 
         `hidden` is what no client sees of its items.
@@ -118,7 +118,7 @@ class ResponseStorage:
             conversation=conversation,
         )
 
-    def _change(self, snapshot: Snapshot, hidden: Hidden, events: bytes) -> bool:
+    def _change(self, snapshot: Snapshot, hidden: ServerOnlyFields, events: bytes) -> bool:
         """Store the end of a background response with all its events; return False if the client has deleted it."""
         conversation = packed(snapshot.conversation)
         self._store.add(StoredEvents(id=self._id, created_at=time.time(), data=events))

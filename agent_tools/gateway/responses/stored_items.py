@@ -13,7 +13,7 @@ from typing import Any
 from agent_tools.containers.records import Record
 from agent_tools.containers.rows import MANY
 from agent_tools.gateway.conversations.recent_fields import RecentFields
-from agent_tools.gateway.conversations.stored import Hidden
+from agent_tools.gateway.conversations.stored import ServerOnlyFields
 from agent_tools.gateway.requests.failures import ApiError, invalid, missing
 from agent_tools.gateway.responses.approvals import REQUEST, RESPONSE, Decision, executed, read_decisions
 from agent_tools.gateway.store.records import (
@@ -31,7 +31,7 @@ from agent_tools.models.base import Json, JsonObject
 MAX_DECIDED = 64 * MIB  # bytes of the responses that hold the requests for approval of one request
 
 
-def rows_of(owner: str, body: Mapping[str, Any], hidden: Hidden) -> list[Record]:
+def rows_of(owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> list[Record]:
     """Return the places of a response's items, and their hidden fields."""
     now, id_ = time.time(), body["id"]
     items = [StoredItem(id=item["id"], owner=owner, created_at=now, response_id=id_) for item in body["output"]]
@@ -45,7 +45,7 @@ def rows_of(owner: str, body: Mapping[str, Any], hidden: Hidden) -> list[Record]
     return [*items, *calls]
 
 
-def note_calls(store: Store, owner: str, body: Mapping[str, Any], hidden: Hidden) -> None:
+def note_calls(store: Store, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
     """Store the server's fields of function calls a second time, for clients that send calls without their ids.
 
     Servers may number the calls of every reply from 0: of calls that are alike the last one counts.
@@ -70,18 +70,18 @@ def call_key(owner: str, item: Mapping[str, Any]) -> str | None:
     return f"call_{hashlib.sha256(packed(parts).encode()).hexdigest()[:48]}"
 
 
-def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Mapping[str, Any]]) -> Hidden:
+def hidden_of(store: Store, recent: RecentFields, owner: str, items: Iterable[Mapping[str, Any]]) -> ServerOnlyFields:
     """Return the hidden fields of items, by the ids of items and the keys of function calls."""
     named = [key for item in items for key in _keys(owner, item)]
     if not named:
-        return Hidden()
+        return ServerOnlyFields()
     rows = store.get_all(StoredCall, named, owner=owner)
     tool_answer = {row.id: row.tool_answer for row in rows if row.tool_answer}
     recently = {key.removeprefix(f"{owner} "): text for key, text in recent.find(_owned(owner, named)).items()}
-    return Hidden(tool_answer, recently | {row.id: row.server_fields for row in rows if row.server_fields})
+    return ServerOnlyFields(tool_answer, recently | {row.id: row.server_fields for row in rows if row.server_fields})
 
 
-def note_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: Hidden) -> None:
+def note_recent(recent: RecentFields, owner: str, body: Mapping[str, Any], hidden: ServerOnlyFields) -> None:
     """Remember the server's fields of items that are stored nowhere, for clients that send them again."""
     for item in body["output"]:
         if fields := hidden.server_fields.get(item["id"]):

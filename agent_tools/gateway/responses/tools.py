@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, Tag
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.container_fields import ContainerFields, GivenSkill, LocalSkill, Needed, Unsupported
 from agent_tools.gateway.requests.failures import ApiError, invalid
-from agent_tools.gateway.requests.fields import OBJECT, TEXT, Given, Objects, by_shape, by_type, read, wrong
+from agent_tools.gateway.requests.fields import OBJECT, TEXT, Objects, RequestModel, by_shape, by_type, read, wrong
 from agent_tools.gateway.responses.client_tools import MAX_TOOLS, TOOL_SEARCH, ClientTool, read_client_tools
 from agent_tools.gateway.responses.mcp_names import model_name
 from agent_tools.gateway.responses.mcp_tools import GivenServer, read_server
@@ -41,7 +41,7 @@ def _direct(callers: list[Any]) -> list[Any]:
     return callers
 
 
-class _Kind(Given):
+class _Kind(RequestModel):
     type: Needed
 
 
@@ -49,26 +49,26 @@ class _Auto(ContainerFields):
     type: Literal["auto"]
 
 
-class _Loaded(Given):
+class _Loaded(RequestModel):
     tools: Objects
 
 
-class _Code(Given):
+class _Code(RequestModel):
     container: Annotated[
         Union[Annotated[str, AfterValidator(_short), TEXT], Annotated[_Auto, OBJECT]], by_shape("a string or an object")
     ]
 
 
-class _Local(Given):
+class _Local(RequestModel):
     skills: Annotated[list[LocalSkill], Field(max_length=MAX_SKILLS)] = []
 
 
-class _Reference(Given):
+class _Reference(RequestModel):
     skills: Unsupported = None
     container_id: Annotated[Needed, AfterValidator(_short)]
 
 
-class _Commands(Given):
+class _Commands(RequestModel):
     """The shell or `apply_patch`: commands run and files change at the client, unless an environment is given."""
 
     allowed_callers: Annotated[list[Any], AfterValidator(_direct)] = []
@@ -85,12 +85,12 @@ class _Commands(Given):
     ) = None
 
 
-class _ServerChoice(Given):
+class _ServerChoice(RequestModel):
     server_label: Needed
     name: str = ""
 
 
-class _AllowedTools(Given):
+class _AllowedTools(RequestModel):
     tools: list[Any] = []
     mode: str = ""
 

@@ -36,7 +36,7 @@ from agent_tools.gateway.jobs import Jobs
 from agent_tools.gateway.log import request_id
 from agent_tools.gateway.requests.auth import key_of
 from agent_tools.gateway.requests.failures import ApiError, Refusal, busy, invalid, stopped, too_large
-from agent_tools.gateway.requests.fields import Given, at_most, read
+from agent_tools.gateway.requests.fields import RequestModel, at_most, read
 from agent_tools.gateway.responses.job import ResponseJob, request_reader, start_job
 from agent_tools.gateway.services import Services
 from agent_tools.gateway.sse import SEND_PATIENCE, unless_gone
@@ -56,11 +56,11 @@ _UNREADABLE, _NOT_ALLOWED, _GOING, _RESTARTING = 1003, 1008, 1001, 1012
 _OF_THE_SOCKET = ("type", "stream", "stream_id", "generate", "event_id")
 
 
-class _Event(Given):
+class _Event(RequestModel):
     stream_id: Annotated[str, at_most(MAX_STREAM_ID, "A stream_id")] = ""
 
 
-class _Create(Given):
+class _Create(RequestModel):
     generate: bool = True
 
 

@@ -15,8 +15,8 @@ from agent_tools.containers.records import ContainerRecord
 from agent_tools.containers.remains import Remains
 from agent_tools.gateway.chunked import remove_uploads_of
 from agent_tools.gateway.config import GatewayConfig
+from agent_tools.gateway.membership import is_gone
 from agent_tools.gateway.named_keys import READ_EVERY
-from agent_tools.gateway.presence import is_gone
 from agent_tools.gateway.skills import sweep_copies
 from agent_tools.gateway.store.records import GatewayRow, StoredEvents
 from agent_tools.gateway.store.store import Store

@@ -25,7 +25,7 @@ from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.data_dir import folder_id, prepare_data_dir
 from agent_tools.gateway.jobs import LAST_WORDS
 from agent_tools.gateway.log import log_config
-from agent_tools.gateway.presence import check_others
+from agent_tools.gateway.membership import check_others
 from agent_tools.gateway.requests.failures import SecurityEvent
 from agent_tools.gateway.serving.second_port import SecondPort, listening
 from agent_tools.gateway.serving.service_manager import notify

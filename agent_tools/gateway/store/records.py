@@ -110,13 +110,13 @@ class StoredEvents(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredMark(Record):
-    """A conversation's mark and its container: '' if it had none, None if several conversations have this mark.
+class StoredFingerprint(Record):
+    """A conversation's fingerprint and its container: '' if it had none, None if several conversations share it.
 
-    `asked` is set in the row of an answer that was gone on from: the mark of the request that did so first.
+    `asked` is set in the row of an answer that was gone on from: the fingerprint of the request that did so first.
     """
 
-    table = "marks"
+    table = "fingerprints"
     owner: str
     created_at: float
     container_id: str | None
@@ -125,9 +125,9 @@ class StoredMark(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayRow(Record):
-    """A gateway that is alive: its process, as JSON of `Owner.labels`, the id of its `data_dir`, and its last sign of life.
+    """A gateway that is alive: the id of its `data_dir`, and its last heartbeat.
 
-    `address` is its host name and port, by which it is named to people.
+    `process` is the JSON of its `Owner.labels`, `address` is its host name and port, by which it is named to people.
     """
 
     table = "gateways"

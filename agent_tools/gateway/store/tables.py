@@ -14,8 +14,8 @@ from agent_tools.gateway.store.records import (
     StoredCall,
     StoredConversation,
     StoredEvents,
+    StoredFingerprint,
     StoredItem,
-    StoredMark,
     StoredResponse,
     StoredSkill,
     StoredSkillVersion,
@@ -48,7 +48,7 @@ _add_table(StoredResponse, "created_at", "status", "owner bytes")  # so that no 
 _add_table(StoredItem, "created_at", "response_id")
 _add_table(StoredEvents, "created_at")
 _add_table(StoredCall, "created_at")
-_add_table(StoredMark, "created_at")
+_add_table(StoredFingerprint, "created_at")
 _add_table(GatewayRow)
 _add_table(StoredConversation, "owner", "used_at")
 _add_table(ConversationItem, "conversation_id", "owner bytes")

@@ -40,7 +40,7 @@ def prepare_work_dir(path: Path, guest: Guest) -> Path:
     try:
         _refuse_sockets(fd, path, guest)
         if os.getuid() == 0:
-            hand_over(fd, guest.outside)
+            hand_over(fd, guest.host_ids)
         if is_new:
             note_made(path, identity(fd))
     finally:
@@ -66,7 +66,7 @@ def _refuse_unsafe(path: Path) -> None:
 
 def _refuse_sockets(fd: int, path: Path, guest: Guest) -> None:
     former = os.fstat(fd).st_uid
-    guests = {guest.outside[0], *([former] if former in GUEST_UIDS else [])}
+    guests = {guest.host_ids[0], *([former] if former in GUEST_UIDS else [])}
     with os.scandir(fd) as entries:
         for entry in itertools.islice(entries, MAX_ENTRIES_LOOKED_AT):
             with contextlib.suppress(OSError):

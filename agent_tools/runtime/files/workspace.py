@@ -202,7 +202,7 @@ class Workspace:
                     file.write(chunk)
                 file.flush()
                 if os.getuid() == 0:
-                    os.fchown(file.fileno(), *owner_of(self.path, self.guest.outside))
+                    os.fchown(file.fileno(), *owner_of(self.path, self.guest.host_ids))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=dir_fd)  # made exclusively, so it is this process's own file

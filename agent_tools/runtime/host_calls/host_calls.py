@@ -105,7 +105,7 @@ class HostCalls:
         if self._script_call and is_request(name):
             return True
         if self._run is not None:
-            return self._run.is_wanted(number, name, size)
+            return self._run.admits(number, name, size)
         self._refuse_outside(number)
         return False
 

@@ -2,7 +2,7 @@
 
 Theory of operation
     There are two event loops, which may be the same. The *session's* loop, in its own thread, reads the guest's socket
-    and admits or refuses calls (`is_wanted`, `begin`, `cancel`). The calls are tasks of the *caller's* loop, if the run
+    and admits or refuses calls (`admits`, `begin`, `cancel`). The calls are tasks of the *caller's* loop, if the run
     was started from one, so that host functions can use their connections and locks.
 
     A call goes through: admission (counted, or refused with a reason) -> a place (`max_concurrent`, and the function's
@@ -82,7 +82,7 @@ class CallRun:
         """The loop that runs the calls. The session's own loop starts with the first call."""
         return self._callers or self._own.loop
 
-    def is_wanted(self, number: int, name: str, size: int) -> bool:
+    def admits(self, number: int, name: str, size: int) -> bool:
         """Return whether a call may be made, before it is read; if not, answer it. In the session's loop."""
         try:
             self._admission.check(name)

@@ -36,7 +36,7 @@ from agent_tools.runtime.kernel.end_words import describe
 from agent_tools.runtime.kernel.escalation import Answer, Ended, Gone, Moment, Over, Silent, Why
 from agent_tools.runtime.kernel.output_limits import BackgroundText
 from agent_tools.runtime.kernel.protocol import KernelMessage, outputs_of, read_error, read_still_running, streams
-from agent_tools.runtime.kernel.run_numbers import RunKind, Runs
+from agent_tools.runtime.kernel.run_numbers import RunKind, RunNumbers
 from agent_tools.runtime.transport.lifeline import Lifeline
 
 CANCEL_SECONDS = 0.2  # seconds between two checks whether a run was cancelled, and for events beside it
@@ -59,7 +59,7 @@ class Kernel:
         lifeline: Lifeline,
         limits: Limits,
         memory: int,
-        runs: Runs | None = None,
+        runs: RunNumbers | None = None,
         background: BackgroundText | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -12,7 +12,7 @@ RunKind = Literal["cell", "load", "definition"]
 """The caller's code; variables that are set for the caller, which can be undone like code; what the code is to find."""
 
 
-class Runs:
+class RunNumbers:
     """Run numbers, from 1.
 
     A cell is a run that changes the caller's variables; other runs define names for the code.

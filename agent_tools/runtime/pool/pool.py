@@ -1,4 +1,4 @@
-"""Pools of pre-warmed sandboxes, one pool for each kind; a pool makes its sandboxes one at a time.
+"""Pools of pre-warmed sandboxes, one pool for each key; a pool makes its sandboxes one at a time.
 
 A thread makes missing sandboxes as soon as one was taken, replaces those older than `pool_max_age`, and makes no more
 if no session has asked for that long. After an error it stops, writes one line to the log, and retries at the first
@@ -23,8 +23,8 @@ from agent_tools.errors import PreludeError
 from agent_tools.machine.background import Do, start_thread
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool.kind import Kind
-from agent_tools.runtime.pool.swap_in_folder import swap_in_folder
+from agent_tools.runtime.pool.folder_swap import swap_in_folder
+from agent_tools.runtime.pool.pool_key import PoolKey
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.stoppable import StoppableEngine
@@ -62,10 +62,10 @@ class ReadySandbox:
             self.sandbox.end(behind)
 
 
-Make = Callable[[Engine, Kind], tuple[RunningSandbox, EmptyWorkDir]]
+Make = Callable[[Engine, PoolKey], tuple[RunningSandbox, EmptyWorkDir]]
 
 
-def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, EmptyWorkDir]:
+def make(engine: Engine, key: PoolKey) -> tuple[RunningSandbox, EmptyWorkDir]:
     """Start a sandbox on an empty folder, and run one silent cell, since a kernel's first cell takes longer.
 
     The cell uses the preloaded modules, whose first use takes longer, too.
@@ -74,29 +74,29 @@ def make(engine: Engine, kind: Kind) -> tuple[RunningSandbox, EmptyWorkDir]:
         AgentToolsError, OSError: it could not be started.
     """
     with ExitStack() as undo:
-        blank = EmptyWorkDir(kind.folder, engine.guest)
+        blank = EmptyWorkDir(key.folder, engine.guest)
         undo.callback(blank.remove)
-        spec = kind.spec(blank.path)
+        spec = key.spec(blank.path)
         sandbox = RunningSandbox(engine, spec, Quota(blank.path, spec.limits))
         undo.callback(sandbox.close)
-        sandbox.define(WARM_UP, kind.limits.start_timeout)
+        sandbox.define(WARM_UP, key.limits.start_timeout)
         sandbox.sandbox.promote()
         undo.pop_all()
     return sandbox, blank
 
 
 class Pool:
-    """The pool of one kind. Thread-safe. `behind` runs background work; `clock` returns seconds."""
+    """The pool of one key. Thread-safe. `behind` runs background work; `clock` returns seconds."""
 
     def __init__(
         self,
         engine: Engine,
-        kind: Kind,
+        key: PoolKey,
         behind: Do,
         clock: Callable[[], float] = time.monotonic,
         make: Make = make,
     ) -> None:
-        self.kind = kind
+        self.key = key
         self.takes: Counter[Literal["hit"] | Miss] = Counter()
         self.failure = ""
         """Why the latest sandbox could not be made; '' if it could."""
@@ -125,7 +125,7 @@ class Pool:
         with self._changed:
             self._asked_at, self._size = self._clock(), max(self._size, size)
             if self._thread is None and not self._is_closed:
-                self._thread = start_thread(self._tend, "agent-tools-pool")
+                self._thread = start_thread(self._keep_filled, "agent-tools-pool")
             self._changed.notify_all()
 
     def wait(self, patience: float) -> int:
@@ -214,7 +214,7 @@ class Pool:
 
     # -- making -------------------------------------------------------------------------------------------------------
 
-    def _tend(self) -> None:
+    def _keep_filled(self) -> None:
         while True:
             with self._changed:
                 while not self._is_closed and not self._later and (seconds := self._idle_seconds()) > 0:
@@ -229,19 +229,19 @@ class Pool:
 
     def _idle_seconds(self) -> float:
         """Return the seconds until there is work without a request."""
-        old_at = [each.made_at + self.kind.limits.pool_max_age for each in self._ready]
+        old_at = [each.made_at + self.key.limits.pool_max_age for each in self._ready]
         return min([self._make_at(), *old_at]) - self._clock()
 
     def _make_at(self) -> float:
         """Return the time to make the next one; infinity if there are enough, or no session asked lately."""
-        is_wanted = self._asked_at + self.kind.limits.pool_max_age > self._clock() and self._asked_at >= self._failed_at
+        is_wanted = self._asked_at + self.key.limits.pool_max_age > self._clock() and self._asked_at >= self._failed_at
         if len(self._ready) >= self._size or not is_wanted:
             return float("inf")
         return self._failed_at + RETRY_SECONDS
 
     def _put_off_old(self) -> None:
         """Remove sandboxes that are too old."""
-        oldest = self._clock() - self.kind.limits.pool_max_age
+        oldest = self._clock() - self.key.limits.pool_max_age
         while self._ready and self._ready[0].made_at <= oldest:
             self._later.append(partial(self._ready.popleft().end, self._behind))
 
@@ -254,7 +254,7 @@ class Pool:
 
     def _make_one(self) -> None:
         try:
-            sandbox, blank = self._make(self._engine, self.kind)
+            sandbox, blank = self._make(self._engine, self.key)
         except Exception as exc:  # noqa: BLE001  (such as for want of threads or memory: sessions start cold meanwhile)
             reason = str(exc).strip() or type(exc).__name__
             with self._changed:

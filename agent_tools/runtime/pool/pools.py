@@ -1,4 +1,4 @@
-"""All pools of a process, by kind; they start the sandboxes of sessions."""
+"""All pools of a process, by key; they start the sandboxes of sessions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agent_tools.engines.engine import Engine
 from agent_tools.machine.background import Do
 from agent_tools.runtime.files.new_work_dirs import forget_made
 from agent_tools.runtime.files.quota import Quota
-from agent_tools.runtime.pool.kind import Kind
 from agent_tools.runtime.pool.pool import Pool
+from agent_tools.runtime.pool.pool_key import PoolKey
 from agent_tools.runtime.sandbox.sandbox import RunningSandbox
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 
@@ -103,15 +103,15 @@ class Pools:
             self._end(pool, patience)
 
     def _pool_of(self, spec: SessionSpec) -> Pool:
-        kind = Kind.of(spec, self._engine.guest(spec.work_dir))
+        key = PoolKey.of(spec, self._engine.guest(spec.work_dir))
         with self._lock:
             for pool in self._pools:
-                if pool.kind == kind:
+                if pool.key == key:
                     return pool
             lost = min(self._pools, key=lambda each: each.asked_at) if len(self._pools) >= MOST_KINDS else None
             if lost:
                 self._pools.remove(lost)
-            pool = Pool(self._engine, kind, self._behind, self._clock)
+            pool = Pool(self._engine, key, self._behind, self._clock)
             self._pools.append(pool)
         if lost:
             self._behind(lambda: self._end(lost))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 from agent_tools.runtime.kernel.kernel import Kernel
-from agent_tools.runtime.kernel.run_numbers import Runs
+from agent_tools.runtime.kernel.run_numbers import RunNumbers
 from agent_tools.runtime.sandbox.branches import KernelBranches
 from agent_tools.runtime.sandbox.kernels import Kernels
 
@@ -39,7 +39,7 @@ class KernelHolder(ABC):
         return self.kernels.current
 
     @property
-    def runs(self) -> Runs:
+    def runs(self) -> RunNumbers:
         """The runs of its kernels."""
         return self.kernels.runs
 

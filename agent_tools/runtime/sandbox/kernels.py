@@ -17,7 +17,7 @@ from agent_tools.runtime.kernel.channel import KernelChannel, NoCheckpoint
 from agent_tools.runtime.kernel.kernel import Kernel
 from agent_tools.runtime.kernel.output_limits import BackgroundText
 from agent_tools.runtime.kernel.protocol import KernelMessage
-from agent_tools.runtime.kernel.run_numbers import Runs
+from agent_tools.runtime.kernel.run_numbers import RunNumbers
 from agent_tools.runtime.sandbox.call_line import CallLine
 from agent_tools.runtime.sandbox.session_spec import SessionSpec
 from agent_tools.runtime.transport.lifeline import Lifeline
@@ -35,7 +35,7 @@ class Kernels:
         self._lifeline = lifeline
         self._orders = orders
         self._calls = CallLine()
-        self.runs = Runs()
+        self.runs = RunNumbers()
         self.background = BackgroundText(spec.limits)
         """The text of background code that no run has shown; it outlives the kernel."""
         self._missing: NoCheckpoint | None = None  # until a kernel is started

@@ -144,7 +144,7 @@ class RunningSandbox(KernelHolder):
             undo.callback(self._close_mirror)
 
     def _mirror_folder(self, guest: Guest) -> None:
-        self._mirror = Mirror(self._spec.work_dir, guest.outside, self._spec.limits, self._open_files)
+        self._mirror = Mirror(self._spec.work_dir, guest.host_ids, self._spec.limits, self._open_files)
 
     def adopt(self, spec: SessionSpec, quota: Quota) -> None:
         """Become the sandbox of a session, whose work_dir is the mounted folder under its new name.
@@ -378,7 +378,7 @@ def refuse_access_lists(spec: SessionSpec, guest: Guest) -> None:
     runtime = chosen(spec.isolation, guest.runtimes) if guest.runtimes else spec.isolation.runtime
     if kind_of(runtime or "") != "gvisor" or not guest.shares_files or os.getuid() != 0:
         return
-    folder, uid = str(spec.work_dir), guest.outside[0]
+    folder, uid = str(spec.work_dir), guest.host_ids[0]
     if os.stat(folder).st_uid != uid:
         raise SandboxStartError(
             f"work_dir {folder!r} is of another user than the sandbox. gVisor ignores access lists, so code could "

@@ -17,7 +17,7 @@ from pathlib import Path
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
 from agent_tools.guest.wire.words import MAX_WORDS, Arm, Disarm, Interrupt, Order, Report, read_report, write
 from agent_tools.machine.fork_hook import abandon_after_fork
-from agent_tools.runtime.transport.words_pair import Words
+from agent_tools.runtime.transport.datagram_pair import DatagramSocket
 
 CHECK_SECONDS = 0.5  # seconds between two looks whether a sandbox that is starting still runs
 READ_WITHIN = 1.0  # seconds that PID 1 may leave an order unread before the next run begins anyway
@@ -27,9 +27,9 @@ READ_CHECK_SECONDS = 0.0002  # seconds between two looks whether it has read it
 class Lifeline:
     """The host's end, connected. `send` is for any thread, the rest for one at a time."""
 
-    def __init__(self, connected: Words) -> None:
+    def __init__(self, connected: DatagramSocket) -> None:
         connected.setblocking(False)
-        self._socket: Words | None = connected
+        self._socket: DatagramSocket | None = connected
         self.is_armed = False
         """True while PID 1 has a time limit to enforce."""
         self._may_interrupt = False  # PID 1 may be about to send SIGINT

@@ -27,7 +27,7 @@ from agent_tools.guest.wire.words import MAX_WORDS, Ready, read_report
 from agent_tools.machine.background import start_thread
 from agent_tools.machine.event_loop import READ, WRITE, join, leave
 from agent_tools.machine.fork_hook import abandon_after_fork
-from agent_tools.runtime.transport.words_pair import Words
+from agent_tools.runtime.transport.datagram_pair import DatagramSocket
 
 READS_PER_STEP = 4  # pieces of up to 256 KiB
 STEP_SECONDS = 0.05  # after which a step takes no further piece: there are frames of few bytes
@@ -53,7 +53,7 @@ class Relay:
     `note_lost` is called with the reason, a clause, if the way to the sandbox breaks.
     """
 
-    def __init__(self, stdio: Stdio, words: Words, note_lost: Callable[[str], object] = bool) -> None:
+    def __init__(self, stdio: Stdio, words: DatagramSocket, note_lost: Callable[[str], object] = bool) -> None:
         self._stdio = stdio
         self._words = words
         self._note_lost = note_lost

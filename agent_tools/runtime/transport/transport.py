@@ -15,10 +15,10 @@ from agent_tools.errors import EngineError
 from agent_tools.guest.wire.sockets import pair
 from agent_tools.guest.wire.words import SocketOrder, channels
 from agent_tools.machine.machine import IS_LINUX
+from agent_tools.runtime.transport.datagram_pair import datagram_pair
 from agent_tools.runtime.transport.lifeline import Lifeline, Listener
 from agent_tools.runtime.transport.relay import Relay
 from agent_tools.runtime.transport.run_dir import RunDir
-from agent_tools.runtime.transport.words_pair import words_pair
 
 TransportName = Literal["auto", "sockets", "stdio"]
 StillRuns = Callable[[], bool]
@@ -97,7 +97,7 @@ class StdioTransport:
     run_dir: Path | None = None
 
     def __init__(self) -> None:
-        ours, self._words = words_pair()
+        ours, self._words = datagram_pair()
         self._lifeline = Lifeline(ours)
         self._relay: Relay | None = None
 

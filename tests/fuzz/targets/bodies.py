@@ -13,8 +13,13 @@ from typing import Any
 from agent_tools.bodies.json_body import BodyRefused
 from agent_tools.gateway.chat_request import read_chat_request
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.fingerprint import MAX_MARKS, ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.fingerprint import (
+    MAX_FINGERPRINTS,
+    ConversationFingerprint,
+    ConversationIdentity,
+)
 from agent_tools.gateway.http import parsed
+from agent_tools.gateway.reasoning_cipher import ReasoningCipher
 from agent_tools.gateway.remote_mcp.allowed_servers import AllowedServers
 from agent_tools.gateway.requests.container_fields import ContainerFields
 from agent_tools.gateway.requests.failures import ApiError
@@ -23,7 +28,6 @@ from agent_tools.gateway.responses.approvals import read_decisions
 from agent_tools.gateway.responses.history import CallHistory, answered, check_outputs, container_of, messages_of_items
 from agent_tools.gateway.responses.input_files import InputFile, InputFiles
 from agent_tools.gateway.responses.request import read_request
-from agent_tools.gateway.seal import Seal
 from agent_tools.models.dialect.phrasing import phrased
 from agent_tools.models.dialect.profile import UpstreamProfile
 from tests.fuzz import unfold
@@ -117,9 +121,9 @@ def _chat(body: dict[str, Any]) -> None:
 
 
 def _conversation(entries: list[dict[str, Any]]) -> None:
-    conversation = ConversationFingerprint.of(Sender("me", cache_key="key"), entries)
-    marks = conversation.marks
-    assert len(marks.items + marks.calls + marks.answers) <= 3 * MAX_MARKS
+    conversation = ConversationFingerprint.of(ConversationIdentity("me", cache_key="key"), entries)
+    fingerprints = conversation.fingerprints
+    assert len(fingerprints.items + fingerprints.calls + fingerprints.answers) <= 3 * MAX_FINGERPRINTS
     conversation.answered(entries[-1:])
 
 
@@ -135,7 +139,7 @@ def _opened(sealed: str, param: str) -> str:
     return SEAL.opened("me", sealed, param)
 
 
-SEAL = Seal(Path(__file__).parent)  # nothing that an input holds was sealed, so that it makes no key
+SEAL = ReasoningCipher(Path(__file__).parent)  # nothing that an input holds was sealed, so that it makes no key
 CONFIG = GatewayConfig("http://u", router_tools=("execute_python",))
 NOTHING: Any = None  # containers' files, which no request without code needs
 

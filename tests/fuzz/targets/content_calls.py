@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_tools.agents.turn.call_gate import Gate
+from agent_tools.agents.turn.call_gate import CallGate
 from agent_tools.agents.turn.call_reader import calls_in
 from tests.fuzz import unfold
 from tests.fuzz.oracle import Parts, Target
@@ -14,7 +14,7 @@ SCHEMAS = {"python": {"properties": {"code": {"type": "string"}, "n": {"type": "
 
 def find_calls(parts: Parts) -> None:
     """Look for calls as a round does; what the gate lets through and holds back is the answer, nothing lost."""
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     answer = list(texts(parts))
     said = [gate.feed(text) for text in answer]
     held = gate.rest()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from agent_tools.agents.turn.call_gate import MAX_UNDECIDED, Gate
+from agent_tools.agents.turn.call_gate import MAX_UNDECIDED, CallGate
 from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.models.dialect.framing import TOKEN, is_closing
 from tests.call_forms import written_calls
@@ -28,7 +28,7 @@ def run(parts: Parts) -> None:
     is_prose = data[2] % 3 == 0
     text += " is how a call is written." if is_prose else ""
     size = data[1] or len(text)
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     shown = "".join(gate.feed(text[at : at + size]) for at in range(0, len(text), size))
     assert shown + gate.rest() == text, "a part is lost"
     found = calls_in(gate.rest(), DECLARED, SCHEMAS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, Sender
+from agent_tools.gateway.conversations.fingerprint import ConversationFingerprint, ConversationIdentity
 from agent_tools.gateway.conversations.normal_form import Line, digests, lines_of
 
 ASKED = {"role": "user", "content": "How many rows?"}
@@ -63,8 +63,8 @@ def test_a_call_of_a_custom_tool_is_a_call() -> None:
     call = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch", "input": "*** Begin"}
     result = {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done."}
     assert lines_of([call, result]) == [Line("call", "patch ***Begin"), Line("result", "Done.")]
-    marks = ConversationFingerprint.of(Sender("me"), [ASKED, call, result]).marks
-    assert len(marks.calls) == len(marks.items) == 1
+    fingerprints = ConversationFingerprint.of(ConversationIdentity("me"), [ASKED, call, result]).fingerprints
+    assert len(fingerprints.calls) == len(fingerprints.items) == 1
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,22 @@ import sqlalchemy as sa
 from agent_tools.containers.records import Record
 from agent_tools.gateway.config import GatewayConfig
 from agent_tools.gateway.conversations import recognised
-from agent_tools.gateway.conversations.fingerprint import MAX_MARKS, ConversationFingerprint, Sender
-from agent_tools.gateway.conversations.recognised import MAX_SESSION, MAX_UNNOTED, Recognised, RecognisedConversations
-from agent_tools.gateway.store.records import StoredMark
+from agent_tools.gateway.conversations.fingerprint import (
+    MAX_FINGERPRINTS,
+    ConversationFingerprint,
+    ConversationIdentity,
+)
+from agent_tools.gateway.conversations.recognised import (
+    MAX_SESSION,
+    MAX_UNNOTED,
+    FoundContainer,
+    RecognisedConversations,
+)
+from agent_tools.gateway.store.records import StoredFingerprint
 from agent_tools.gateway.store.store import Store
 
-ME = Sender("me")
-LOST = Recognised(was_lost=True)
+ME = ConversationIdentity("me")
+LOST = FoundContainer(was_lost=True)
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "weather:0", "name": "weather", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "weather:0", "output": "Rain."}
 
@@ -44,18 +53,18 @@ def store(work_dir: Path) -> Iterator[Store]:
 class Talk:
     """Requests of one sender, and answers to them."""
 
-    def __init__(self, store: Store, sender: Sender = ME, **options: Any) -> None:
+    def __init__(self, store: Store, identity: ConversationIdentity = ME, **options: Any) -> None:
         self.known = RecognisedConversations(GatewayConfig("http://u", **options), store)
-        self.sender = sender
+        self.identity = identity
 
-    def find(self, *entries: dict[str, Any], **more: Any) -> Recognised:
+    def find(self, *entries: dict[str, Any], **more: Any) -> FoundContainer:
         return self.known.find(self.of(*entries, **more))
 
     def answer(self, entries: list[dict[str, Any]], answer: list[dict[str, Any]], container_id: str) -> None:
         self.known.note(self.of(*entries), answer, container_id)
 
     def of(self, *entries: dict[str, Any], **more: Any) -> ConversationFingerprint:
-        return self.known.of(self.sender, entries, **more)
+        return self.known.of(self.identity, entries, **more)
 
 
 START = [user("How many?")]
@@ -65,37 +74,37 @@ RESENT = [*START, said("Ten.")]
 
 def test_a_conversation_is_known_by_all_that_was_said(store: Store) -> None:
     talk = Talk(store)
-    assert talk.find(*START) == Recognised()
+    assert talk.find(*START) == FoundContainer()
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*RESENT, user("And now?")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("And now?")) == FoundContainer("cntr_a")
     talk.answer([*RESENT, user("And now?")], [said("Eleven.")], "cntr_a")
-    assert talk.find(*RESENT, user("And now?"), said("Eleven."), user("More?")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("And now?"), said("Eleven."), user("More?")) == FoundContainer("cntr_a")
 
 
 def test_it_is_known_over_answers_that_were_made_elsewhere(store: Store) -> None:
     talk = Talk(store)
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*RESENT, user("Hi."), said("Hello, without tools."), user("And now?")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("Hi."), said("Hello, without tools."), user("And now?")) == FoundContainer("cntr_a")
 
 
 @pytest.mark.parametrize(
-    "other", [Sender("them"), replace(ME, user="bob"), replace(ME, instructions="You talk to Bob.")]
+    "other", [ConversationIdentity("them"), replace(ME, user="bob"), replace(ME, instructions="You talk to Bob.")]
 )
-def test_another_key_user_or_instruction_is_another_conversation(store: Store, other: Sender) -> None:
+def test_another_key_user_or_instruction_is_another_conversation(store: Store, other: ConversationIdentity) -> None:
     Talk(store).answer(START, ANSWER, "cntr_a")
-    assert Talk(store, other).find(*RESENT, user("And now?")) == Recognised()
+    assert Talk(store, other).find(*RESENT, user("And now?")) == FoundContainer()
 
 
 def test_no_other_key_finds_anything(store: Store) -> None:
-    mine, theirs = (Sender(owner, session="chat 1", cache_key="k") for owner in ("me", "them"))
+    mine, theirs = (ConversationIdentity(owner, session="chat 1", cache_key="k") for owner in ("me", "them"))
     Talk(store, mine).answer(START, [*ANSWER, CALL], "cntr_a")
-    assert Talk(store, theirs).find(*START, *ANSWER, CALL, RESULT) == Recognised()
+    assert Talk(store, theirs).find(*START, *ANSWER, CALL, RESULT) == FoundContainer()
 
 
 def test_what_has_no_answer_yet_is_a_new_conversation(store: Store) -> None:
     talk = Talk(store)
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*START) == Recognised()
+    assert talk.find(*START) == FoundContainer()
 
 
 def test_two_that_are_the_same_word_for_word_are_told_apart_by_nobody(store: Store) -> None:
@@ -111,7 +120,7 @@ def test_two_that_are_the_same_word_for_word_are_told_apart_by_nobody(store: Sto
 def test_one_without_a_container_is_not_taken_for_one_with_one(store: Store) -> None:
     talk = Talk(store)
     talk.answer(START, ANSWER, "")
-    assert talk.find(*RESENT, user("And now?")) == Recognised()
+    assert talk.find(*RESENT, user("And now?")) == FoundContainer()
     talk.answer(START, [said("Ten.")], "cntr_b")
     assert talk.find(*RESENT, user("And now?")) == LOST
 
@@ -119,38 +128,38 @@ def test_one_without_a_container_is_not_taken_for_one_with_one(store: Store) -> 
 def test_of_two_branches_the_first_keeps_the_container_and_the_same_request_again_gets_it_too(store: Store) -> None:
     talk = Talk(store)
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*RESENT, user("The mean?")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("The mean?")) == FoundContainer("cntr_a")
     assert talk.find(*RESENT, user("The sum?")) == LOST
     talk.answer([*RESENT, user("The mean?")], [said("Five.")], "cntr_a")
-    assert talk.find(*RESENT, user("The mean?")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("The mean?")) == FoundContainer("cntr_a")
     assert talk.find(*RESENT, user("The sum?")) == LOST
-    assert talk.find(*RESENT, user("The mean?"), said("Five."), user("Go on.")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("The mean?"), said("Five."), user("Go on.")) == FoundContainer("cntr_a")
 
 
 def test_a_branch_is_kept_apart_also_from_one_that_is_known_by_ids(store: Store) -> None:
     talk = Talk(store)
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*START, *ANSWER, user("The mean?")) == Recognised("cntr_a")  # by the item's id
+    assert talk.find(*START, *ANSWER, user("The mean?")) == FoundContainer("cntr_a")  # by the item's id
     assert talk.find(*RESENT, user("The sum?")) == LOST
-    assert talk.find(*START, *ANSWER, user("The sum?")) == Recognised("cntr_a")
+    assert talk.find(*START, *ANSWER, user("The sum?")) == FoundContainer("cntr_a")
 
 
 def test_the_newest_item_decides(store: Store) -> None:
     talk = Talk(store, match_text=False)
     talk.answer(START, [said("Ten.", id="msg_1")], "cntr_a")
     talk.answer(START, [said("Ten.", id="msg_2")], "cntr_b")
-    assert talk.find(said("", id="msg_1"), said("", id="msg_2"), user("?")) == Recognised("cntr_b")
-    assert talk.find(said("", id="msg_2"), said("", id="msg_1"), user("?")) == Recognised("cntr_a")
+    assert talk.find(said("", id="msg_1"), said("", id="msg_2"), user("?")) == FoundContainer("cntr_b")
+    assert talk.find(said("", id="msg_2"), said("", id="msg_1"), user("?")) == FoundContainer("cntr_a")
 
 
 def test_a_call_is_known_by_its_id_name_arguments_and_opening(store: Store) -> None:
     talk = Talk(store, match_text=False)
     talk.answer(START, [CALL], "cntr_a")
     call = {key: value for key, value in CALL.items() if key != "id"}
-    assert talk.find(*START, said("I look."), call, RESULT) == Recognised("cntr_a")
+    assert talk.find(*START, said("I look."), call, RESULT) == FoundContainer("cntr_a")
     for other in ({**call, "arguments": '{"city": "Ulm"}'}, {**call, "call_id": "weather:1"}):
-        assert talk.find(*START, other, RESULT) == Recognised()
-    assert talk.find(user("Hello?"), call, RESULT) == Recognised()
+        assert talk.find(*START, other, RESULT) == FoundContainer()
+    assert talk.find(user("Hello?"), call, RESULT) == FoundContainer()
     talk.answer(START, [{**CALL, "id": "fc_2"}], "cntr_b")  # a server that numbers its calls
     assert talk.find(*START, call, RESULT) == LOST
 
@@ -158,63 +167,63 @@ def test_a_call_is_known_by_its_id_name_arguments_and_opening(store: Store) -> N
 def test_a_session_is_a_conversation_also_when_its_container_is_replaced(store: Store) -> None:
     talk = Talk(store, replace(ME, session="x-chat 1"))
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(user("Something else.")) == Recognised("cntr_a")
+    assert talk.find(user("Something else.")) == FoundContainer("cntr_a")
     talk.answer([user("Something else.")], [said("Yes.")], "cntr_b")
     talk.answer([user("More.")], [said("Yes.")], "")
-    assert talk.find(user("And?")) == Recognised("cntr_b")
-    assert Talk(store, replace(ME, session="x-chat 2")).find(user("And?")) == Recognised()
+    assert talk.find(user("And?")) == FoundContainer("cntr_b")
+    assert Talk(store, replace(ME, session="x-chat 2")).find(user("And?")) == FoundContainer()
 
 
 def test_a_cache_key_tells_conversations_apart_that_are_the_same_word_for_word(store: Store) -> None:
     one, other = (Talk(store, replace(ME, cache_key=key)) for key in ("chat 1", "chat 2"))
     one.answer(START, ANSWER, "cntr_a")
     other.answer(START, [said("Ten.", id="msg_2")], "cntr_b")
-    assert one.find(*RESENT, user("And now?")) == Recognised("cntr_a")
-    assert other.find(*RESENT, user("And now?")) == Recognised("cntr_b")
-    assert Talk(store).find(*RESENT, user("And now?")) == Recognised()
+    assert one.find(*RESENT, user("And now?")) == FoundContainer("cntr_a")
+    assert other.find(*RESENT, user("And now?")) == FoundContainer("cntr_b")
+    assert Talk(store).find(*RESENT, user("And now?")) == FoundContainer()
 
 
 def test_under_a_cache_key_branches_share(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="chat"))
     talk.answer(START, ANSWER, "cntr_a")
     for said_next in ("The mean?", "The sum?"):
-        assert talk.find(*RESENT, user(said_next)) == Recognised("cntr_a")
+        assert talk.find(*RESENT, user(said_next)) == FoundContainer("cntr_a")
 
 
 def test_a_cache_key_of_several_conversations_is_nobodys(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="app"))
     talk.find(*START)
     talk.answer(START, ANSWER, "cntr_a")
-    assert talk.find(*START) == Recognised()  # another conversation begins alike
-    assert talk.find(*RESENT, user("The mean?")) == Recognised("cntr_a")  # by its text, which is still its own
+    assert talk.find(*START) == FoundContainer()  # another conversation begins alike
+    assert talk.find(*RESENT, user("The mean?")) == FoundContainer("cntr_a")  # by its text, which is still its own
     assert talk.find(*RESENT, user("The sum?")) == LOST
     talk.answer(START, [said("Twelve.")], "cntr_b")
-    assert talk.find(*START, said("Twelve."), user("And now?")) == Recognised("cntr_b")
+    assert talk.find(*START, said("Twelve."), user("And now?")) == FoundContainer("cntr_b")
 
 
 def test_examples_that_an_application_sends_with_each_conversation_are_not_answers(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="app"))
     examples = [user("2 + 2?"), said("4")]
-    assert talk.find(*examples, *START) == Recognised()
+    assert talk.find(*examples, *START) == FoundContainer()
     talk.answer([*examples, *START], ANSWER, "cntr_a")
-    assert talk.find(*examples, user("Something else.")) == Recognised()
+    assert talk.find(*examples, user("Something else.")) == FoundContainer()
     talk.answer([*examples, user("Something else.")], [], "cntr_b")  # it failed without a word
-    assert talk.find(*examples, *START) == Recognised()
-    assert talk.find(*examples, *RESENT, user("And now?")) == Recognised("cntr_a")
+    assert talk.find(*examples, *START) == FoundContainer()
+    assert talk.find(*examples, *RESENT, user("And now?")) == FoundContainer("cntr_a")
 
 
 def test_a_cache_key_that_began_twice_at_once_is_nobodys(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="app"))
-    assert talk.find(*START) == talk.find(*START) == Recognised()
+    assert talk.find(*START) == talk.find(*START) == FoundContainer()
     talk.answer(START, [said("Ten.")], "cntr_a")
     talk.answer(START, [said("Twelve.")], "cntr_b")
-    assert talk.find(*START, said("Ten."), user("The mean?")) == Recognised("cntr_a")
+    assert talk.find(*START, said("Ten."), user("The mean?")) == FoundContainer("cntr_a")
     assert talk.find(*START, said("Ten."), user("The sum?")) == LOST
 
 
 def test_a_cache_key_that_began_twice_at_once_without_code_is_nobodys_either(store: Store) -> None:
     talk = Talk(store, replace(ME, cache_key="app"))
-    assert talk.find(*START) == talk.find(*START) == Recognised()
+    assert talk.find(*START) == talk.find(*START) == FoundContainer()
     talk.answer(START, [said("Ten.")], "")
     talk.answer(START, [said("Twelve.")], "")
     talk.answer([*START, said("Ten."), user("The mean?")], [said("Five.")], "cntr_a")
@@ -226,16 +235,16 @@ def test_a_cache_key_goes_on_with_a_new_container(store: Store) -> None:
     talk.answer(START, ANSWER, "cntr_a")
     longer = [*RESENT, user("And now?")]
     talk.answer(longer, [said("Yes.")], "")
-    assert talk.find(*RESENT, user("More?")) == Recognised("cntr_a")
+    assert talk.find(*RESENT, user("More?")) == FoundContainer("cntr_a")
     talk.answer(longer, [said("No.")], "cntr_b")
-    assert talk.find(*RESENT, user("Still more?")) == Recognised("cntr_b")
+    assert talk.find(*RESENT, user("Still more?")) == FoundContainer("cntr_b")
 
 
 @pytest.mark.parametrize("switch", [{"match_text": False}, {}])
 def test_text_and_cache_key_can_be_left_out(store: Store, switch: dict[str, bool]) -> None:
     talk = Talk(store, replace(ME, cache_key="k"), **switch)
     talk.known.note(talk.of(*START, is_whole=bool(switch)), ANSWER, "cntr_a")
-    assert talk.find(*RESENT, user("And now?")) == Recognised()
+    assert talk.find(*RESENT, user("And now?")) == FoundContainer()
 
 
 def test_a_header_names_the_session() -> None:
@@ -245,19 +254,19 @@ def test_a_header_names_the_session() -> None:
     assert len(known.session({"x-other": "a" * 1_000})) == len("x-other ") + MAX_SESSION
 
 
-def test_marks_are_bounded_and_hold_nothing_that_was_said(store: Store) -> None:
+def test_fingerprints_are_bounded_and_hold_nothing_that_was_said(store: Store) -> None:
     talk = Talk(store, replace(ME, session="secret", cache_key="secret"))
     many = [said("secret", id=f"msg_secret_{n}") for n in range(200)]
     talk.answer([user("secret")], many, "cntr_a")
-    rows = store.find(StoredMark)
-    assert len(rows) == MAX_MARKS + 3
+    rows = store.find(StoredFingerprint)
+    assert len(rows) == MAX_FINGERPRINTS + 3
     assert "secret" not in str(rows)
-    assert talk.find(many[-1]) == Recognised("cntr_a")
-    assert Talk(store).find(many[0]) == Recognised()
+    assert talk.find(many[-1]) == FoundContainer("cntr_a")
+    assert Talk(store).find(many[0]) == FoundContainer()
 
 
 class Refusing(Store):
-    """A store that takes no marks while `is_full`."""
+    """A store that takes no fingerprints while `is_full`."""
 
     is_full = False
 
@@ -272,14 +281,14 @@ def test_what_the_store_refuses_is_noted_later_and_nobody_is_answered_as_if_it_w
     talk = Talk(store)
     store.is_full = True
     talk.answer(START, ANSWER, "cntr_1")
-    assert store.find(StoredMark) == []
+    assert store.find(StoredFingerprint) == []
     with pytest.raises(store.failure):
         talk.find(*RESENT, user("And now?"))
     with pytest.raises(store.failure):
         talk.find(*START, *ANSWER, user("And now?"))
-    assert talk.find(user("Something else.")) == Recognised()
+    assert talk.find(user("Something else.")) == FoundContainer()
     store.is_full = False
-    assert talk.find(*RESENT, user("And now?")) == Recognised("cntr_1")
+    assert talk.find(*RESENT, user("And now?")) == FoundContainer("cntr_1")
     store.close()
 
 
@@ -292,7 +301,7 @@ def test_a_sweep_notes_what_was_refused(work_dir: Path) -> None:
         talk.known.note_again()
     store.is_full = False
     talk.known.note_again()
-    assert Talk(store).find(*RESENT, user("And now?")) == Recognised("cntr_1")
+    assert Talk(store).find(*RESENT, user("And now?")) == FoundContainer("cntr_1")
     store.close()
 
 
@@ -310,7 +319,7 @@ def test_so_many_answers_wait_for_the_store_and_the_oldest_is_given_up_with_a_wo
 
 
 class Slow(Store):
-    """A database that takes no mark before it is let."""
+    """A database that takes no fingerprint before it is let."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -328,12 +337,12 @@ def test_only_who_asks_for_an_answer_waits_while_it_is_noted(work_dir: Path) -> 
     with ThreadPoolExecutor(2) as pool:
         noting = pool.submit(talk.answer, START, ANSWER, "cntr_1")
         assert store.is_asked.wait(60)
-        assert talk.find(user("Something else.")) == Recognised()
+        assert talk.find(user("Something else.")) == FoundContainer()
         asking = pool.submit(talk.find, *START, *ANSWER, user("And now?"))
         assert not noting.done()
         assert not asking.done()
         store.answers_now.set()
-        assert asking.result(60) == Recognised("cntr_1")
+        assert asking.result(60) == FoundContainer("cntr_1")
     store.close()
 
 

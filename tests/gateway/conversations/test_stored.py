@@ -13,7 +13,7 @@ import pytest
 from agent_tools.containers.rows import Kind
 from agent_tools.containers.shares import Shares
 from agent_tools.gateway.config import GatewayConfig
-from agent_tools.gateway.conversations.stored import Hidden, StoredConversations
+from agent_tools.gateway.conversations.stored import ServerOnlyFields, StoredConversations
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.gateway.store.records import ConversationItem, StoredConversation
 from agent_tools.gateway.store.store import Store
@@ -131,7 +131,7 @@ def test_two_answers_at_once_keep_both(new_gateway: NewGateway) -> None:
     gateway = new_gateway({})
     conversations = gateway.services.stored_conversations
     made = conversations.create("me", {}, [])
-    first = list(conversations._rows(made, [{"id": "a"}], Hidden()))
+    first = list(conversations._rows(made, [{"id": "a"}], ServerOnlyFields()))
     conversations.append(made, [{"id": "b"}])
     assert not gateway.services.store.add_if_new(*first)  # its number is taken
     conversations.append(made, [{"id": "a"}, {"id": "b"}])

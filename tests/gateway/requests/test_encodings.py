@@ -16,7 +16,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from agent_tools.gateway.requests.body import UnpackedBody, UnpackedBudget
+from agent_tools.gateway.requests.body import DecompressionBudget, UnpackedBody
 from agent_tools.gateway.requests.decompression import PIECE, decoder_of, zstd
 from agent_tools.gateway.requests.failures import ApiError
 from agent_tools.limits import MIB
@@ -86,7 +86,7 @@ def test_others_have_their_turn_after_each_piece_of_a_bomb(name: str) -> None:
         nonlocal pieces
         decoder = decoder_of(name)
         assert decoder
-        body = UnpackedBody(receive, decoder, UnpackedBudget(MIB))
+        body = UnpackedBody(receive, decoder, DecompressionBudget(MIB))
         others = asyncio.create_task(take_turns())
         while (await body())["more_body"]:
             pieces += 1
@@ -143,7 +143,7 @@ def test_other_encodings_are_told_what_is_read(new_gateway: NewGateway) -> None:
 
 
 def test_compressed_bodies_share_a_budget_but_one_alone_has_its_own_limit() -> None:
-    budget, one, two = UnpackedBudget(100), object(), object()
+    budget, one, two = DecompressionBudget(100), object(), object()
     budget.take(one, 5_000)
     with pytest.raises(ApiError, match="Too many compressed requests") as refused:
         budget.take(two, 1)

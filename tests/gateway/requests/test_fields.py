@@ -10,7 +10,7 @@ import pytest
 
 from agent_tools.gateway.requests.container_fields import MAX_FILES, Needed, scrubbed
 from agent_tools.gateway.requests.failures import ApiError
-from agent_tools.gateway.requests.fields import Given, read
+from agent_tools.gateway.requests.fields import RequestModel, read
 from tests.gateway.asking import CODE_TOOL, FUNCTION, post, refused, shell, upload
 from tests.gateway.conftest import NewGateway
 
@@ -134,7 +134,7 @@ def test_halves_of_characters_are_found_in_every_encoding(new_gateway: NewGatewa
     assert [asked["messages"][-1]["content"] for asked in gateway.upstream.requests] == ["? é"] * 2
 
 
-class Outer(Given):
+class Outer(RequestModel):
     flag: bool = False
     number: float = 0
     needed: Needed

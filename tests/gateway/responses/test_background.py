@@ -177,7 +177,7 @@ def test_a_response_whose_gateway_is_gone_has_failed(new_gateway: NewGateway, si
     elsewhere = retrieve(other, id_, "?stream=true"), httpx.post(f"{other.url}/v1/responses/{id_}/cancel")
     assert [each.status_code for each in elsewhere] == [421, 421]
     store = other.services.store
-    row = store.get(GatewayRow, gateway.services.presence.id)
+    row = store.get(GatewayRow, gateway.services.membership.id)
     gone = {"process": labels_of_a_process_that_ended()} if sign == "process" else {"seen_at": 0.0}
     store.add(replace(row, id="gone", **gone))
     store.change(StoredResponse, id_, gateway="gone")
@@ -259,7 +259,7 @@ def test_one_that_ends_while_it_is_asked_for_is_not_taken_for_another_gateways(
 ) -> None:
     go_on = threading.Event()
     gateway = new_gateway({"m": lambda _: ScriptedReply(text="Ok.", wait_before=go_on)})
-    late = LateBackground(gateway.services.store, gateway.services.presence.id)
+    late = LateBackground(gateway.services.store, gateway.services.membership.id)
     late.go_on, late.has_ended, gateway.services.background = go_on, lambda: is_idle(gateway), late
     id_ = post(gateway, background=True, tools=[]).json()["id"]
     if how == "resume":

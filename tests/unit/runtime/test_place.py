@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from agent_tools.runtime.pool.swap_in_folder import MOST_ENTRIES, swap_in_folder
 
 from agent_tools.engines.engine import Guest
 from agent_tools.machine.path_walk import identity
@@ -18,8 +17,9 @@ from agent_tools.runtime.files.claims import Claim
 from agent_tools.runtime.files.empty_work_dir import EmptyWorkDir
 from agent_tools.runtime.files.new_work_dirs import forget_made
 from agent_tools.runtime.files.work_dir import prepare_work_dir
+from agent_tools.runtime.pool.folder_swap import MOST_ENTRIES, swap_in_folder
 
-ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
+ME = Guest(container_ids=(os.getuid(), os.getgid()), host_ids=(os.getuid(), os.getgid()))
 FIRST, SECOND = (Guest((uid, uid), (uid, uid)) if os.getuid() == 0 else ME for uid in (20_001, 20_002))
 
 
@@ -41,7 +41,7 @@ def made(work_dir: Path, *names: str) -> Path:
     for name in names:
         (path / name).write_text(name)
         if os.getuid() == 0:
-            os.chown(path / name, *SECOND.outside)
+            os.chown(path / name, *SECOND.host_ids)
     return path
 
 
@@ -81,7 +81,7 @@ def test_files_staged_into_a_folder_made_here_come_along_as_they_are(blank: Empt
 def test_they_belong_to_the_guest_whose_folder_it_is_now(blank: EmptyWorkDir, work_dir: Path) -> None:
     path = made(work_dir, "a.csv")
     assert taken(blank.path, path)
-    assert {(found.st_uid, found.st_gid) for found in (os.stat(path), os.stat(path / "a.csv"))} == {FIRST.outside}
+    assert {(found.st_uid, found.st_gid) for found in (os.stat(path), os.stat(path / "a.csv"))} == {FIRST.host_ids}
 
 
 def stays(blank: EmptyWorkDir, path: Path) -> bool:

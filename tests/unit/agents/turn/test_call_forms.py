@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.turn.call_gate import Gate
+from agent_tools.agents.turn.call_gate import CallGate
 from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.messages import FunctionCall
 from tests.call_forms import written_calls
@@ -81,7 +81,7 @@ def test_all_else_is_text(text: str) -> None:
 @given(st.lists(st.text("<>/=fparmetunciol_\n "), max_size=20))
 def test_any_text_can_be_looked_at(parts: list[str]) -> None:
     text = "<function=f>" + "".join(parts)
-    gate = Gate({"f": False})
+    gate = CallGate({"f": False})
     assert "".join(map(gate.feed, text)) + gate.rest() == text
     assert all(each.name == "f" for each in found(text))
 
@@ -109,7 +109,7 @@ def test_any_text_can_be_looked_at(parts: list[str]) -> None:
 )
 def test_json_waits_only_while_it_may_be_a_call(text: str, is_held: bool) -> None:
     for size in (1, 3, 100):
-        gate = Gate({"f": False})
+        gate = CallGate({"f": False})
         said = "".join(gate.feed(text[n : n + size]) for n in range(0, len(text), size))
         assert said == ("" if is_held else text)
 
@@ -121,7 +121,7 @@ AT_THE_START = ("Python", "Command R", "a fence")
 
 
 def through_the_gate(text: str, size: int) -> tuple[str, tuple[FunctionCall, ...]]:
-    gate = Gate({"python": True})
+    gate = CallGate({"python": True})
     shown = "".join(gate.feed(text[n : n + size]) for n in range(0, len(text), size))
     assert shown + gate.rest() == text
     return shown, calls_in(gate.rest(), {"python": True}, {"python": SCHEMA})
@@ -142,7 +142,7 @@ def test_quoted_and_cut_calls_and_calls_of_other_functions_are_text(form: str) -
     assert calls_in(f"{call} is how it calls.", declared, schemas) == ()
     assert calls_in(call[: call.index("print") + 3], declared, schemas) == ()
     assert calls_in(call, {"other": False}, schemas) == ()
-    gate = Gate({"other": False})
+    gate = CallGate({"other": False})
     assert "".join(map(gate.feed, call + " " * 2_000)).rstrip() == call, "it is shown at once"
 
 

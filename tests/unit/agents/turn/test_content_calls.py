@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_tools.agents.turn.call_gate import Gate
+from agent_tools.agents.turn.call_gate import CallGate
 from agent_tools.agents.turn.call_reader import calls_in
 from agent_tools.code_reader import python_blocks
 from agent_tools.messages import FunctionCall
@@ -89,12 +89,12 @@ def test_what_the_gate_lets_through(text: str, shown: str) -> None:
 
 def through_the_gate(text: str, size: int) -> tuple[str, str]:
     """The text that a gate lets through when it comes in pieces of a size, and the rest that it holds back."""
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     return "".join(gate.feed(text[n : n + size]) for n in range(0, len(text), size)), gate.rest()
 
 
 def test_the_gate_holds_back_only_what_may_be_a_tag() -> None:
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     assert gate.feed("a <to") == "a "
     assert gate.feed("p>") == ""
     assert gate.feed(" is a tag") == "<top> is a tag"
@@ -102,7 +102,7 @@ def test_the_gate_holds_back_only_what_may_be_a_tag() -> None:
 
 @given(st.lists(st.text('ab{["`<tol_ca>|\n pyhnjs', max_size=12), max_size=8))
 def test_the_gate_loses_nothing(pieces: list[str]) -> None:
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     assert "".join(map(gate.feed, pieces)) + gate.rest() == "".join(pieces)
 
 
@@ -114,7 +114,7 @@ wrappings = st.sampled_from(["{}", "```json\n{}\n```", "<tool_call>\n{}\n</tool_
 @given(json_objects, wrappings, st.sampled_from(["arguments", "parameters", "input"]))
 def test_every_call_is_found_however_it_is_wrapped(arguments: dict[str, Any], wrapping: str, key: str) -> None:
     text = wrapping.replace("{}", json.dumps({"name": "f", key: arguments}))
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     assert gate.feed(text) == ""
     (call,) = calls_in(gate.rest(), DECLARED)
     assert json.loads(call.arguments) == arguments
@@ -132,7 +132,7 @@ def test_python_blocks() -> None:
 
 def test_many_ids_before_a_call_cost_no_more_than_they_are_long() -> None:
     began = time.thread_time()
-    gate = Gate(DECLARED)
+    gate = CallGate(DECLARED)
     assert gate.feed("{" + '"id":1,' * 500_000) != ""
     assert time.thread_time() - began < 1
 

@@ -91,7 +91,7 @@ def _spec() -> SandboxSpec:
         image="agent-tools:0123456789abcdef",
         run_dir=Path("/run/agent_tools"),
         work_dir=Path("/srv/work"),
-        guest=Guest(inside=(10001, 10001), outside=(10001, 10001)),
+        guest=Guest(container_ids=(10001, 10001), host_ids=(10001, 10001)),
         isolation=Isolation(),
         labels={"agent_tools.name": "one"},
     )

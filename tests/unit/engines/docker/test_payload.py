@@ -25,7 +25,7 @@ def spec(guest: int = 10001, **options: Any) -> SandboxSpec:
         image="agent-tools:0123456789abcdef",
         run_dir=Path("/run/user/1000/agent_tools-1000/4242-123456-0a1b2c3d"),
         work_dir=Path("/srv/work"),
-        guest=Guest(inside=(guest, guest), outside=(guest, guest)),
+        guest=Guest(container_ids=(guest, guest), host_ids=(guest, guest)),
         isolation=Isolation(**options),
         labels={"agent_tools.host": "boot/pid:[1]", "agent_tools.owner": "4242-123456"},
     )

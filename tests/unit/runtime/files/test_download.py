@@ -347,7 +347,7 @@ def test_a_port_where_nobody_listens_is_told(server: Server) -> None:
 
 
 def workspace(folder: Path, allow_private_urls: bool = True, **limits: int) -> Workspace:
-    nobody = Guest(inside=(10001, 10001), outside=(10001, 10001))
+    nobody = Guest(container_ids=(10001, 10001), host_ids=(10001, 10001))
     return Workspace(folder, nobody, Limits(**limits), allow_private_urls)
 
 

@@ -25,8 +25,8 @@ from agent_tools.runtime.files.work_dir import prepare_work_dir
 from agent_tools.runtime.files.workspace import Workspace, safe_name, watch_changes
 
 NOBODY = 65534
-ME = Guest(inside=(os.getuid(), os.getgid()), outside=(os.getuid(), os.getgid()))
-GUEST = Guest(inside=(10001, 10001), outside=(10001, 10001)) if os.getuid() == 0 else ME
+ME = Guest(container_ids=(os.getuid(), os.getgid()), host_ids=(os.getuid(), os.getgid()))
+GUEST = Guest(container_ids=(10001, 10001), host_ids=(10001, 10001)) if os.getuid() == 0 else ME
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_missing_folder_is_made_private_and_given_to_the_guest(tmp_path: Path)
     path = prepare_work_dir(tmp_path / "a" / "b", GUEST)
     assert path == tmp_path / "a" / "b"
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert (path.stat().st_uid, path.stat().st_gid) == GUEST.outside
+    assert (path.stat().st_uid, path.stat().st_gid) == GUEST.host_ids
 
 
 def test_a_folder_that_is_there_keeps_its_mode_and_content(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_socket_of_the_guest_is_no_hindrance_and_of_anyone_else_it_is(work_dir
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(work_dir / "s"))
         left.listen()
-        os.chown(work_dir / "s", *GUEST.outside)
+        os.chown(work_dir / "s", *GUEST.host_ids)
         assert prepare_work_dir(work_dir, GUEST) == work_dir
     for owner in (0, NOBODY):
         os.chown(work_dir / "s", owner, owner)
@@ -287,7 +287,7 @@ def test_a_local_file_is_copied(workspace: Workspace, folder: Path, mine: Path) 
     copy = folder / "data.csv"
     assert copy.read_bytes() == mine.read_bytes()
     assert stat.S_IMODE(copy.stat().st_mode) == 0o644
-    assert copy.stat().st_uid == GUEST.outside[0]
+    assert copy.stat().st_uid == GUEST.host_ids[0]
 
 
 @pytest.mark.parametrize("prefix", ["file://", "FILE://", "file://localhost", "file:"])
@@ -787,7 +787,7 @@ def test_a_picture_that_cannot_be_saved_is_rejected(
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def host_ids(tmp_path: Path) -> Path:
     (tmp_path / "outside" / "b").mkdir(parents=True)
     return tmp_path / "outside"
 

@@ -23,7 +23,7 @@ KEY_BYTES, NONCE_BYTES = 32, 12
 FORM = b"\x01"  # the first byte: the form of what follows
 
 
-class Seal:
+class ReasoningCipher:
     """Seals and opens text. Thread-safe; gateways that share `folder` share the key."""
 
     def __init__(self, folder: Path) -> None:

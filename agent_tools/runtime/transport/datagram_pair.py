@@ -14,8 +14,8 @@ from typing import Protocol
 MAX_WAITING = 256  # words that nobody has taken yet
 
 
-class Words(Protocol):
-    """One end: of `words_pair`, or a SEQPACKET socket."""
+class DatagramSocket(Protocol):
+    """One end: of `datagram_pair`, or a SEQPACKET socket."""
 
     def fileno(self) -> int:
         """Return the descriptor to poll; -1 once closed."""
@@ -38,15 +38,15 @@ class Words(Protocol):
         ...
 
 
-def words_pair() -> tuple[WordsEnd, WordsEnd]:
+def datagram_pair() -> tuple[DatagramEnd, DatagramEnd]:
     """Make two ends, each of which hears what the other says."""
     one, other = socket.socketpair()
     there: deque[bytes] = deque()
     back: deque[bytes] = deque()
-    return WordsEnd(one, back, there), WordsEnd(other, there, back)
+    return DatagramEnd(one, back, there), DatagramEnd(other, there, back)
 
 
-class WordsEnd:
+class DatagramEnd:
     """Implements Words. Several threads may send; one at a time receives."""
 
     def __init__(self, bell: socket.socket, coming: deque[bytes], going: deque[bytes]) -> None:

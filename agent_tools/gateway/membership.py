@@ -28,8 +28,8 @@ PATIENCE = 3 * BEAT_EVERY  # seconds in which others may give a sign, after this
 _log = logging.getLogger(__name__)
 
 
-class Presence:
-    """One gateway's row, and the rows of the others as of its last heartbeat. Thread-safe.
+class GatewayMembership:
+    """The row of one gateway, and the rows of the others as of its last heartbeat. Thread-safe.
 
     Attributes:
         id: its name among them, new at each start.

@@ -1,4 +1,4 @@
-"""The kind of a sandbox: all options that are fixed when it is made. It can serve any session of the same kind."""
+"""The key of a pool: all options of a sandbox that are fixed when it is made. It serves any session of equal key."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OF_EACH_USE = ("max_variables_bytes",)  # sent to the sandbox with the order
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Sandboxes of equal kinds are identical for user code. `folder` is the parent of the work_dirs."""
+class PoolKey:
+    """Sandboxes of equal keys are identical for user code. `folder` is the parent of the work_dirs."""
 
     image: str
     isolation: Isolation
@@ -33,8 +33,8 @@ class Kind:
     volumes: tuple[Volume, ...] = ()
 
     @classmethod
-    def of(cls, spec: SessionSpec, guest: Guest) -> Kind:
-        """Return the kind that a session needs.
+    def of(cls, spec: SessionSpec, guest: Guest) -> PoolKey:
+        """Return the key of the pool that can serve a session.
 
         It leaves out limits that the host enforces or sends with an order, and the location of a copied work_dir.
         """
@@ -53,7 +53,7 @@ class Kind:
         )
 
     def spec(self, work_dir: Path) -> SessionSpec:
-        """Return the specification of a sandbox of this kind that no session has yet."""
+        """Return the specification of a sandbox of this pool that no session has yet."""
         told = {PRELOAD: ",".join(self.preload)} if self.preload else {}
         isolation = replace(self.isolation, env={**self.isolation.env, **told})
         return SessionSpec(

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from agent_tools.guest.wire.sockets import await_hang_up, await_input
-from agent_tools.runtime.transport.words_pair import MAX_WAITING, Words, words_pair
+from agent_tools.runtime.transport.datagram_pair import MAX_WAITING, DatagramSocket, datagram_pair
 
-Pair = tuple[Words, Words]
+Pair = tuple[DatagramSocket, DatagramSocket]
 
 
 @pytest.fixture(params=["queue", "seqpacket"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    one, other = words_pair() if request.param == "queue" else socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one, other = (
+        datagram_pair() if request.param == "queue" else socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    )
     with contextlib.closing(one), contextlib.closing(other):
         one.setblocking(False)
         other.setblocking(False)
@@ -63,7 +65,7 @@ def test_what_nobody_takes_is_bounded(pair: Pair) -> None:
 
 
 def test_the_bound_is_what_it_says() -> None:
-    one, other = words_pair()
+    one, other = datagram_pair()
     with contextlib.closing(one), contextlib.closing(other):
         for _ in range(MAX_WAITING):
             one.send(b"x")
@@ -72,7 +74,7 @@ def test_the_bound_is_what_it_says() -> None:
 
 
 def test_many_may_send_at_once() -> None:
-    one, other = words_pair()
+    one, other = datagram_pair()
     with contextlib.closing(one), contextlib.closing(other):
         threads = [threading.Thread(target=one.send, args=(str(number).encode(),)) for number in range(50)]
         for thread in threads:
