@@ -242,19 +242,19 @@ def _read_object(text: str) -> Reading | None:
     if not text.startswith("{"):
         return None
     try:
-        found = read_json(text, _has_sound_code)
+        parsed = read_json(text, _has_sound_code)
     except ValueError as exc:
         if _CLAIMS_CODE_KEY.match(text):
             raise InvalidParams(
                 f"params looks like JSON with a 'code' key but cannot be parsed ({neutralise(str(exc))}). {_SHOWN}"
             ) from exc
         return None
-    if not isinstance(found.value, dict):
+    if not isinstance(parsed.value, dict):
         return None
-    code, notes = _code_value(found.value)
-    if found.lone:
+    code, notes = _code_value(parsed.value)
+    if parsed.lone:
         reading = _read_text(_with_controls_escaped(code))
-        return replace(reading, notes=found.notes + notes + reading.notes)
+        return replace(reading, notes=parsed.notes + notes + reading.notes)
     reading = _read_text(code)
     reading = replace(reading, notes=notes + reading.notes)
     if ("\b" in code or "\f" in code) and (swallowed := _SWALLOWED.search(code)):

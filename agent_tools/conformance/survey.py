@@ -78,8 +78,8 @@ def survey_sandbox(
     claims = claimed_findings(execution.stdout.encode("utf-8", "replace"))
     target = "a sandbox with the default options" + (f" under {runtime}" if runtime else "")
     target += f" and the volumes {', '.join(each.name for each in volumes)}" if volumes else ""
-    found = [*host_findings(facts, engine.info().name), init, *claims]
-    return Survey(target, _sorted(_explained(found, settings)))
+    findings = [*host_findings(facts, engine.info().name), init, *claims]
+    return Survey(target, _sorted(_explained(findings, settings)))
 
 
 def _explained(findings: list[Finding], settings: Mapping[str, Any]) -> list[Finding]:

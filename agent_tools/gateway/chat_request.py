@@ -79,27 +79,27 @@ def read_chat_request(body: Mapping[str, Any], config: GatewayConfig) -> ChatReq
 def _read(
     body: Mapping[str, Any], ours: tuple[JsonObject, ...], declared: list[JsonObject], config: GatewayConfig
 ) -> ChatRequest:
-    given = read(_Chat, body)
-    for index, tool in enumerate(given.tools):
+    chat = read(_Chat, body)
+    for index, tool in enumerate(chat.tools):
         if _is_function(tool):
             read(_Function, tool["function"], f"tools[{index}].function")
         elif config.unknown_tools == "refuse" and not _is_built_in(tool):
             raise _unknown(tool, f"tools[{index}].type")
     if {} in ours and any(function["name"] == config.tool_name for function in declared):
         raise invalid(f"A function cannot be called {config.tool_name!r} beside the code interpreter.", "tools")
-    if given.n != 1:
+    if chat.n != 1:
         raise invalid("Only one choice is possible when the gateway runs code: set 'n' to 1.", "n", "unsupported_value")
-    if not given.messages or not all(isinstance(message, dict) for message in given.messages):
+    if not chat.messages or not all(isinstance(message, dict) for message in chat.messages):
         raise invalid("'messages' is an array of one or more objects.", "messages")
-    container_id, memory = _container(given.tools) if {} in ours else ("", None)
+    container_id, memory = _container(chat.tools) if {} in ours else ("", None)
     return ChatRequest(
-        model=given.model,
-        messages=given.messages,
+        model=chat.model,
+        messages=chat.messages,
         ours=ours,
         others=tuple(function for function in declared if function not in ours),
         options=_options(body, config.tool_name),
-        stream=given.stream,
-        with_usage=bool(given.stream_options.include_usage),
+        stream=chat.stream,
+        with_usage=bool(chat.stream_options.include_usage),
         container_id=container_id,
         memory=memory,
         user=" ".join(str(body[name]) for name in ("user", "safety_identifier") if body.get(name)),

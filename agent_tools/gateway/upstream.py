@@ -153,7 +153,7 @@ class Upstream:
         return "" if status < 400 else f"answers with status {status}. Look at its log."
 
     async def pass_on(
-        self, given: Request, path: str, body: bytes = b"", is_wanted: Callable[[], bool] = lambda: True
+        self, received: Request, path: str, body: bytes = b"", is_wanted: Callable[[], bool] = lambda: True
     ) -> Response:
         """Pass a request on, and the answer back. `path` is fixed or made by `model_path`, never a client's.
 
@@ -163,7 +163,7 @@ class Upstream:
             ApiError: 502 or 504, the upstream cannot be reached, or refuses the gateway's own key; 499, the client has
                 hung up.
         """
-        headers = given.headers
+        headers = received.headers
         passed = (*_PASSED, *_OF_A_KEY) if self._config.passes_clients_keys else _PASSED
         sent = {name: headers[name] for name in passed if headers.get(name, "").isascii() and name in headers}
         sent["Authorization"] = f"Bearer {self.key(headers)}"
@@ -171,10 +171,10 @@ class Upstream:
         if path in ANTHROPIC:
             _refuse_code_execution(body)
             sent |= self._of_anthropic(headers)
-            query = {"beta": "true"} if given.query_params.get("beta") == "true" else None
-        request = self._client.build_request(given.method, path, headers=sent, content=body or None, params=query)
+            query = {"beta": "true"} if received.query_params.get("beta") == "true" else None
+        request = self._client.build_request(received.method, path, headers=sent, content=body or None, params=query)
         try:
-            answer = await while_there(self._client.send(request, stream=True), given.receive)
+            answer = await while_there(self._client.send(request, stream=True), received.receive)
         except httpx.TimeoutException as exc:
             raise ApiError(504, "The upstream did not answer in time.", code="upstream_timeout") from exc
         except httpx.HTTPError as exc:

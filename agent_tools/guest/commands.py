@@ -71,7 +71,7 @@ class CommandServer:
     def serve(self) -> None:
         """Serve all commands until PID 1 hangs up."""
         while self.is_open:
-            for key, events in self.selector.select(self.patience()):
+            for key, events in self.selector.select(self.timeout()):
                 now = self.selector.get_map().get(key.fd)
                 if now and now.data == key.data:  # else it was closed by one before it
                     key.data(key.fd, events)
@@ -91,7 +91,7 @@ class CommandServer:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         self.watch.want(reader, selectors.EVENT_READ, lambda descriptor, _events: os.read(descriptor, 4096))
 
-    def patience(self) -> float | None:
+    def timeout(self) -> float | None:
         """Return the seconds until a command's next alarm; None if there is none."""
         due = [command.alarms[0][0] for command in self.commands if command.alarms]
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -148,7 +148,7 @@ def _ended_child() -> int | None:
 
 
 MAX_OUT = 256 * 1024  # bytes waiting for the host, from which on nothing is read from the process
-CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 END_OF_TRANSMISSION = b"\x04"  # what ends the input of a terminal
 TERMINAL_SECONDS = 0.05  # to wait for the last output of a terminal that a child still has
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -186,7 +186,7 @@ class Command:
             if events & WRITE:
                 del self.out[: self.link.send(self.out)]
             if events & READ:
-                data = self.link.recv(CHUNK)
+                data = self.link.recv(CHUNK_BYTES)
                 if not data:
                     return self.hang_up()
                 for order in self.reader.feed(data):
@@ -310,7 +310,7 @@ class Command:
 
     def on_output(self, descriptor: int, _events: int) -> None:
         """Send output of the process to the host."""
-        data = _read(descriptor, CHUNK)
+        data = _read(descriptor, CHUNK_BYTES)
         if data:
             self.say(CommandPrinted(self.outputs[descriptor], data))
         elif data is not None:
@@ -318,7 +318,7 @@ class Command:
 
     def drop(self, descriptor: int, _events: int) -> None:
         """Read output and drop it."""
-        if _read(descriptor, CHUNK) == b"":
+        if _read(descriptor, CHUNK_BYTES) == b"":
             self.close_output(descriptor)
 
     def close_output(self, descriptor: int) -> None:
@@ -369,7 +369,7 @@ def _rest_of_pipe(descriptor: int) -> Iterator[bytes]:
     left = 0
     with contextlib.suppress(OSError):
         left = int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0])
-    while left > 0 and (data := _read(descriptor, min(left, CHUNK))):
+    while left > 0 and (data := _read(descriptor, min(left, CHUNK_BYTES))):
         left -= len(data)
         yield data
 
@@ -378,7 +378,7 @@ def _rest_of_terminal(descriptor: int) -> Iterator[bytes]:
     """Read to a terminal's end, which comes once no process has it; the last bytes may take a moment."""
     deadline = time.monotonic() + TERMINAL_SECONDS
     while time.monotonic() < deadline and await_input(descriptor, TERMINAL_SECONDS):
-        data = _read(descriptor, CHUNK)
+        data = _read(descriptor, CHUNK_BYTES)
         if not data:
             return
         yield data
@@ -397,7 +397,7 @@ def _read(descriptor: int, most: int) -> bytes | None:
 def _write(descriptor: int, data: bytes | bytearray) -> int:
     """Write without waiting, and return the number of bytes; all of them if the process does not read any more."""
     try:
-        return os.write(descriptor, memoryview(data)[:CHUNK]) if data else 0
+        return os.write(descriptor, memoryview(data)[:CHUNK_BYTES]) if data else 0
     except BlockingIOError:
         return 0
     except OSError:

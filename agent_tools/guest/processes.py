@@ -18,7 +18,7 @@ from typing import NamedTuple
 from .gvisor import is_gvisor
 
 PR_SET_CHILD_SUBREAPER = 36
-PATIENCE = 2.0  # seconds to wait for doomed processes to end
+END_TIMEOUT = 2.0  # seconds to wait for doomed processes to end
 ROUNDS = 100  # in which new processes may come up
 READ_AGAIN = 3  # times; code can keep a parent whose first thread has ended, which is left out of every table
 PAUSE = 0.002  # seconds between two looks
@@ -103,7 +103,7 @@ def descends(pid: int, roots: Collection[int], table: Table) -> bool:
 def kill_all_but(spared: Collection[int]) -> None:
     """Kill every process of the sandbox but these, their descendants, and this one, which is PID 1.
 
-    Waits for their end, for PATIENCE at most; if new ones still come up in the last of ROUNDS, kills all.
+    Waits for their end, for END_TIMEOUT at most; if new ones still come up in the last of ROUNDS, kills all.
     """
     if not _kill_while_all_stand(lambda table: {pid for pid in table if not descends(pid, spared, table)}):
         _signal(-1, signal.SIGKILL)
@@ -126,10 +126,10 @@ def kill_offspring(spared: Collection[int]) -> None:
 def _kill_while_all_stand(doomed_of: Callable[[Table], set[int]]) -> bool:
     """Kill processes, but not this one, while every process is stopped; return False if others still come up.
 
-    They are waited for, for PATIENCE after the last that came up.
+    They are waited for, for END_TIMEOUT after the last that came up.
     """
     killed: set[int] = set()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + END_TIMEOUT
     new_rounds = 0
     while True:
         _signal(-1, signal.SIGSTOP)
@@ -161,7 +161,7 @@ def _untorn() -> Table:
 def kill_below(root: int, spared: Collection[int]) -> None:
     """Kill the descendants of a process which adopts its orphans, except these and their descendants.
 
-    All are stopped, one after another, before the first is killed, for PATIENCE at most: for processes that share
+    All are stopped, one after another, before the first is killed, for END_TIMEOUT at most: for processes that share
     their machine with others.
     """
 
@@ -173,7 +173,7 @@ def kill_below(root: int, spared: Collection[int]) -> None:
 
 
 def stop_and_kill(doomed_of: Callable[[Table], set[int]], but: Collection[int] = ()) -> set[int]:
-    """Stop processes one after another, and kill them once all stand, until none is left or PATIENCE is over.
+    """Stop processes one after another, and kill them once all stand, until none is left or END_TIMEOUT is over.
 
     Those in `but` are not looked at. Return the pids. Under gVisor they are killed without a stop: when a member of a
     process group is reaped there and another is stopped, also if that has ended, the whole group gets SIGHUP.
@@ -214,7 +214,7 @@ def family(root: int) -> Family:
 
 
 def kill_tree(root: int, known: Family) -> None:
-    """Kill a session's leader, its session and its descendants; wait for PATIENCE at most.
+    """Kill a session's leader, its session and its descendants; wait for END_TIMEOUT at most.
 
     `known` is its family at an earlier time: descendants of these are found even if the leader has ended since.
     """
@@ -231,7 +231,7 @@ def kill_tree(root: int, known: Family) -> None:
 
 
 def kill_subreaper(root: int) -> None:
-    """Kill the descendants of a process which adopts its orphans, and then itself; wait for PATIENCE at most."""
+    """Kill the descendants of a process which adopts its orphans, and then itself; wait for END_TIMEOUT at most."""
     kill_below(root, ())
     _signal(root, signal.SIGKILL)
 
@@ -253,8 +253,8 @@ def _all_stopped(pids: Collection[int], table: Table) -> bool:
 
 
 def _rounds() -> Iterator[None]:
-    """Go on for PATIENCE, with a pause after each round."""
-    deadline = time.monotonic() + PATIENCE
+    """Go on for END_TIMEOUT, with a pause after each round."""
+    deadline = time.monotonic() + END_TIMEOUT
     while time.monotonic() < deadline:
         yield
         time.sleep(PAUSE)

@@ -21,7 +21,7 @@ PORT = 3128
 CERTIFICATES = "/opt/session/certificates.pem"  # in the sandbox's own memory; the environment of clients names it
 MAX_CERTIFICATES = 8 * 1024 * 1024
 MAX_CONNECTIONS = 128  # at once; more wait in the port's queue
-READ_SIZE = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 READY = b"\1"
 
 
@@ -114,7 +114,7 @@ class Carrier:
     def read_host(self) -> None:
         """Read frames of the host."""
         with contextlib.suppress(BlockingIOError):
-            data = self.host.recv(READ_SIZE)
+            data = self.host.recv(CHUNK_BYTES)
             if not data:
                 raise OSError("the host hung up")
             for _ in self.mux.feed(data):

@@ -236,13 +236,13 @@ def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[l
     out if it existed before `began`. Files in a moved folder count as changed: such a folder has changed without a new
     entry in it. At most `limit` entries are looked at.
     """
-    found: list[tuple[str, int, bool]] = []
+    files: list[tuple[str, int, bool]] = []
     is_complete, moved = began.is_known and ended.is_known, ""
     try:
         with open_folder(path) as top:
             for looked_at, (name, facts, fd) in enumerate(walk(top, "", MAX_DEPTH)):
                 if looked_at >= limit:
-                    return found, False
+                    return files, False
                 moved = moved if name.startswith(moved) else ""
                 if not moved and facts.st_ctime_ns < began.ns:
                     continue
@@ -252,12 +252,12 @@ def changed(path: Path, began: FileTime, ended: FileTime, limit: int) -> tuple[l
                     made = birth_time(fd, name.rpartition("/")[2], facts)
                     is_new = made is not None and made >= began.ns
                     if facts.st_ctime_ns < ended.end or (is_new and made is not None and made < ended.end):
-                        found.append((readable(name), facts.st_size, is_new))
+                        files.append((readable(name), facts.st_size, is_new))
                     elif not is_new:
                         is_complete = False
     except OSError:
         is_complete = False
-    return found, is_complete
+    return files, is_complete
 
 
 def lift_deep(path: Path, levels: int) -> list[str]:

@@ -83,8 +83,8 @@ def make_server(stock: Stock, prepare: Prepare, bounds: McpLimits, tracing: Any 
         return everything if _call(context).has_page else ListToolsResult(tools=for_models)
 
     async def read(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        found = skills.resource(str(params.uri))
-        return ReadResourceResult(contents=[found]) if found else await read_resource(context, params)
+        resource = skills.resource(str(params.uri))
+        return ReadResourceResult(contents=[resource]) if resource else await read_resource(context, params)
 
     schemas = {tool.name: tool.input_schema for tool in everything.tools}
     server = Server(

@@ -287,7 +287,7 @@ def test_calls_that_come_too_fast_for_their_memory_are_told(sandbox: Sandbox) ->
     run(sandbox, burn)
     wait = (
         "checkpoints = next(o for o in gc.get_objects() if type(o).__name__ == 'Checkpoints')\n"
-        "checkpoints._pace.patience = lambda: 100.0"
+        "checkpoints._pace.timeout = lambda: 100.0"
     )
     run(sandbox, wait, "x = 1", "x = 2")
     assert crash(sandbox) == Variables(kept=True, undone=4, hindrance="time")

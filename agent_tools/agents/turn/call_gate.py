@@ -193,14 +193,14 @@ def _json_opens_call(text: str, declared: Mapping[str, object]) -> bool | None:
         return _names_one(begun, 0, declared) if re.match(r"\w+ ?(?:=>|\Z)", begun) else False
     text = text.replace("'", '"') if begun[:1] == "'" else text
     place = 0
-    while found := _KEY.match(text, place):
-        key, value = found[1], text[found.end() : found.end() + 1]
+    while key_match := _KEY.match(text, place):
+        key, value = key_match[1], text[key_match.end() : key_match.end() + 1]
         if key in declared or key in _HOLDING:
             if not value:
                 return None
             if value != '"' or key not in _NAMING:
                 return value in ('{"n' if key in _HOLDING[:3] else "{[")
-        scalar = _SCALAR.match(text, found.end())
+        scalar = _SCALAR.match(text, key_match.end())
         if key in _NAMING and scalar:
             return scalar[1] in _TYPES if key == "type" else bool(known_name(scalar[1] or "", declared))
         if key in _NAMING or key not in _BEFORE_NAME:

@@ -221,8 +221,8 @@ class _Reader:
             if token:
                 self.place = self._space(self.place + len(token))
                 self.is_framed = True
-            elif found := PYTHON_LIST.match(self.text, self.place):
-                self.place = found.end()
+            elif list_match := PYTHON_LIST.match(self.text, self.place):
+                self.place = list_match.end()
             elif first in ("{", "["):
                 return self._of_json()
             elif word := WORD.match(self.text, self.place):

@@ -98,19 +98,19 @@ class NodesEngine:
             raise SandboxStartError("Sandboxes on Ray have no volumes: leave out the option `volumes`.")
         deadline, is_first = time.monotonic() + self._patience, True
         while True:
-            found = self._try_all(spec)
-            if isinstance(found, Container):
-                return found
-            if not isinstance(found, HostFull):
+            outcome = self._try_all(spec)
+            if isinstance(outcome, Container):
+                return outcome
+            if not isinstance(outcome, HostFull):
                 if not is_first:
-                    raise found
+                    raise outcome
                 is_first = False  # their processes may be others by now, which are found anew
                 continue
             if time.monotonic() > deadline:
                 raise HostFull(
-                    f"All nodes are full; one of them said: {found} Waited {self._patience:g} s. Close sandboxes, or "
+                    f"All nodes are full; one of them said: {outcome} Waited {self._patience:g} s. Close sandboxes, or "
                     "add nodes."
-                ) from found
+                ) from outcome
             time.sleep(LOOK_SECONDS)
 
     def remove(self, sandbox: Container) -> None:

@@ -50,13 +50,13 @@ def write_spec(spec: SandboxSpec, recipe: Recipe | None) -> dict[str, Any]:
     }
 
 
-def read_spec(given: object, guest: Guest, labels: Mapping[str, str]) -> tuple[SandboxSpec, Recipe | None]:
+def read_spec(message: object, guest: Guest, labels: Mapping[str, str]) -> tuple[SandboxSpec, Recipe | None]:
     """Return the sandbox that a caller asks for, and the recipe of its image.
 
     Raises:
         InvalidParams: it is malformed.
     """
-    match given:
+    match message:
         case {
             "image": str(image),
             "recipe": None | [_, _, _] as recipe,

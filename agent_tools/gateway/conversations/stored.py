@@ -143,7 +143,7 @@ class StoredConversations:
         last = self._store.page(ConversationPlace, 1, is_descending=True, conversation_id=conversation.id)
         first = int(last[0].id.rpartition(":")[2]) + 1 if last else 1
         now = max(time.time(), last[0].created_at if last else 0.0)  # they are read in this order
-        found = []
+        rows = []
         for number, (own, item) in enumerate(zip(ids, items), first):
             id_ = new_id(own.partition("_")[0][:8]) if own in taken else own
             taken.add(id_)
@@ -160,8 +160,8 @@ class StoredConversations:
                 tool_answer=tool_answer,
                 server_fields=fields,
             )
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     def _places(self, id_: str, **where: Any) -> list[ConversationPlace]:
         return self._store.find(ConversationPlace, conversation_id=id_, **where)

@@ -153,22 +153,22 @@ class RequestKeys:
         if not self.are_needed:
             self.refuse_strangers(headers)
             return AcceptedKey(ANYONE, ANYONE, operator=True)
-        given = key_of(headers)
-        found = self._callers.get(
-            digest(given)
+        key = key_of(headers)
+        accepted = self._callers.get(
+            digest(key)
         )  # no client can choose a digest, so the time of the look-up reveals nothing
-        if found is None and self.sign_on and is_token(given):
-            found = self._signed_on(self.sign_on, given, door)
-        if found is None:
-            message = "Incorrect API key provided." if given else "You didn't provide an API key."
+        if accepted is None and self.sign_on and is_token(key):
+            accepted = self._signed_on(self.sign_on, key, door)
+        if accepted is None:
+            message = "Incorrect API key provided." if key else "You didn't provide an API key."
             message = f"{message} Send it as 'Authorization: Bearer KEY'."
             raise Refusal("unknown_key", 401, message, "invalid_api_key")
-        is_named = self._with_groups if found.user else digest(given) not in self._set
+        is_named = self._with_groups if accepted.user else digest(key) not in self._set
         if is_named and self._clock() > self._named_at + self._patience:
             raise ApiError(
                 503, "The gateway's database does not answer, so keys cannot be checked.", code="database_unavailable"
             )
-        return found
+        return accepted
 
     def _signed_on(self, sign_on: SignOn, token: str, door: str) -> AcceptedKey:
         """Return the user of a token. Errors as for `caller`."""

@@ -142,18 +142,18 @@ def answered(messages: Iterable[JsonObject]) -> list[JsonObject]:
     A result that comes later is moved to its call. A call without a result is answered by a sentence that says so; a
     result without a call becomes a message of the user.
     """
-    found = list(messages)
+    all_messages = list(messages)
     latest: dict[str, int] = {}  # the places of calls without a result, by their ids, which may come again
     results: dict[tuple[int, str], JsonObject] = {}
     placed = set()
-    for place, message in enumerate(found):
+    for place, message in enumerate(all_messages):
         latest.update(dict.fromkeys(_calls_of(message), place))
         id_ = str(message.get("tool_call_id"))
         if message.get("role") == "tool" and id_ in latest:
             results[latest.pop(id_), id_] = message
             placed.add(place)
     rewritten: list[JsonObject] = []
-    for place, message in enumerate(found):
+    for place, message in enumerate(all_messages):
         if message.get("role") == "tool":
             if place not in placed:
                 rewritten.append({"role": "user", "content": f"{_NO_CALL}\n{message.get('content')}"})

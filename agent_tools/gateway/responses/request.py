@@ -220,34 +220,37 @@ def read_request(
     Raises:
         ApiError: 400; `param` names the field.
     """
-    given = read(_Fields, body)
-    items, compacts = _without_trigger(_items(given))
-    tools = read_tools(given.tools, given.tool_choice, unknown_tools, servers, loaded_tools(items))
-    if given.background and not given.store:
+    fields = read(_Fields, body)
+    items, compacts = _without_trigger(_items(fields))
+    tools = read_tools(fields.tools, fields.tool_choice, unknown_tools, servers, loaded_tools(items))
+    if fields.background and not fields.store:
         raise invalid("A response in the background needs 'store' to be true.", "background")
-    if given.conversation is not None and given.previous_response_id is not None:
+    if fields.conversation is not None and fields.previous_response_id is not None:
         message = "Give 'previous_response_id' or 'conversation', not both: each names an earlier conversation."
         raise invalid(message, "conversation", "mutually_exclusive_parameters")
-    named = given.conversation
-    rules = given.context_management
+    named = fields.conversation
+    rules = fields.context_management
     return ResponseRequest(
-        model=given.model,
+        model=fields.model,
         input=items,
         tools=tools,
-        instructions=given.instructions,
-        include=frozenset(given.include),
-        previous_response_id=given.previous_response_id,
+        instructions=fields.instructions,
+        include=frozenset(fields.include),
+        previous_response_id=fields.previous_response_id,
         conversation=named.id if isinstance(named, _ConversationName) else named,
-        max_tool_calls=given.max_tool_calls,
+        max_tool_calls=fields.max_tool_calls,
         compact_threshold=rules[-1].compact_threshold if rules else None,
         compacts=compacts,
-        store=given.store,
-        stream=given.stream,
-        background=given.background,
-        is_padded=given.stream_options.include_obfuscation,
+        store=fields.store,
+        stream=fields.stream,
+        background=fields.background,
+        is_padded=fields.stream_options.include_obfuscation,
         ignored=tuple(_ignored(body, passed)),
-        options={**_options(given, body, tools), **{name: body[name] for name in passed if body.get(name) is not None}},
-        echo=_echo(given, body),
+        options={
+            **_options(fields, body, tools),
+            **{name: body[name] for name in passed if body.get(name) is not None},
+        },
+        echo=_echo(fields, body),
     )
 
 

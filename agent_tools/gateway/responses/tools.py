@@ -155,30 +155,30 @@ def read_tools(
     `servers` are the MCP servers that may be named; without it, `mcp` is such another type. `loaded` are the tools of
     the input's items, see `loaded_tools`; tools that the client searches for are offered at once.
     """
-    found = Tools(shown_choice="auto" if choice is None else choice)
+    parsed = Tools(shown_choice="auto" if choice is None else choice)
     for index, tool in enumerate(tools):
         path = f"tools[{index}]"
         match read(_Kind, tool, path).type:
             case kind if _is_clients(kind, tool):
-                found = _with_clients(found, *read_client_tools(tool, path), path)
+                parsed = _with_clients(parsed, *read_client_tools(tool, path), path)
             case "code_interpreter":
-                _add_built_in(found, CODE, *_container(tool, path))
+                _add_built_in(parsed, CODE, *_container(tool, path))
             case "shell":
                 container, environment = _environment(tool, path)
-                _add_built_in(found, SHELL, container, {"environment": environment})
+                _add_built_in(parsed, SHELL, container, {"environment": environment})
             case "apply_patch":
-                _add_built_in(found, PATCH, _environment(tool, path)[0], {})  # OpenAI's has no environment
+                _add_built_in(parsed, PATCH, _environment(tool, path)[0], {})  # OpenAI's has no environment
             case "mcp" if servers:
-                found = _with_server(found, read_server(tool, servers, path), servers.max_servers, path)
+                parsed = _with_server(parsed, read_server(tool, servers, path), servers.max_servers, path)
             case kind if unknown == "refuse":
                 raise _unknown_tool(kind, path)
-    found = with_loaded(found, loaded, unknown)
-    _check_callers(found)
-    found = _chosen(choice, found)
+    parsed = with_loaded(parsed, loaded, unknown)
+    _check_callers(parsed)
+    parsed = _chosen(choice, parsed)
     container = None
-    for each in found.built_in.values():
+    for each in parsed.built_in.values():
         container = _shared(container, each)
-    return replace(found, container=container) if container else found
+    return replace(parsed, container=container) if container else parsed
 
 
 def loaded_tools(items: Sequence[JsonObject]) -> Iterator[tuple[str, JsonObject]]:

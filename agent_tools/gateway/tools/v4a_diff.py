@@ -92,8 +92,8 @@ def changed(text: str, diff: str) -> str:
     lines = [*(line.removesuffix("\r") for line in above), last]
     ends = [*("\r\n" if line.endswith("\r") else "\n" for line in above), ""]
     kept = list(zip(lines, ends))
-    found, cursor, finder = list[tuple[str, str]](), 0, _Finder(lines)
-    done = 0  # lines of the text that are in `found`, or left out
+    rows, cursor, finder = list[tuple[str, str]](), 0, _Finder(lines)
+    done = 0  # lines of the text that are in `rows`, or left out
     for hunk in _hunks(_lines(diff)):
         for index, anchor in enumerate(hunk.anchors):
             cursor = finder.after(anchor, cursor, is_further=index > 0, hunk=hunk)
@@ -101,11 +101,11 @@ def changed(text: str, diff: str) -> str:
         for at, removed, added in hunk.changes:
             if start + at < done:
                 raise DiffError(f"Hunk {hunk.number}: its lines come before those of the hunk before it.")
-            found += kept[done : start + at]
+            rows += kept[done : start + at]
             done = start + at + removed
-            found += zip_longest(added, ends[done - removed : done][: len(added)], fillvalue="")
+            rows += zip_longest(added, ends[done - removed : done][: len(added)], fillvalue="")
         cursor = start + len(hunk.old)
-    return mark + _joined(found + kept[done:], _newline(text) if "\n" in text else _newline(diff))
+    return mark + _joined(rows + kept[done:], _newline(text) if "\n" in text else _newline(diff))
 
 
 def _joined(rows: Sequence[tuple[str, str]], end: str) -> str:

@@ -18,7 +18,7 @@ _FUTEX, _READ = {"x86_64": ("202", "0"), "aarch64": ("98", "63")}.get(os.uname()
 """The system calls in which idle threads are: they wait for a lock, or to read the number of a signal from a pipe."""
 _SIGNAL_BYTES = "0x8"  # that Arrow's thread for signals, of its CSV reader, reads
 _STACK = 4096  # bytes of an idle thread's stack in which its library is found; it takes about 600
-PATIENCE = 0.1  # seconds for a thread that was asked to end
+END_TIMEOUT = 0.1  # seconds for a thread that was asked to end
 OMP_PAUSE_HARD = 2  # omp_pause_resource_t, OpenMP 5.0: end the threads, which come again when they are needed
 _OPENMP = ("libgomp", "libomp", "libiomp5")
 _TRACKERS = (  # start with shared memory and with workers, and live as long as who has started them
@@ -67,7 +67,7 @@ def end_waiting() -> None:
 
 def _end_monitor(monitor: Any) -> None:
     monitor.was_killed.set()
-    monitor.join(PATIENCE)
+    monitor.join(END_TIMEOUT)
     monitor.tqdm_cls.monitor = None
 
 

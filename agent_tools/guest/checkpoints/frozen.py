@@ -13,7 +13,7 @@ from typing import NoReturn
 from .datagrams import BRANCH, DESCRIPTORS, MAX_BYTES
 
 PAUSE = 0.0002  # seconds between two looks whether a parent has ended
-PATIENCE = 30.0  # seconds that a fork is tried again
+RETRY_TIMEOUT = 30.0  # seconds that a fork is tried again
 Line = tuple[int, socket.socket]
 """The line that a copy waits on: its number at PID 1, and the copy's end."""
 _KEPT_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
@@ -90,7 +90,7 @@ def is_orphaned_fork() -> bool:
 
 def _patient_fork() -> int:
     """Fork; at the sandbox's limit of processes, wait until killed ones are gone."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + RETRY_TIMEOUT
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
             return os.fork()

@@ -55,8 +55,8 @@ class Pace:
         self._ended, self._is_cell = time.monotonic(), is_cell
         self._in_a_row += is_cell
 
-    def take(self) -> None:
-        """Note that a copy is taken."""
+    def note_copy(self) -> None:
+        """Note that a copy is made."""
         self._unsaved = 0.0
 
     @property
@@ -64,7 +64,7 @@ class Pace:
         """True while requests come with pauses. The second cell counts: a kernel's first pages are of its start."""
         return self._in_a_row <= 2
 
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Return the seconds until a copy may be taken."""
         now = time.monotonic()
         is_late = self._unsaved and now - self._unsaved >= LATEST
@@ -114,14 +114,14 @@ class Checkpoints:
             if is_urgent is True:
                 self._pace.is_exact = True
 
-    def patience(self) -> float | None:
+    def timeout(self) -> float | None:
         """Return the seconds until the next copy; None if none is needed.
 
         None is after a request whose reply cannot have arrived: the host will say that it was undone.
         """
         if not (self._is_due and self._keeper) or self._shared.is_closed:
             return None
-        return 0.0 if self._is_lost else self._pace.patience()
+        return 0.0 if self._is_lost else self._pace.timeout()
 
     def begin(self, is_urgent: object = False) -> None:
         """Record that a request has come, perhaps before a copy could be taken; an urgent request requires it.
@@ -131,8 +131,8 @@ class Checkpoints:
         """
         if is_urgent is True:
             self._pace.is_exact = True
-            if self.patience() is not None:
-                self.take()
+            if self.timeout() is not None:
+                self.take_copy()
                 self.settle()
         if self._is_due:
             self._skip(TIME)
@@ -140,7 +140,7 @@ class Checkpoints:
         if self._is_large:
             self._say(b"running")
 
-    def take(self) -> None:
+    def take_copy(self) -> None:
         """Fork a copy, unless threads or child processes would be lost.
 
         Raises:
@@ -148,7 +148,7 @@ class Checkpoints:
         """
         began = time.monotonic()
         self._is_due = False
-        self._pace.take()
+        self._pace.note_copy()
         try:
             if reason := self._blocker():
                 self._skip(reason)

@@ -29,10 +29,10 @@ from collections.abc import Callable, Iterator
 from io import BufferedReader, BytesIO
 from typing import Any
 
-from .content import CHUNK, Content
+from .content import CHUNK_BYTES, Content
 
 MARK = ".agent_tools.variables"
-PIECE = 1024 * 1024  # bytes in one member
+MEMBER_BYTES = 1024 * 1024  # bytes in one member
 MAX_REPORT = 16 * 1024 * 1024  # bytes
 COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b\x08": lambda file: gzip.GzipFile(fileobj=file),
@@ -69,7 +69,7 @@ def save(request: dict[str, Any], content: Content, tell: Tell) -> None:
 
 
 def _tar(content: Content) -> tarfile.TarFile:
-    return tarfile.open(fileobj=content, mode="w|", bufsize=CHUNK, format=tarfile.PAX_FORMAT)
+    return tarfile.open(fileobj=content, mode="w|", bufsize=CHUNK_BYTES, format=tarfile.PAX_FORMAT)
 
 
 def _member(suffix: str, size: int = 0) -> tarfile.TarInfo:
@@ -131,7 +131,7 @@ def _decompressed(content: Content) -> Iterator[Any]:
     Raises:
         ValueError: it is compressed, and cannot be decompressed.
     """
-    file = BufferedReader(content, CHUNK)
+    file = BufferedReader(content, CHUNK_BYTES)
     start = file.peek()
     try:
         yield next((read(file) for magic, read in COMPRESSED.items() if start.startswith(magic)), file)
@@ -162,7 +162,7 @@ def _files(tar: tarfile.TarFile, take: Callable[[bytes], object]) -> Iterator[ta
         if not member.name.removeprefix("./").startswith(MARK):
             yield member
         elif member.isreg() and (file := tar.extractfile(member)):
-            while piece := file.read(PIECE):
+            while piece := file.read(MEMBER_BYTES):
                 take(piece)
 
 
@@ -187,15 +187,15 @@ class KernelLink:
             self._content.hang_up()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the kernel's content in pieces of PIECE bytes, except the last one.
+        """Yield the kernel's content in pieces of MEMBER_BYTES bytes, except the last one.
 
         Raises:
             OSError: it did not come, or broke off.
         """
         content, piece = self._connected(), bytearray()
-        while data := _read(content, PIECE - len(piece)):
+        while data := _read(content, MEMBER_BYTES - len(piece)):
             piece += data
-            if len(piece) == PIECE:
+            if len(piece) == MEMBER_BYTES:
                 yield bytes(piece)
                 piece.clear()
         if piece:
@@ -213,7 +213,7 @@ class KernelLink:
         """Return the kernel's report at its end; None if it is malformed."""
         content, data = self._connected(), bytearray()
         content.begin_again()
-        while len(data) <= MAX_REPORT and (piece := _read(content, PIECE)):
+        while len(data) <= MAX_REPORT and (piece := _read(content, MEMBER_BYTES)):
             data += piece
         try:
             return json.loads(data)

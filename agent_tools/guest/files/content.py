@@ -8,7 +8,7 @@ import struct
 from io import BufferedRWPair, RawIOBase
 from typing import Any
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 FAILED = 0xFFFFFFFF
 
 
@@ -53,7 +53,7 @@ class Content(RawIOBase):
 
     def skip(self) -> None:
         """Read to the end, so that the next message can be read."""
-        while self.read(CHUNK):
+        while self.read(CHUNK_BYTES):
             pass
 
     def end(self) -> None:

@@ -42,7 +42,7 @@ from typing import Any
 
 from . import archive
 from .archive import Tell
-from .content import CHUNK, FAILED, Content
+from .content import CHUNK_BYTES, FAILED, Content
 
 MAX_DEPTH = 16
 PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
@@ -94,12 +94,12 @@ def _read(request: dict[str, Any], content: Content, tell: Tell) -> None:
         if request["offset"]:
             file.seek(request["offset"])
         left = request["most"]
-        data = file.read(min(CHUNK, left))  # whatever fails, fails here as a rule, and is told as such
+        data = file.read(min(CHUNK_BYTES, left))  # whatever fails, fails here as a rule, and is told as such
         tell({})
         while data:
             content.write(data)
             left -= len(data)
-            data = file.read(min(CHUNK, left))
+            data = file.read(min(CHUNK_BYTES, left))
         content.end()
 
 
@@ -110,7 +110,7 @@ def _write(request: dict[str, Any], content: Content, tell: Tell) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if request["append"] or (os.path.exists(target) and not os.path.isfile(target)):
         with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666), "wb") as file:
-            shutil.copyfileobj(content, file, CHUNK)
+            shutil.copyfileobj(content, file, CHUNK_BYTES)
     else:
         _replace(target, content, _mode_to_keep(target))
     tell({})
@@ -131,7 +131,7 @@ def _replace(target: str, content: Content, mode: "int | None" = None) -> list[i
         os.unlink(temporary)
     try:
         with open(temporary, "xb") as file:
-            shutil.copyfileobj(content, file, CHUNK)
+            shutil.copyfileobj(content, file, CHUNK_BYTES)
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
         facts = _facts(os.stat(temporary))

@@ -37,10 +37,10 @@ def adapt_plotly(renderers: Any) -> None:
             """Return the bundle."""
             plain = renderers.PlotlyRenderer().to_mimebundle(fig_dict)
             png = renderers.PngRenderer(width=self.width, height=self.height, scale=self.scale)
-            found = _with_picture(plain, lambda: png.to_mimebundle(fig_dict), "plotly", PLOTLY_TYPE)
-            if "image/png" not in found and (page := _written_page(fig_dict)):
-                found["text/plain"] = AS_PAGE.format(page, PLOTLY_TYPE)
-            return found
+            bundle = _with_picture(plain, lambda: png.to_mimebundle(fig_dict), "plotly", PLOTLY_TYPE)
+            if "image/png" not in bundle and (page := _written_page(fig_dict)):
+                bundle["text/plain"] = AS_PAGE.format(page, PLOTLY_TYPE)
+            return bundle
 
     for name in list(renderers.renderers):
         if name not in PLOTLY_AS_ASKED:

@@ -33,7 +33,7 @@ from .cell_processes import cell_processes
 from .session import ChannelNumber, now
 from .shell import SandboxShell, is_users
 
-READ_SIZE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 NO_INPUT = "Python {}() function is disabled: put the value into the code."
 PAUSE = 0.003  # seconds without a request after a copy: what is done then is seldom in the way of one
 SETTLE_SECONDS = 0.05  # after an interrupt: a second one would cut short what the first has begun to release
@@ -57,7 +57,7 @@ class Inbox:
         """Drop the answers that came for code that was interrupted while it waited."""
         while await_input(self._socket.fileno(), 0):
             with interrupts.shield:
-                data = self._socket.recv(READ_SIZE)
+                data = self._socket.recv(CHUNK_BYTES)
                 self._take(data)
             if not data:
                 return
@@ -71,7 +71,7 @@ class Inbox:
         while True:
             await_input(self._socket.fileno(), None)
             with interrupts.shield:  # bytes that were read must not be lost
-                data = self._socket.recv(READ_SIZE)
+                data = self._socket.recv(CHUNK_BYTES)
                 answers = self._take(data)
             if answers:
                 return answers[0]
@@ -139,13 +139,13 @@ class SandboxKernel(IPythonKernel):
 
     def _receive(self, connected: socket.socket, checkpoints: Checkpoints) -> bytes:
         """Wait for bytes; meanwhile take a checkpoint, and run tasks of earlier cells."""
-        patience = checkpoints.patience()
-        if patience is not None and not (patience and self.loop.await_input(connected.fileno(), patience)):
-            checkpoints.take()
+        timeout = checkpoints.timeout()
+        if timeout is not None and not (timeout and self.loop.await_input(connected.fileno(), timeout)):
+            checkpoints.take_copy()
             if not self.loop.await_input(connected.fileno(), PAUSE):
                 checkpoints.copy_ahead()
         self.loop.await_input(connected.fileno())
-        data = connected.recv(READ_SIZE)
+        data = connected.recv(CHUNK_BYTES)
         checkpoints.settle()
         return data
 

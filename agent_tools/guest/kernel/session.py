@@ -19,7 +19,7 @@ from ..wire.messages import IOPUB, MAX_PARTS, MIN_PARTS
 from .message_writer import MessageWriter
 from .streams import Header, UnsentText
 
-MESSAGE_LIMITS = MessageLimits.take(os.environ)
+MESSAGE_LIMITS = MessageLimits.pop_from(os.environ)
 """The limits of the host, read once, before any user code runs."""
 MAX_MESSAGE_BYTES = MESSAGE_LIMITS.kernel * 3 // 4  # one message, all parts: the host counts a little more
 MAX_MESSAGE_MARKS = 400_000  # commas and opening brackets of its content: what makes JSON expensive to read

@@ -51,7 +51,7 @@ class Watcher:
             poller.register(descriptor, select.POLLIN)
         while True:
             self._await_room()
-            ready = {descriptor for descriptor, _ in poller.poll(self._patience())}
+            ready = {descriptor for descriptor, _ in poller.poll(self._timeout())}
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._awake_until = time.monotonic() + LINGER
@@ -74,7 +74,7 @@ class Watcher:
             if self._writer.queue:
                 await_room(self._writer.socket.fileno())
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         """Return the milliseconds to wait; None to sleep until something is printed or written."""
         if time.monotonic() < self._awake_until:
             return TICK * 1000

@@ -14,14 +14,14 @@ import time
 from ..forks import set_dumpable
 
 ADDRESS = "\0agent_tools.hold"  # abstract: in the network namespace of the sandbox, without a file
-PATIENCE = 60.0  # seconds until PID 1 must listen
+LISTEN_TIMEOUT = 60.0  # seconds until PID 1 must listen
 PAUSE = 0.01  # seconds between two tries
 
 
 def main(address: str = ADDRESS) -> None:
     """Hand over stdin and stdout, and wait until PID 1 ends."""
     set_dumpable(False)
-    with connected(address, time.monotonic() + PATIENCE) as pid_1:
+    with connected(address, time.monotonic() + LISTEN_TIMEOUT) as pid_1:
         socket.send_fds(pid_1, [b"\0"], [0, 1])
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)

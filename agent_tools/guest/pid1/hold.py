@@ -30,14 +30,14 @@ class Hold:
     Attributes:
         open_files: descriptors of one process.
         file_size: bytes of the largest file.
-        patience: seconds until the streams must be passed; 0 for no limit.
+        timeout: seconds until the streams must be passed; 0 for no limit.
     """
 
-    def __init__(self, open_files: str, file_size: str, patience: str) -> None:
+    def __init__(self, open_files: str, file_size: str, timeout: str) -> None:
         limit(resource.RLIMIT_NOFILE, int(open_files))
         limit(resource.RLIMIT_FSIZE, int(file_size))
         limit(resource.RLIMIT_CORE, 0)
-        self._patience = float(patience) or None
+        self._timeout = float(timeout) or None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(ADDRESS)
         self._listener.listen(1)
@@ -48,11 +48,11 @@ class Hold:
         Raises:
             SystemExit: they were not passed in time; the sandbox ends.
         """
-        self._listener.settimeout(self._patience)
+        self._listener.settimeout(self._timeout)
         try:
             with self._listener:
                 bearer, _ = self._listener.accept()
-            descriptors = handed_over(bearer, self._patience)
+            descriptors = handed_over(bearer, self._timeout)
         except OSError:  # a TimeoutError, too
             sys.exit("nobody has handed over a stream")
         silence()
@@ -84,7 +84,7 @@ class HeldLifeline(StdioLifeline):
         self.bearer.close()
 
 
-def handed_over(bearer: socket.socket, patience: float | None) -> list[int]:
+def handed_over(bearer: socket.socket, timeout: float | None) -> list[int]:
     """Return the two descriptors that a client brings.
 
     Raises:
@@ -92,7 +92,7 @@ def handed_over(bearer: socket.socket, patience: float | None) -> list[int]:
     """
     with contextlib.ExitStack() as undo:
         undo.callback(bearer.close)
-        bearer.settimeout(patience)
+        bearer.settimeout(timeout)
         _, descriptors, flags, _ = socket.recv_fds(bearer, 1, STREAMS, socket.MSG_CMSG_CLOEXEC)
         for descriptor in descriptors:
             undo.callback(os.close, descriptor)

@@ -89,7 +89,7 @@ class Init:
             readers, writers = self.host.watched()
             readers += [*self.helpers.watched(), *self.branches.filenos()]
             readers += [descriptor for descriptor in (self.kernel_fd, self.keeper.fileno()) if descriptor >= 0]
-            readable, writable, _ = select.select(readers, writers, [], self.patience())
+            readable, writable, _ = select.select(readers, writers, [], self.timeout())
             self.look_at_kernel()
             self.hear()
             self.oom.look(self.kernel_pid, self.keeper.ranked())
@@ -107,7 +107,7 @@ class Init:
         self.kill()
         self.scope.signal(signal.SIGKILL)  # or one of them could hold up the end of PID 1: see LastWords
 
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Return the seconds until the next timer."""
         due = self.alarms.seconds()
         is_code_running = due or time.monotonic() < self.keeper.ran_at + ARMED_AFTER
@@ -217,7 +217,7 @@ class Init:
     def tell_last_words(self, seconds: float) -> None:
         """Send the host the last output of the ended kernel, within a time limit."""
         deadline = time.monotonic() + seconds
-        for words in self.last_words.take(self.generation, self.let_go, seconds):
+        for words in self.last_words.read_output(self.generation, self.let_go, seconds):
             self.host.say(words, deadline - time.monotonic())
 
     def say_no_copy(self) -> None:

@@ -44,7 +44,7 @@ class LastWords:
             os.set_blocking(reader, False)
         return [*first, *second]
 
-    def take(self, generation: int, let_go: Callable[[], None], seconds: float = SECONDS) -> Iterator[Printed]:
+    def read_output(self, generation: int, let_go: Callable[[], None], seconds: float = SECONDS) -> Iterator[Printed]:
         """Yield the last output, and close the pipes. `let_go` closes, in a fork, PID 1's own descriptors."""
         if not self._readers:
             return

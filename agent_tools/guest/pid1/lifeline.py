@@ -13,7 +13,7 @@ from ..wire.mux import Mux, MuxError
 from ..wire.sockets import await_room, pair
 from ..wire.words import MAX_WORDS, WITH_SOCKETS, Order, Ready, Report, channels, read_order, write
 
-READ_SIZE = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 MAX_DESCRIPTORS = 2  # that come with one order
 Received = tuple[Order | None, list[int]]
 """An order, None if it is unknown, and the open descriptors that belong to it; the taker closes these."""
@@ -47,11 +47,11 @@ class SocketLifeline:
             self.is_open = bool(line)
             yield read_order(line), list(descriptors)
 
-    def say(self, report: Report, patience: float = 0.0) -> None:
-        """Send the host a report; wait up to `patience` seconds if it does not read."""
+    def say(self, report: Report, timeout: float = 0.0) -> None:
+        """Send the host a report; wait up to `timeout` seconds if it does not read."""
         with contextlib.suppress(OSError):
-            if patience > 0:
-                await_room(self.socket.fileno(), patience)
+            if timeout > 0:
+                await_room(self.socket.fileno(), timeout)
             self.socket.send(write(report), socket.MSG_DONTWAIT)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class StdioLifeline:
         self._write()
         return orders
 
-    def say(self, report: Report, patience: float = 0.0) -> None:
+    def say(self, report: Report, timeout: float = 0.0) -> None:
         """Tell the host, after all that the channels had to say: what a kernel sent last comes before its end."""
         self.mux.drain()
         self.mux.say(write(report))
@@ -109,7 +109,7 @@ class StdioLifeline:
 
     def _read(self) -> list[Received]:
         try:
-            data = os.read(self.stdin, READ_SIZE)
+            data = os.read(self.stdin, CHUNK_BYTES)
             self.is_open = bool(data)
             return [self._with_sockets(read_order(line)) for line in self.mux.feed(data)]
         except BlockingIOError:

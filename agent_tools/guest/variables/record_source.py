@@ -111,14 +111,14 @@ class SessionUnpickler:
                 mark = self._unpickler.load()
                 return self._unpickler.load()
         except BaseException:
-            self._give_up(mark, data)
+            self._complete_memo(mark, data)
             raise
 
     def _begin(self, kind: Any) -> None:
         self._unpickler = kind(self._source, buffers=self._source.given())
 
-    def _give_up(self, mark: Any, data: bytes) -> None:
-        """Go on with the memo as it would be, had the record that failed been read to its end."""
+    def _complete_memo(self, mark: Any, data: bytes) -> None:
+        """Complete the memo as if the failed record had been read to its end."""
         memo = dict(self._unpickler.memo.copy())
         first = next((number for number, noted in memo.items() if noted is mark), len(memo))
         kept = {number: noted for number, noted in memo.items() if number <= first}

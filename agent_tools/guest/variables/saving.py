@@ -29,7 +29,7 @@ from ..kernel.shell import SandboxShell
 from .record_buffer import SessionPickler, VariableTooLarge, packed
 from .time_limit import TimeLimit, TooSlow, ring
 
-PIECE = 1024 * 1024  # bytes
+CHUNK_BYTES = 1024 * 1024  # bytes
 GRACE = 1.0  # seconds from the alarm to the end of a process that does not heed it
 MAX_REASON = 300  # characters
 MAX_NAME = 200
@@ -171,7 +171,7 @@ class Saving:
             if not select.select([reports], [], [], wait)[0]:
                 self.seconds_left /= 2
                 return number, _too_slow(self.bounds)
-            data = reports.read(PIECE)
+            data = reports.read(CHUNK_BYTES)
             if not data:
                 return number, ""
             *lines, text = (text + data).split(b"\n")
@@ -250,8 +250,8 @@ class Worker:
     def _send(self, record: list[memoryview]) -> None:
         try:
             for piece in record:
-                for start in range(0, len(piece), PIECE):
-                    self._content.write(piece[start : start + PIECE])
+                for start in range(0, len(piece), CHUNK_BYTES):
+                    self._content.write(piece[start : start + CHUNK_BYTES])
             self._content.push()
         except OSError:
             self._report(nobody_listens=True)

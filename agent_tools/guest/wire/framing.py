@@ -53,7 +53,7 @@ class Window:
         self._received += size
         return self._received <= WINDOW
 
-    def take(self, size: int) -> int:
+    def consume(self, size: int) -> int:
         """Count consumed bytes; return how many to grant now, 0 while they are few."""
         self._taken += size
         if self._taken < WINDOW // 4:

@@ -21,7 +21,7 @@ class MessageLimits(NamedTuple):
         return {} if self == MessageLimits() else {LIMITS_VARIABLE: f"{self.kernel:d},{self.call:d}"}
 
     @classmethod
-    def take(cls, environ: MutableMapping[str, str]) -> "MessageLimits":
+    def pop_from(cls, environ: MutableMapping[str, str]) -> "MessageLimits":
         """Remove the variable from an environment, so that user code does not see it, and return its limits."""
         kernel, comma, call = environ.pop(LIMITS_VARIABLE, "").partition(",")
         return cls(int(kernel), int(call)) if comma else cls()

@@ -77,7 +77,7 @@ class MuxStream:
         self.window = Window()
         self.is_ended = False  # the other side will send no more
 
-    def take(self, channel: int) -> bytes:
+    def read_frame(self, channel: int) -> bytes:
         """Read bytes of the socket within the credit; return them as a frame, b'' if there are none."""
         try:
             data = self.end.recv(min(MAX_FRAME, self.window.may_send))
@@ -88,12 +88,12 @@ class MuxStream:
         self.window.may_send -= len(data)
         return HEADER.pack(channel, len(data)) + data
 
-    def give(self, channel: int) -> bytes:
+    def write_pending(self, channel: int) -> bytes:
         """Write pending bytes to the socket; return a frame that grants as many, b'' while they are few."""
         with contextlib.suppress(BlockingIOError):
             sent = self.end.send(self.pending)
             del self.pending[:sent]
-            if granted := self.window.take(sent):
+            if granted := self.window.consume(sent):
                 return credit(channel, granted)
         return b""
 
@@ -142,7 +142,7 @@ class Mux:
                 continue
             try:
                 if stream.pending:
-                    self.out += stream.give(channel)
+                    self.out += stream.write_pending(channel)
             except OSError:
                 stream.pending.clear()  # nobody reads it; what the socket said before its end is still to be taken
             if stream.is_ended:
@@ -169,7 +169,7 @@ class Mux:
 
     def _take(self, channel: int, stream: MuxStream) -> bool:
         """Move one frame from a socket to the pipe; return whether there may be more."""
-        frame = stream.take(channel) if stream.window.may_send else b""
+        frame = stream.read_frame(channel) if stream.window.may_send else b""
         self.out += frame
         if len(frame) == HEADER.size:  # the socket's end
             self.close(channel)
@@ -187,7 +187,7 @@ class Mux:
                 raise MuxError("more than was granted")
             stream.pending += payload
             with contextlib.suppress(OSError):  # a socket that is gone is noticed when it is polled
-                self.out += stream.give(channel)
+                self.out += stream.write_pending(channel)
         else:
             stream.is_ended = True
             self._close_drained(channel, stream)

@@ -46,7 +46,7 @@ class SpinLock:
         self._taken = threading.Lock()
         self._free_at = 0.0
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Acquire the lock; return False if another loop has it, or several wanted it recently."""
         if self._clock() < self._free_at:
             return False
@@ -55,7 +55,7 @@ class SpinLock:
             self._free_at = self._clock() + CROWD_SECONDS
         return is_mine
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the lock."""
         self._taken.release()
 
@@ -82,12 +82,12 @@ class SpinningSelector(selectors.DefaultSelector):
         return super().select(timeout)
 
     def _spun(self) -> Any:
-        if not self._spin.goes_on() or not self._lock.take():
+        if not self._spin.goes_on() or not self._lock.acquire():
             return None
         try:
             found = super().select(0)
             while not found and self._spin.goes_on():
                 found = super().select(0)
         finally:
-            self._lock.leave()
+            self._lock.release()
         return found

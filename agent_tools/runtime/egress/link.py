@@ -41,7 +41,7 @@ class ProxyChannel:
             await self._change()
         data = bytes(memoryview(self._pending)[:MAX_FRAME])
         del self._pending[: len(data)]
-        if granted := self._window.take(len(data)):
+        if granted := self._window.consume(len(data)):
             self._link.write(credit(self._number, granted))
         return data
 

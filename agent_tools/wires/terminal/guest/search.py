@@ -86,7 +86,7 @@ def grep(
         pattern = re.compile(query if regex else re.escape(query), re.IGNORECASE if case_insensitive else 0)
     except (re.error, RecursionError, OverflowError) as exc:
         raise Wrong(400, f"Invalid regex: {exc}") from None
-    found, files = [], [path]
+    rows, files = [], [path]
     if os.path.isdir(path):
         entries = [(each, os.path.basename(each)) for each, kind in walk(path) if kind == "file"]
         files = [each for each, name in entries if any(fnmatch.fnmatch(name, one) for one in include or ["*"])]
@@ -94,12 +94,12 @@ def grep(
         file = os.path.normpath(os.path.join(shown, os.path.relpath(name, path)))
         for number, line in lines_of(name):
             if pattern.search(line):
-                found.append({"file": file, "line": number, "content": line} if match_per_line else {"file": file})
-                if len(found) >= max_results:
-                    return {"path": shown, "matches": found, "truncated": True}
+                rows.append({"file": file, "line": number, "content": line} if match_per_line else {"file": file})
+                if len(rows) >= max_results:
+                    return {"path": shown, "matches": rows, "truncated": True}
                 if not match_per_line:
                     break
-    return {"path": shown, "matches": found, "truncated": False}
+    return {"path": shown, "matches": rows, "truncated": False}
 
 
 def glob(path: str, shown: str, pattern: str, exclude: list[str] | None, only: str, max_results: int) -> Found:

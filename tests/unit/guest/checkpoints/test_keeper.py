@@ -234,16 +234,16 @@ def test_copies_wait_for_a_pause_but_for_the_first_cells(monkeypatch: pytest.Mon
         pace.begin()
         now += seconds
         pace.end(is_cell=is_cell)
-        if not (patience := pace.patience()):
-            pace.take()
-        return patience
+        if not (timeout := pace.timeout()):
+            pace.note_copy()
+        return timeout
 
     assert request(is_cell=False) == pytest.approx(PAUSE), "what the code is to find can be made again"
     assert [request() for _ in range(FIRST)] == [0] * FIRST, "a crash costs one"
     assert [request() for _ in range(9)] == [pytest.approx(PAUSE)] * 9
     now += PAUSE
-    assert pace.patience() == 0
-    pace.take()
+    assert pace.timeout() == 0
+    pace.note_copy()
     assert [request() for _ in range(FIRST)] == [0] * FIRST, "the first calls after a pause"
     pace.wait(10 * PAUSE)
     now += 10 * PAUSE

@@ -38,7 +38,7 @@ def wrote(*texts: bytes) -> dict[str, str]:
     for writer, text in zip((stdout, stderr), texts):
         os.write(writer, text)
     told = {"stdout": "", "stderr": ""}
-    for each in words.take(7, nothing, ENOUGH):
+    for each in words.read_output(7, nothing, ENOUGH):
         assert each.generation == 7
         told[each.stream] += each.text
     for writer in (stdout, stderr):
@@ -60,7 +60,7 @@ def test_what_is_beyond_the_bound_is_told_as_lost() -> None:
     _, stdout, _, stderr = words.pipes()
     ctypes.CDLL(None).fcntl(stdout, 1031, 1 << 20)  # F_SETPIPE_SZ
     os.write(stdout, b"x" * (MAX_BYTES + 1))
-    text = "".join(each.text for each in words.take(1, nothing, ENOUGH))
+    text = "".join(each.text for each in words.read_output(1, nothing, ENOUGH))
     assert text == "x" * MAX_BYTES + LEFT_OUT
     for writer in (stdout, stderr):
         os.close(writer)
@@ -68,7 +68,7 @@ def test_what_is_beyond_the_bound_is_told_as_lost() -> None:
 
 def test_nothing_is_told_twice_or_of_no_kernel() -> None:
     words = LastWords()
-    assert list(words.take(1, nothing)) == []
+    assert list(words.read_output(1, nothing)) == []
     assert wrote(b"x")["stdout"] == "x"
 
 
@@ -94,7 +94,7 @@ def test_a_locked_pipe_is_not_waited_for() -> None:
     reader, stdout, _, stderr = words.pipes()
     holder = locked(stdout)
     began = time.monotonic()
-    assert list(words.take(1, nothing, 0.1)) == []
+    assert list(words.read_output(1, nothing, 0.1)) == []
     assert time.monotonic() - began < ENOUGH
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(reader)

@@ -109,22 +109,22 @@ class Pause:
 def test_several_loops_that_want_to_spin_stop_for_a_while() -> None:
     pause = Pause()
     lock = SpinLock(pause)
-    assert lock.take()
-    assert not lock.take()
-    lock.leave()
+    assert lock.acquire()
+    assert not lock.acquire()
+    lock.release()
     pause.now = CROWD_SECONDS - 0.001
-    assert not lock.take()
+    assert not lock.acquire()
     pause.now = CROWD_SECONDS
-    assert lock.take()
-    lock.leave()
-    assert lock.take()
+    assert lock.acquire()
+    lock.release()
+    assert lock.acquire()
 
 
 def test_a_selector_without_the_lock_sleeps(
     spin: SpinWait, clock: Clock, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     lock = SpinLock(Pause())
-    assert lock.take()
+    assert lock.acquire()
     with SpinningSelector(spin, lock) as selector:
         selector.register(pair[0], selectors.EVENT_READ)
         spin.begin()
